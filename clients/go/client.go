@@ -13,7 +13,7 @@ import (
 	indexerv1 "reput/clients/go/reputpb/indexer/v1"
 )
 
-// Client is the door to a store. Made by [Connect]; close it. Safe for any number of goroutines.
+// Client is the connection to a store. Made by [Connect]; close it. Safe for any number of goroutines.
 type Client struct {
 	options            Options
 	commitlog, indexer *service
@@ -21,13 +21,13 @@ type Client struct {
 	groups             indexerv1.ConsumerOffsetServiceClient
 
 	mu sync.Mutex
-	// open are the producers and consumers that nobody has closed yet; nil when the client is closed.
+	// open are the producers and consumers that are not closed yet; nil when the client is closed.
 	open map[io.Closer]struct{}
 }
 
-// Connect returns a client. The options come filled from the environment and the defaults; the arguments change them.
-// Connections are made when they are first used. It fails with ErrArgument for options that can't be meant, and for
-// files that can't be read.
+// Connect returns a client. The options are filled from the environment and the defaults; the arguments change them.
+// Connections are made at their first use. It fails with ErrArgument for invalid options, and for files that can't be
+// read.
 func Connect(changes ...func(*Options)) (*Client, error) {
 	options, err := loadOptions(os.Getenv)
 	if err != nil {
@@ -60,14 +60,15 @@ func Connect(changes ...func(*Options)) (*Client, error) {
 }
 
 // Commitlog is for stubs of the package commitlogv1, such as commitlogv1.NewTopicServiceClient(client.Commitlog()).
-// Calls with one answer are repeated and bounded as the client's own, and follow the leader; errors are an *Error.
+// Calls with a single answer have the retries and the time-out of the client, and follow the leader; errors are an
+// *Error.
 func (c *Client) Commitlog() grpc.ClientConnInterface { return c.commitlog }
 
-// Indexer is for stubs of the package indexerv1, as Commitlog is.
+// Indexer is for stubs of the package indexerv1, like Commitlog.
 func (c *Client) Indexer() grpc.ClientConnInterface { return c.indexer }
 
-// NewProducer returns a producer. The options come with the defaults; the arguments change them. The client closes it
-// if nobody else does. It fails with ErrArgument for options that can't be meant, and with ErrClosed.
+// NewProducer returns a producer. The options are filled with the defaults; the arguments change them. The client
+// closes it if you do not. It fails with ErrArgument for invalid options, and with ErrClosed.
 func (c *Client) NewProducer(changes ...func(*ProducerOptions)) (*Producer, error) {
 	options := defaultProducerOptions(c.options.Retry)
 	for _, change := range changes {
@@ -86,7 +87,7 @@ func (c *Client) NewProducer(changes ...func(*ProducerOptions)) (*Producer, erro
 	return producer, nil
 }
 
-// Close closes producers, which waits for their messages, consumers and connections. May be repeated.
+// Close closes producers (it waits for their messages), consumers and connections. May be repeated.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	open := c.open
@@ -106,7 +107,7 @@ func (c *Client) Close() error {
 	return errors.Join(all...)
 }
 
-// forget takes note that somebody has closed a producer or a consumer.
+// forget records that a producer or a consumer was closed.
 func (c *Client) forget(part io.Closer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

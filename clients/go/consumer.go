@@ -17,27 +17,27 @@ import (
 )
 
 const (
-	// heldAnswerCountMax bounds the answers of a queue, of up to 1 MiB each, that nobody took; further ones wait in the
-	// transport.
+	// heldAnswerCountMax bounds the answers of a queue, of up to 1 MiB each, that wait for the caller. Further answers
+	// wait in the transport.
 	heldAnswerCountMax = 4
-	// committedCountMax is the most offsets of one commit, as in consumer_offset_service.proto.
+	// committedCountMax is the most offsets of a commit, as in consumer_offset_service.proto.
 	committedCountMax = 1000
-	// listPageSize is the most queues of one page of a list, as in queue_service.proto.
+	// listPageSize is the most queues of a page of a list, as in queue_service.proto.
 	listPageSize = 1000
 )
 
-// Latest is the Start of consumers that want only what is stored from now on.
+// Latest is the Start of consumers that get only messages that are stored from now on.
 var Latest = time.Date(9999, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// ConsumerOptions say what a consumer follows and where it begins.
+// ConsumerOptions are the queues, the start and the filter of a consumer.
 type ConsumerOptions struct {
-	// Group is where it goes on and what it commits to: 1 to 255 letters, digits, and characters of "_-%|".
-	// Empty: it begins at Start and can't commit.
+	// Group is the group whose committed offsets it begins at, and to which it commits: 1 to 255 letters, digits, and
+	// characters of "_-%|". Empty: it begins at Start and can't commit.
 	Group string
-	// QueueIDs are the queues to follow. Empty: all that the topic has when the consumer is made.
+	// QueueIDs are the queues to follow. Empty: all queues that the topic has when the consumer is made.
 	QueueIDs []int32
-	// Start is where to begin in queues in which the group has not committed, or without a group: Latest, or at the
-	// first message that was stored then or later, in whole milliseconds. Zero: the earliest message that is kept.
+	// Start is the start in queues without a committed offset, or without a group: Latest, or a time in whole
+	// milliseconds, which means the first message stored at or after it. Zero: the earliest stored message.
 	Start time.Time
 	// Tags are separated by "||", at most 1,000. Empty or "*": all messages.
 	Tags string
@@ -45,8 +45,9 @@ type ConsumerOptions struct {
 
 // Consumer follows the queues of a topic, each in order. Made by [Client.NewConsumer]; close it.
 //
-// Streams that break are opened again where they were. At least once: after a restart a consumer of a group begins at
-// the last commit. Next, Messages and Seek are for one goroutine at a time; the rest is safe for any.
+// Streams that break are opened again at the same position. At least once: after a restart a consumer of a group begins
+// at the last commit. Next, Messages and Seek are for a single goroutine at a time; the other methods are safe for any
+// number of goroutines.
 type Consumer struct {
 	client     *Client
 	topic      string
@@ -60,32 +61,32 @@ type Consumer struct {
 	mu        sync.Mutex
 	positions positions
 	followers map[int32]*follower
-	// failure is why a stream could not be opened again, until Next has told it.
+	// failure is the error after which a stream could not be opened again, until Next has returned it.
 	failure *Error
 }
 
-// follower is the goroutine that follows one queue, until it is replaced or ended.
+// follower is the goroutine that follows a queue, until it is replaced or ended.
 type follower struct {
 	queueID int32
 	cancel  context.CancelFunc
-	// held has a value for each answer that nobody took.
+	// held has a value for each answer that waits for the caller.
 	held chan struct{}
-	// queueOffset is where the next stream begins. The goroutine's own, as is attempt.
+	// queueOffset is the start of the next stream. Only the goroutine uses it, and attempt.
 	queueOffset int64
 	// attempt is the number of attempts since the last answer.
 	attempt int
 }
 
-// delivery is what a follower got: an answer, or why there are no more.
+// delivery is an answer of a follower, or the error after which there are no more.
 type delivery struct {
 	follower *follower
 	answer   *indexerv1.SubscribeResponse
 	failure  *Error
 }
 
-// NewConsumer returns a consumer of a topic, of all its queues if the arguments name none. It begins where the group
-// has committed, else at the start. The client closes it if nobody else does. The context bounds the calls that find
-// out where to begin. It fails with the reason TOPIC_NOT_FOUND if nobody has made the topic, unless queues are named.
+// NewConsumer returns a consumer of a topic, of all its queues if the arguments name none. It begins at the committed
+// offsets of the group, else at the start. The client closes it if you do not. The context bounds the calls that find
+// the start. It fails with the reason TOPIC_NOT_FOUND if the topic does not exist, unless queues are named.
 func (c *Client) NewConsumer(
 	ctx context.Context, topic string, changes ...func(*ConsumerOptions),
 ) (*Consumer, error) {
@@ -117,7 +118,7 @@ func (c *Client) NewConsumer(
 
 // Next waits for the next message. It fails with the context's error if that ends before, with ErrClosed after Close,
 // and with an *Error when a stream broke and could not be opened again within the retries of the client, which last
-// half a minute. Whoever calls it again goes on where that was.
+// half a minute. The next call continues at the same position.
 func (c *Consumer) Next(ctx context.Context) (StoredMessage, error) {
 	for {
 		message, isThere, err := c.pop()
@@ -135,8 +136,8 @@ func (c *Consumer) Next(ctx context.Context) (StoredMessage, error) {
 	}
 }
 
-// Messages yields messages as Next returns them. It ends when the consumer is closed, and behind the first error;
-// whoever calls it again goes on.
+// Messages yields messages as Next returns them. It ends when the consumer is closed, and after the first error;
+// another call continues.
 func (c *Consumer) Messages(ctx context.Context) iter.Seq2[StoredMessage, error] {
 	return func(yield func(StoredMessage, error) bool) {
 		for {
@@ -148,15 +149,15 @@ func (c *Consumer) Messages(ctx context.Context) iter.Seq2[StoredMessage, error]
 	}
 }
 
-// Positions returns the next queue offset of each queue: behind the last message that was handed out.
+// Positions returns the next queue offset of each queue: the offset after the last message that was returned.
 func (c *Consumer) Positions() map[int32]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.positions.all()
 }
 
-// Commit stores the group's offsets: all messages handed out so far are done. It is durable within 5 s.
-// It fails with ErrArgument without a group.
+// Commit stores the group's offsets: all messages returned so far are done. It is durable within 5 s. It fails with
+// ErrArgument without a group.
 func (c *Consumer) Commit(ctx context.Context) error {
 	if c.options.Group == "" {
 		return badArgument("a consumer without a group has nothing to commit to")
@@ -176,7 +177,7 @@ func (c *Consumer) Commit(ctx context.Context) error {
 	return nil
 }
 
-// Seek goes on at another place of a queue. It fails with ErrArgument for a queue that is not followed.
+// Seek continues at another offset of a queue. It fails with ErrArgument for a queue that is not followed.
 func (c *Consumer) Seek(queueID int32, queueOffset int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,14 +197,14 @@ func (c *Consumer) Seek(queueID int32, queueOffset int64) error {
 // Close ends all streams. It commits nothing. May be repeated.
 func (c *Consumer) Close() error {
 	c.mu.Lock()
-	c.cancel() // under the lock, so that Seek begins nothing afterwards
+	c.cancel() // under the lock, so that Seek opens no stream afterwards
 	c.mu.Unlock()
 	c.following.Wait()
 	c.client.forget(c)
 	return nil
 }
 
-// pop returns the next message of what was delivered, and false if there is none.
+// pop returns the next delivered message, and false if there is none.
 func (c *Consumer) pop() (StoredMessage, bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,7 +219,7 @@ func (c *Consumer) pop() (StoredMessage, bool, error) {
 	return message, isThere, nil
 }
 
-// take takes note of a delivery, unless its follower was replaced.
+// take applies a delivery, unless its follower was replaced.
 func (c *Consumer) take(taken delivery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -266,7 +267,7 @@ func (c *Consumer) run(ctx context.Context, follower *follower) {
 	}
 }
 
-// runStream delivers what one stream brings. It returns why the stream ended.
+// runStream delivers the answers of a stream. It returns the error that ended the stream.
 func (c *Consumer) runStream(ctx context.Context, follower *follower) *Error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -293,7 +294,7 @@ func (c *Consumer) runStream(ctx context.Context, follower *follower) *Error {
 	return asError(err)
 }
 
-// deliver hands something over, unless the context ends.
+// deliver passes a delivery to the caller, unless the context ends.
 func (c *Consumer) deliver(ctx context.Context, delivery delivery) {
 	select {
 	case c.deliveries <- delivery:
@@ -301,7 +302,7 @@ func (c *Consumer) deliver(ctx context.Context, delivery delivery) {
 	}
 }
 
-// findStart returns where to begin in each queue.
+// findStart returns the start offset of each queue.
 func (c *Client) findStart(ctx context.Context, topic string, options *ConsumerOptions) (map[int32]int64, error) {
 	known, err := c.listQueues(ctx, topic)
 	if err != nil {
@@ -332,7 +333,7 @@ func (c *Client) findStart(ctx context.Context, topic string, options *ConsumerO
 	return begin, nil
 }
 
-// findStartIn returns where to begin in a queue, which is nil if nobody knows it yet.
+// findStartIn returns the start offset in a queue. queue is nil if the Indexer does not know it yet.
 func (c *Client) findStartIn(
 	ctx context.Context, topic string, queueID int32, queue *indexerv1.Queue, options *ConsumerOptions,
 ) (int64, error) {

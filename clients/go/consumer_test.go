@@ -46,7 +46,7 @@ func take(t *testing.T, consumer *Consumer, count int) []int64 {
 	return offsets
 }
 
-// endless sends one message an answer, from where it is asked to begin.
+// endless sends answers with a single message, from the requested queue offset on.
 func endless(request *indexerv1.SubscribeRequest, stream subscription) error {
 	for offset := request.QueueOffset; ; offset++ {
 		if err := stream.Send(answerOf(offset)); err != nil {
@@ -55,7 +55,7 @@ func endless(request *indexerv1.SubscribeRequest, stream subscription) error {
 	}
 }
 
-// A consumer begins where it is told, or where its group has committed.
+// A consumer begins at its start, or at the committed offset of its group.
 func TestConsumerStart(t *testing.T) {
 	store := newFake()
 	store.subscribe = endless
@@ -103,7 +103,7 @@ func TestConsumerAllQueues(t *testing.T) {
 	}
 }
 
-// A stream that ends is opened again where it was, and each answer makes the number of attempts begin anew.
+// A stream that ends is opened again at the same position, and each answer resets the number of attempts.
 func TestConsumerBrokenStreams(t *testing.T) {
 	store := newFake()
 	store.subscribe = func(request *indexerv1.SubscribeRequest, stream subscription) error {
@@ -124,7 +124,7 @@ func TestConsumerBrokenStreams(t *testing.T) {
 	}
 }
 
-// When a stream can't be opened again the consumer says so once, and whoever goes on taking goes on where that was.
+// When a stream can't be opened again, Next fails once, and the next calls continue at the same position.
 func TestConsumerFails(t *testing.T) {
 	store := newFake()
 	var asked atomic.Int32
@@ -149,7 +149,7 @@ func TestConsumerFails(t *testing.T) {
 	}
 }
 
-// Nobody's answers pile up: at most 4 wait.
+// Answers do not pile up: at most 4 wait.
 func TestConsumerHolds(t *testing.T) {
 	store := newFake()
 	store.subscribe = endless
@@ -163,7 +163,7 @@ func TestConsumerHolds(t *testing.T) {
 	take(t, consumer, 100)
 }
 
-// Seek drops what was delivered from elsewhere.
+// Seek drops messages that were delivered from another position.
 func TestConsumerSeek(t *testing.T) {
 	store := newFake()
 	store.subscribe = endless
@@ -181,7 +181,7 @@ func TestConsumerSeek(t *testing.T) {
 	}
 }
 
-// A commit tells the offsets that changed, and needs a group.
+// A commit sends the offsets that changed, and needs a group.
 func TestConsumerCommit(t *testing.T) {
 	store := newFake()
 	store.subscribe = endless

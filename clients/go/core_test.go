@@ -37,7 +37,7 @@ func TestSpacesAloneSeparateKeys(t *testing.T) {
 	}
 }
 
-// Calls go where the last failure says that they fare better.
+// Calls use the address that is better after the last failure.
 func TestRoute(t *testing.T) {
 	leader := &Error{Code: codes.Unavailable, Reason: "NOT_LEADER", Metadata: map[string]string{"leader": "l:1"}}
 	cases := []struct {
@@ -72,7 +72,7 @@ func TestRoute(t *testing.T) {
 	}
 }
 
-// The failure of a call that went elsewhere changes nothing, and a service has an address.
+// The failure of a call to another address has no effect, and a service has an address.
 func TestRouteOfOthers(t *testing.T) {
 	route, _ := newRoute("a:1,b:1")
 	route.onFailure("b:1", &Error{Code: codes.Unavailable})
@@ -84,7 +84,7 @@ func TestRouteOfOthers(t *testing.T) {
 	}
 }
 
-// Delays double, with jitter, up to the longest one, and the server's own wish counts.
+// Delays double, with jitter, up to the longest delay, and never below the delay that the server asks for.
 func TestRetryDelays(t *testing.T) {
 	policy := RetryPolicy{Retries: 5, DelayMin: 100 * time.Millisecond, DelayMax: 450 * time.Millisecond}
 	for attempt, ceiling := range []time.Duration{100, 200, 400, 450, 450} {
@@ -109,7 +109,7 @@ func TestRetryDelays(t *testing.T) {
 	}
 }
 
-// Only passing reasons are tried again, and what may have been done only if it may be done twice.
+// Only temporary failures are retried; calls that may have been executed only if they are repeatable.
 func TestRetryReasons(t *testing.T) {
 	cases := []struct {
 		failure    Error
@@ -154,7 +154,7 @@ func encoded(t *testing.T, encoder *encoder, message Message) *commitlogv1.Appen
 	return request.Messages[0]
 }
 
-// All of a message's fields travel, and what is absent stays so.
+// All of a message's fields are sent, and absent fields stay absent.
 func TestEncode(t *testing.T) {
 	full := encoded(t, &encoder{}, Message{
 		Topic: "t", Body: []byte("b"), QueueID: new(int32(0)), Tag: "red", Keys: []string{"k1", "k2"},
@@ -176,7 +176,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// A message keeps its own unique id, also one among its properties, and gets one otherwise.
+// A message keeps its own unique id, also from its properties, and otherwise gets a new unique id.
 func TestEncodeUniqueID(t *testing.T) {
 	encoder := &encoder{uniqueIDs: newUniqueIDs()}
 	for want, message := range map[string]Message{
@@ -192,7 +192,7 @@ func TestEncodeUniqueID(t *testing.T) {
 	}
 }
 
-// What can't be meant is refused, with a word that names it.
+// Invalid messages are refused, with a word that names the mistake.
 func TestEncodeRefuses(t *testing.T) {
 	cases := map[string]Message{
 		"key \"\"":           {Keys: []string{"a", ""}},
@@ -236,7 +236,7 @@ func TestUniqueIDs(t *testing.T) {
 	}
 }
 
-// What is given counts before the variable, and that before the default.
+// A given option takes precedence over the variable, and the variable over the default.
 func TestOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("  word and more\n"), 0o600); err != nil {
@@ -259,7 +259,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Options that can't be meant are refused when the client or the producer is made.
+// Invalid options are refused when the client or the producer is made.
 func TestOptionsRefused(t *testing.T) {
 	for word, change := range map[string]func(*Options){
 		"address":     func(options *Options) { options.Indexer = "," },
@@ -293,7 +293,7 @@ func TestOptionsRefused(t *testing.T) {
 	}
 }
 
-// An error has what the server said, and can be asked as Go's errors are.
+// An error has the details of the server, and works with Go's errors package.
 func TestErrors(t *testing.T) {
 	described, err := status.New(codes.InvalidArgument, "no").WithDetails(
 		&errdetails.ErrorInfo{
@@ -322,7 +322,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Positions are behind what was handed out, and a commit tells only what changed.
+// Positions are the offsets after returned messages, and a commit sends only changed offsets.
 func TestPositions(t *testing.T) {
 	answer := func(next int64, offsets ...int64) *indexerv1.SubscribeResponse {
 		answer := &indexerv1.SubscribeResponse{NextQueueOffset: next}

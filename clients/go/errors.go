@@ -15,16 +15,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ErrArgument is wrapped by the error of what the client itself refuses. Nothing was sent then.
+// ErrArgument is wrapped by errors of arguments that the client itself refuses. Nothing was sent then.
 var ErrArgument = errors.New("reput: refused")
 
-// ErrClosed is returned by what is used after its Close.
+// ErrClosed is returned by uses after Close.
 var ErrClosed = errors.New("reput: closed")
 
 // The domain of the details of Reput's errors.
 const errorDomain = "reput"
 
-// Reasons that say that another address is better. docs/errors.md has all reasons.
+// Reasons after which another address is better. docs/errors.md has all reasons.
 const (
 	reasonNotLeader             = "NOT_LEADER"
 	reasonLeaseOver             = "LEASE_OVER"
@@ -32,26 +32,26 @@ const (
 	reasonDependencyUnavailable = "DEPENDENCY_UNAVAILABLE"
 )
 
-// Error is the failure of a call, or of one message that was sent. It is shared by the messages that failed together:
-// don't change it. errors.Is finds context.Canceled and context.DeadlineExceeded in errors with these codes.
+// Error is the failure of a call, or of a sent message. Messages that failed together share it: don't change it.
+// errors.Is finds context.Canceled and context.DeadlineExceeded in errors with these codes.
 type Error struct {
 	// Code is gRPC's code.
 	Code codes.Code
-	// Reason is a word of docs/errors.md. Empty: the answer did not come from Reput.
+	// Reason is a reason of docs/errors.md. Empty: the answer did not come from Reput.
 	Reason string
 	// Text is for people. It may change at any time.
 	Text string
 	// Metadata has the values that belong to the reason: field, value, limit and others.
 	Metadata map[string]string
-	// Fields are the names of the request's fields that are at fault, such as messages[0].topic.
+	// Fields are the names of the request's invalid fields, such as messages[0].topic.
 	Fields []string
-	// RetryAfter is the time after which another attempt makes sense. Zero: the server named none.
+	// RetryAfter is the time after which another attempt makes sense. Zero: the server gave no time.
 	RetryAfter time.Duration
-	// IsOutcomeUnknown tells that the message may or may not be stored.
+	// IsOutcomeUnknown: the message may or may not be stored.
 	IsOutcomeUnknown bool
 }
 
-// Error returns the reason, or the code where there is none, and the text.
+// Error returns the reason, or the code without a reason, and the text.
 func (e *Error) Error() string {
 	text := "reput: " + cmp.Or(e.Reason, e.CodeName()) + ": " + e.Text
 	if e.IsOutcomeUnknown {
@@ -63,7 +63,7 @@ func (e *Error) Error() string {
 // CodeName returns gRPC's name of the code, such as INVALID_ARGUMENT.
 func (e *Error) CodeName() string { return code.Code(e.Code).String() }
 
-// Field returns the path of the field at fault, empty if none is named.
+// Field returns the path of the invalid field, empty if none is named.
 func (e *Error) Field() string { return e.Metadata["field"] }
 
 // Value returns the value that was refused, empty if none is named.
@@ -81,7 +81,7 @@ func (e *Error) Is(target error) bool {
 		target == context.DeadlineExceeded && e.Code == codes.DeadlineExceeded
 }
 
-// asError returns the Error of whatever a gRPC call returned.
+// asError returns the Error for an error of a gRPC call.
 func asError(err error) *Error {
 	if failure, ok := errors.AsType[*Error](err); ok {
 		return failure
@@ -109,22 +109,22 @@ func fromStatus(described *status.Status) *Error {
 	return failure
 }
 
-// streamEnded returns the error for a stream that the server ended although more was to come.
+// streamEnded returns the error for a stream that the server ended too early.
 func streamEnded() *Error {
 	return &Error{Code: codes.Unavailable, Text: "the server ended the stream"}
 }
 
-// nonsense returns the error for an answer that can't be right.
+// nonsense returns the error for an inconsistent answer.
 func nonsense(why string) *Error {
 	return &Error{Code: codes.Internal, Text: "the server's answer makes no sense: " + why}
 }
 
-// refusesCall tells whether a stream with this code was refused before the server looked at what it carried.
+// refusesCall reports whether a stream with this code was refused before the server read its messages.
 func refusesCall(code codes.Code) bool {
 	return code == codes.Unauthenticated || code == codes.PermissionDenied || code == codes.Unimplemented
 }
 
-// badArgument returns what wraps ErrArgument and says what is wrong.
+// badArgument returns an error that wraps ErrArgument and describes the mistake.
 func badArgument(format string, values ...any) error {
 	return fmt.Errorf("%w: %s", ErrArgument, fmt.Sprintf(format, values...))
 }

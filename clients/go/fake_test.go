@@ -22,7 +22,7 @@ import (
 	indexerv1 "reput/clients/go/reputpb/indexer/v1"
 )
 
-// fake is a store in memory behind gRPC, without a network. Each test says what it does differently.
+// fake is a store in memory behind gRPC, without a network. Each test sets its differences.
 type fake struct {
 	commitlogv1.UnimplementedAppendServiceServer
 	commitlogv1.UnimplementedTopicServiceServer
@@ -39,7 +39,7 @@ type fake struct {
 	subscribe func(*indexerv1.SubscribeRequest, grpc.ServerStreamingServer[indexerv1.SubscribeResponse]) error
 }
 
-// store takes a batch.
+// store stores a batch.
 func (f *fake) store(request *commitlogv1.AppendStreamRequest) (*commitlogv1.AppendOutcome, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -129,7 +129,7 @@ func (f *fake) Subscribe(
 	return f.subscribe(request, stream)
 }
 
-// answerOf is an answer with one message for each queue offset.
+// answerOf is an answer with a message for each queue offset.
 func answerOf(offsets ...int64) *indexerv1.SubscribeResponse {
 	answer := &indexerv1.SubscribeResponse{}
 	for _, offset := range offsets {
@@ -145,8 +145,8 @@ func newFake() *fake {
 	return made
 }
 
-// connect returns a client of stores at the addresses a, b and so on, whose retries are quick. What it began has ended
-// when the test ends.
+// connect returns a client of stores at the addresses a, b and so on, whose retries are quick. Its goroutines have
+// ended when the test ends.
 func connect(t testing.TB, fakes ...*fake) *Client {
 	t.Helper()
 	listeners := map[string]*bufconn.Listener{}
@@ -198,7 +198,7 @@ func connect(t testing.TB, fakes ...*fake) *Client {
 	return client
 }
 
-// limit returns a context that ends before the tests' patience does.
+// limit returns a context that ends before the time-out of the tests.
 func limit(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)

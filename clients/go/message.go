@@ -14,7 +14,7 @@ import (
 	commitlogv1 "reput/clients/go/reputpb/commitlog/v1"
 )
 
-// Names of properties with a meaning of their own.
+// Names of properties with a special meaning.
 const (
 	propertyUniqueID    = "UNIQ_KEY"
 	propertyTag         = "TAGS"
@@ -29,33 +29,36 @@ const (
 	valueEnd = "\x02"
 )
 
-// requestOverheadBytes is more than a request has beside one message.
+// requestOverheadBytes is more than the size of a request beside a single message.
 const requestOverheadBytes = 64
 
-// bornTimeMsMax is the last millisecond of the year 9999; the store takes no later born time.
+// bornTimeMsMax is the last millisecond of the year 9999; the store accepts no later born time.
 const bornTimeMsMax = 253_402_300_799_999
 
-// Message is a message to send. It is read before Send returns; afterwards the caller may change what it refers to.
+// Message is a message to send. It is read before Send returns; afterwards the caller may change the values that it
+// refers to.
 type Message struct {
-	// Topic has 1 to 127 letters, digits, and characters of "_-%|". It is made by the store if that allows it.
+	// Topic has 1 to 127 letters, digits, and characters of "_-%|". The store creates it if its settings allow this.
 	Topic string
-	// Body is what consumers get; at most 4 MiB unless the store is configured otherwise.
+	// Body is the content; at most 4 MiB unless the store is configured otherwise.
 	Body []byte
-	// QueueID is the queue within the topic, from 0, as in new(int32(2)). Nil: the store chooses, by ShardingKey if there
-	// is one.
+	// QueueID is the queue within the topic, from 0, as in new(int32(2)). Nil: the store chooses, by ShardingKey if it
+	// is set.
 	QueueID *int32
-	// Tag is what consumers choose by. Empty: none.
+	// Tag is the tag by which consumers filter. Empty: no tag.
 	Tag string
-	// Keys are what queries find the message by. None is empty or has a space.
+	// Keys are the keys by which queries find the message. A key is not empty and has no space.
 	Keys []string
-	// Properties are the caller's own. Names are not empty and have neither 0x01 nor 0x02; values are not empty and have
-	// no 0x02. Tag, Keys, ShardingKey, UniqueID and DelayLevel count before properties of the same meaning.
+	// Properties are the caller's own. Names are not empty and have neither 0x01 nor 0x02; values are not empty and
+	// have no 0x02. Tag, Keys, ShardingKey, UniqueID and DelayLevel take precedence over properties of the same
+	// meaning.
 	Properties map[string]string
-	// ShardingKey: messages with the same one go to the same queue, while the topic has as many queues. Empty: none.
+	// ShardingKey: messages with the same key are stored in the same queue, as long as the topic keeps its number of
+	// queues. Empty: no key.
 	ShardingKey string
-	// UniqueID identifies the message. Empty: the producer makes one, unless told otherwise.
+	// UniqueID identifies the message. Empty: the producer makes a unique id, unless its option UniqueIDs is false.
 	UniqueID string
-	// DelayLevel delays the message by one of the store's times, from 1. 0: no delay.
+	// DelayLevel delays the message by a delay level of the store, from 1. 0: no delay.
 	DelayLevel int
 	// Flag is opaque to the store.
 	Flag int32
@@ -69,7 +72,7 @@ type encoder struct {
 	uniqueIDs *uniqueIDs
 }
 
-// encode returns the future of a message, which holds the message as it stands in a request.
+// encode returns the future of a message, which holds the message as encoded for a request.
 func (e *encoder) encode(message *Message, now time.Time) (*Future, error) {
 	uniqueID := message.UniqueID
 	if uniqueID == "" {
@@ -99,9 +102,9 @@ func (e *encoder) encode(message *Message, now time.Time) (*Future, error) {
 	return newFuture(chunk, message.Topic, uniqueID), nil
 }
 
-// toChunk returns one entry of a request's messages, which is the same as a request with one message. A request is
-// nothing but such chunks one behind the other, and its durability, so that a batch can be cut anywhere without
-// touching the messages again.
+// toChunk returns an entry of a request's messages, which is the same as a request with a single message. A request
+// consists of such chunks in sequence, and its durability. So a batch can be cut anywhere without encoding the messages
+// again.
 func toChunk(message *commitlogv1.AppendMessage) ([]byte, error) {
 	chunk, err := proto.Marshal(&commitlogv1.AppendStreamRequest{Messages: []*commitlogv1.AppendMessage{message}})
 	if err != nil {
@@ -114,7 +117,7 @@ func toChunk(message *commitlogv1.AppendMessage) ([]byte, error) {
 	return chunk, nil
 }
 
-// propertyString returns all properties of a message in RocketMQ's form, and an error for what can't be meant.
+// propertyString returns all properties of a message in RocketMQ's form, and an error for invalid values.
 func (m *Message) propertyString(uniqueID string) ([]byte, error) {
 	own, err := m.ownProperties(uniqueID)
 	if err != nil {
@@ -137,7 +140,7 @@ func (m *Message) propertyString(uniqueID string) ([]byte, error) {
 
 type property struct{ name, value string }
 
-// ownProperties returns the properties that stand for fields of the message.
+// ownProperties returns the properties for the fields of the message.
 func (m *Message) ownProperties(uniqueID string) ([]property, error) {
 	for _, key := range m.Keys {
 		if key == "" || strings.Contains(key, " ") {
@@ -157,7 +160,7 @@ func (m *Message) ownProperties(uniqueID string) ([]property, error) {
 	return slices.DeleteFunc(own, func(p property) bool { return p.value == "" }), nil
 }
 
-// appendProperty refuses what would change the meaning of another property.
+// appendProperty refuses a property that would change the meaning of another property.
 func appendProperty(text []byte, p property) ([]byte, error) {
 	if p.name == "" || strings.ContainsAny(p.name, nameEnd+valueEnd) {
 		return nil, badArgument("the property name %q is empty or has a separator (0x01, 0x02)", p.name)

@@ -20,33 +20,33 @@ import (
 	commonv1 "reput/clients/go/reputpb/common/v1"
 )
 
-// transportSizeBytesMax bounds requests and answers. Servers answer with about 8 MiB and take batches of 16 MiB.
+// transportSizeBytesMax bounds requests and answers. Servers answer with about 8 MiB and accept batches of 16 MiB.
 const transportSizeBytesMax = 64 << 20
 
-// Options say where the services are and how to reach them. [Connect] fills them from the environment and the defaults
-// before it hands them to its arguments.
+// Options are the addresses and credentials of the services. [Connect] fills them from the environment and the defaults
+// before it passes them to its arguments.
 type Options struct {
 	// Commitlog is an address (host:port), or several with commas between them: REPUT_CLIENT_COMMITLOG_TARGET, else
-	// 127.0.0.1:7101. Calls go on to the next address when one can't be reached, and appends to whoever leads.
+	// 127.0.0.1:7101. Calls use the next address when an address can't be reached, and appends are sent to the leader.
 	Commitlog string
 	// Indexer likewise: REPUT_CLIENT_INDEXER_TARGET, else 127.0.0.1:7102.
 	Indexer string
-	// CAFile has the authorities of the services' certificates, in PEM, or is "system" for those of the machine:
-	// REPUT_CLIENT_CA_FILE. Empty: no TLS.
+	// CAFile has the authorities of the services' certificates, in PEM, or is "system" for the authorities of the
+	// machine: REPUT_CLIENT_CA_FILE. Empty: no TLS.
 	CAFile string
 	// CertificateFile and KeyFile, in PEM, are for mutual TLS: REPUT_CLIENT_CERTIFICATE_FILE, REPUT_CLIENT_KEY_FILE.
 	// Both or neither, and only with CAFile.
 	CertificateFile, KeyFile string
-	// Token is shown with every call: REPUT_CLIENT_TOKEN, else the first word of the file REPUT_CLIENT_TOKEN_FILE.
+	// Token is sent with every call: REPUT_CLIENT_TOKEN, else the first word of the file REPUT_CLIENT_TOKEN_FILE.
 	Token string
 	// Timeout bounds a call with all its retries whose context has no deadline, and the Close of a producer.
 	// More than 0; 30 s.
 	Timeout time.Duration
-	// Retry says when failed calls are repeated.
+	// Retry is the policy for failed calls.
 	Retry RetryPolicy
 }
 
-// loadOptions returns what the environment says, and the defaults for the rest.
+// loadOptions returns the options of the environment, and the defaults for the others.
 func loadOptions(environment func(string) string) (Options, error) {
 	variable := func(name, otherwise string) string {
 		if value := environment("REPUT_CLIENT_" + name); value != "" {
@@ -87,7 +87,7 @@ func (o *Options) check() error {
 	return o.Retry.check()
 }
 
-// dialOptions returns how a connection to any address is made.
+// dialOptions returns gRPC's options for a connection to any address.
 func (o *Options) dialOptions() ([]grpc.DialOption, error) {
 	transport, err := o.transportCredentials()
 	if err != nil {
@@ -97,9 +97,9 @@ func (o *Options) dialOptions() ([]grpc.DialOption, error) {
 		grpc.WithTransportCredentials(transport),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(transportSizeBytesMax), grpc.MaxCallSendMsgSize(transportSizeBytesMax)),
-		// A server that vanished without a word, or is frozen, ends the calls that wait for it, streams too.
+		// When a server vanished or is frozen, calls and streams that wait for it end.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
-		// A server that was restarted is found again within two seconds, not after two minutes.
+		// The client finds a restarted server again within two seconds, not after two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
 				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
@@ -147,25 +147,25 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	return map[string]string{"authorization": string(b)}, nil
 }
 
-// RequireTransportSecurity is false: whether a network needs TLS is for whoever runs the store to say.
+// RequireTransportSecurity is false: the operator of the store decides whether a network needs TLS.
 func (b bearer) RequireTransportSecurity() bool { return false }
 
-// ProducerOptions say how a producer sends. [Client.NewProducer] fills in the defaults before it hands them to its
-// arguments.
+// ProducerOptions are the options of a producer. [Client.NewProducer] fills in the defaults before it passes them to
+// its arguments.
 type ProducerOptions struct {
-	// Linger is how long the first message of a batch waits for company. 0 or more; 5 ms.
+	// Linger is how long the first message of a batch waits for further messages. 0 or more; 5 ms.
 	Linger time.Duration
-	// BatchSizeBytes: a batch is sent when it has so many bytes, whatever its age; at most 32,768 messages.
-	// 1 to 8 MiB, and at most WindowBytes; 512 KiB.
+	// BatchSizeBytes: a batch is sent when it has so many bytes, at any age; at most 32,768 messages. 1 to 8 MiB, and
+	// at most WindowBytes; 512 KiB.
 	BatchSizeBytes int
-	// WindowBytes bounds the messages whose outcome is not known: Send waits while there are more. One message may always
-	// enter an empty window. 8 MiB.
+	// WindowBytes bounds the messages whose outcome is not known: Send waits while there are more. An empty window
+	// takes a message of any size. 8 MiB.
 	WindowBytes int
-	// Durability is what the store waits for before it answers. The store's own.
+	// Durability is the level that the store waits for before it answers. The store's own.
 	Durability Durability
-	// Retry says when batches are sent again. With 0 retries no message is stored twice. The client's.
+	// Retry is the policy for failed batches. With 0 retries no message is stored twice. The client's.
 	Retry RetryPolicy
-	// UniqueIDs: give each message without a unique id one in RocketMQ's form. True.
+	// UniqueIDs: give a unique id in RocketMQ's form to each message without a unique id. True.
 	UniqueIDs bool
 }
 

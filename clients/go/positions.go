@@ -10,8 +10,8 @@ import (
 	indexerv1 "reput/clients/go/reputpb/indexer/v1"
 )
 
-// positions has what was delivered and not yet handed out, and the next queue offset of each queue as the caller sees
-// it: behind the last message that it was given. No I/O; one caller at a time.
+// positions has the messages that were delivered and not yet returned, and the next queue offset of each queue: the
+// offset after the last message that the caller got. No I/O; a single caller at a time.
 type positions struct {
 	topic     string
 	waiting   []delivered
@@ -30,7 +30,7 @@ func newPositions(topic string, begin map[int32]int64) positions {
 	return positions{topic: topic, next: begin, committed: map[int32]int64{}}
 }
 
-// add takes note of what a queue's stream delivered, once nothing waits any more.
+// add adds an answer of a queue's stream. Called when no message waits any more.
 func (p *positions) add(queueID int32, answer *indexerv1.SubscribeResponse) {
 	messages := answer.GetMessages()
 	if len(messages) == 0 {
@@ -43,7 +43,7 @@ func (p *positions) add(queueID int32, answer *indexerv1.SubscribeResponse) {
 	p.waiting[len(p.waiting)-1].next = answer.GetNextQueueOffset()
 }
 
-// pop returns the next message to hand out, and false if none waits.
+// pop returns the next message, and false if no message waits.
 func (p *positions) pop() (StoredMessage, bool) {
 	if len(p.waiting) == 0 {
 		return StoredMessage{}, false
@@ -55,7 +55,7 @@ func (p *positions) pop() (StoredMessage, bool) {
 	return first.message, true
 }
 
-// move goes to a position of a queue, of which nothing waits then.
+// move sets the position of a queue, and drops its waiting messages.
 func (p *positions) move(queueID int32, queueOffset int64) {
 	p.waiting = slices.DeleteFunc(p.waiting, func(d delivered) bool { return d.queueID == queueID })
 	p.next[queueID] = queueOffset
@@ -78,7 +78,7 @@ func (p *positions) uncommitted() []*indexerv1.ConsumerOffset {
 	return offsets
 }
 
-// onCommitted takes note of a commit.
+// onCommitted records committed offsets.
 func (p *positions) onCommitted(offsets []*indexerv1.ConsumerOffset) {
 	for _, offset := range offsets {
 		p.committed[offset.GetQueueId()] = offset.GetQueueOffset()

@@ -16,12 +16,12 @@ import (
 	commitlogv1 "reput/clients/go/reputpb/commitlog/v1"
 )
 
-// Producer sends messages over one stream, in batches, without waiting for each answer. Made by [Client.NewProducer];
-// close it. Safe for any number of goroutines.
+// Producer sends messages over a single stream, in batches, without waiting for each answer. Made by
+// [Client.NewProducer]; close it. Safe for any number of goroutines.
 //
-// At least once: when the connection breaks, what has no outcome is sent again and may then be stored twice; with 0
-// retries it fails instead, with IsOutcomeUnknown. Messages are stored in the order of the calls, except for what had
-// to be sent again. A refused message does not fail its neighbours.
+// At least once: when the connection breaks, messages without an outcome are sent again and may then be stored twice.
+// With 0 retries they fail instead, with IsOutcomeUnknown. Messages are stored in the order of the calls, except for
+// messages that were sent again. A refused message does not fail the other messages of its batch.
 type Producer struct {
 	client  *Client
 	service *service
@@ -30,19 +30,19 @@ type Producer struct {
 	// ctx ends when the producer is closed.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// wake has a value when whoever sends has to look at the queue again.
+	// wake has a value when the sending goroutine has to look at the queue again.
 	wake chan struct{}
 	// done is closed when the last goroutine has ended.
 	done chan struct{}
 
 	mu    sync.Mutex
 	queue sendQueue
-	// settlingCount is how many goroutines are about to wake those who wait for futures.
+	// settlingCount is the number of goroutines that are about to wake the callers that wait for futures.
 	settlingCount int
-	// changed is closed at the next change that callers wait for, nil while none does.
+	// changed is closed at the next change that callers wait for, nil while no caller waits.
 	changed   chan struct{}
 	isClosing bool
-	// unread counts failures since the last time that they were told.
+	// unread counts failures since the last report.
 	unread *unreadFailures
 }
 
@@ -61,7 +61,7 @@ func newProducer(client *Client, options ProducerOptions) *Producer {
 }
 
 // Send sends a message and returns at once with its future. It waits only while the window is full, until the context
-// ends; then the message is not sent. It fails with ErrArgument for a message that can't be meant, and with ErrClosed.
+// ends; then the message is not sent. It fails with ErrArgument for an invalid message, and with ErrClosed.
 func (p *Producer) Send(ctx context.Context, message Message) (*Future, error) {
 	future, err := p.encoder.encode(&message, time.Now())
 	if err != nil {
@@ -70,7 +70,7 @@ func (p *Producer) Send(ctx context.Context, message Message) (*Future, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for !p.isClosing && !p.queue.hasRoom(len(future.chunk)) {
-		p.queue.closeBatch() // nobody can make it any larger
+		p.queue.closeBatch() // no sender can add to the batch now
 		p.notify()
 		if err := p.waitChange(ctx); err != nil {
 			return nil, err
@@ -85,8 +85,9 @@ func (p *Producer) Send(ctx context.Context, message Message) (*Future, error) {
 	return future, nil
 }
 
-// Flush sends what is collected and waits until every message has its outcome. It fails when the context ends, and, once,
-// with the number of the messages that failed and whose futures have not been asked, wrapping the first *Error.
+// Flush sends the collected messages and waits until every message has its outcome. It fails when the context ends. It
+// also fails with the number of failed messages whose futures the program has not asked, wrapping the first *Error;
+// each failure is reported once.
 func (p *Producer) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +97,7 @@ func (p *Producer) Flush(ctx context.Context) error {
 	return p.tellUnread()
 }
 
-// settle does as Flush does, and fails only when the context ends. Called under the lock.
+// settle works like Flush, and fails only when the context ends. Called under the lock.
 func (p *Producer) settle(ctx context.Context) error {
 	p.queue.closeBatch()
 	p.notify()
@@ -108,15 +109,15 @@ func (p *Producer) settle(ctx context.Context) error {
 	return nil
 }
 
-// tellUnread returns the error for failures that nobody asked about, each once. Called under the lock.
+// tellUnread returns the error for failures that the program did not ask about, each once. Called under the lock.
 func (p *Producer) tellUnread() error {
 	told := p.unread
 	p.unread = &unreadFailures{}
 	return told.err()
 }
 
-// Close flushes, at most for the client's time-out, and ends the stream. What has no outcome by then fails, and Close
-// returns an error, as it does for what Flush would. Send fails from now on. May be repeated.
+// Close flushes, at most for the client's time-out, and ends the stream. Messages without an outcome by then fail, and
+// Close returns an error. It also returns the errors of Flush. Send fails from now on. May be repeated.
 func (p *Producer) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.client.options.Timeout)
 	defer cancel()
@@ -135,7 +136,7 @@ func (p *Producer) Close() error {
 	return errors.Join(unsettled, unread)
 }
 
-// run keeps a stream open while there is something to send.
+// run keeps a stream open while there are messages to send.
 func (p *Producer) run() {
 	defer close(p.done)
 	for first := p.next(p.ctx); first != nil; first = p.next(p.ctx) {
@@ -144,7 +145,8 @@ func (p *Producer) run() {
 	}
 }
 
-// runStream opens a stream for a batch, runs it to its end, and returns whether it was open and why it ended.
+// runStream opens a stream for a batch, runs it to its end, and returns whether it was open, and the error that ended
+// it.
 func (p *Producer) runStream(first *batch) (wasOpen bool, failure *Error) {
 	ctx, cancel := context.WithCancel(p.ctx)
 	defer cancel()
@@ -164,7 +166,7 @@ func (p *Producer) runStream(first *batch) (wasOpen bool, failure *Error) {
 	return true, failure
 }
 
-// write sends batches until the stream ends. Whoever reads learns why it did.
+// write sends batches until the stream ends. The reader gets the error.
 func (p *Producer) write(ctx context.Context, opened grpc.ClientStream, first *batch) {
 	for current := first; current != nil; current = p.next(ctx) {
 		if opened.SendMsg(current.toRequest(p.options.Durability)) == nil {
@@ -178,7 +180,7 @@ func (p *Producer) write(ctx context.Context, opened grpc.ClientStream, first *b
 	}
 }
 
-// read applies outcomes until the stream ends, and returns why it did.
+// read applies outcomes until the stream ends, and returns the error that ended it.
 func (p *Producer) read(opened *stream) (failure *Error) {
 	for failure == nil {
 		response := &commitlogv1.AppendStreamResponse{}
@@ -199,7 +201,7 @@ func (p *Producer) read(opened *stream) (failure *Error) {
 	return opened.service.onFailure(opened.address, failure)
 }
 
-// next returns the next batch to send as soon as there is one, nil when the context ends.
+// next waits for the next batch to send and returns it, nil when the context ends.
 func (p *Producer) next(ctx context.Context) *batch {
 	for ctx.Err() == nil {
 		p.mu.Lock()
@@ -223,7 +225,7 @@ func (p *Producer) next(ctx context.Context) *batch {
 	return nil
 }
 
-// update changes the queue under the lock. Then, without it, it wakes those who wait for what was settled by that.
+// update changes the queue under the lock. Then, without the lock, it wakes the callers that wait for settled futures.
 func (p *Producer) update(change func()) {
 	p.mu.Lock()
 	change()
@@ -249,7 +251,7 @@ func (p *Producer) update(change func()) {
 	p.mu.Unlock()
 }
 
-// notify makes whoever sends look at the queue again.
+// notify makes the sending goroutine look at the queue again.
 func (p *Producer) notify() {
 	select {
 	case p.wake <- struct{}{}:
@@ -265,7 +267,7 @@ func (p *Producer) announce() {
 	}
 }
 
-// waitChange lets go of the lock until something has changed. It returns the context's error if that ends before.
+// waitChange releases the lock until the next change. It returns the context's error if that ends before.
 func (p *Producer) waitChange(ctx context.Context) error {
 	if p.changed == nil {
 		p.changed = make(chan struct{})

@@ -35,7 +35,7 @@ func send(t *testing.T, ctx context.Context, producer *Producer, body string) *F
 	return future
 }
 
-// Messages of several goroutines are all stored, those of each in the order of its calls.
+// Messages of several goroutines are all stored, and in the order of the calls of each goroutine.
 func TestProducerOrder(t *testing.T) {
 	store := newFake()
 	client, ctx := connect(t, store), limit(t)
@@ -98,7 +98,7 @@ func TestProducerBrokenStreams(t *testing.T) {
 	}
 }
 
-// Send waits while the window is full, no longer than its context, and goes on when there is room.
+// Send waits while the window is full, no longer than its context, and continues when there is room.
 func TestProducerBackPressure(t *testing.T) {
 	store := newFake()
 	gate := make(chan struct{})
@@ -129,7 +129,7 @@ func TestProducerBackPressure(t *testing.T) {
 	}
 }
 
-// Close sends what is collected; afterwards Send fails.
+// Close sends the collected messages; afterwards Send fails.
 func TestProducerClose(t *testing.T) {
 	store := newFake()
 	client, ctx := connect(t, store), limit(t)
@@ -154,7 +154,7 @@ func TestProducerClose(t *testing.T) {
 	}
 }
 
-// What has no outcome when the time for Close is over fails, and who waits for room learns that it is over.
+// Messages without an outcome at the end of Close's time fail, and a Send that waits for room fails, too.
 func TestProducerCloseInVain(t *testing.T) {
 	store := newFake()
 	store.outcome = func(*commitlogv1.AppendStreamRequest) (*commitlogv1.AppendOutcome, error) { return nil, nil }
@@ -183,7 +183,7 @@ func TestProducerCloseInVain(t *testing.T) {
 	}
 }
 
-// A log that follows another one names it, and messages go there.
+// A follower of a log names its leader, and messages are sent to the leader.
 func TestProducerFollowsLeader(t *testing.T) {
 	follower, leader := newFake(), newFake()
 	follower.outcome = func(*commitlogv1.AppendStreamRequest) (*commitlogv1.AppendOutcome, error) {
@@ -201,7 +201,7 @@ func TestProducerFollowsLeader(t *testing.T) {
 	}
 }
 
-// Without anybody there messages fail when their retries are used up, and it is known that they are not stored.
+// Without a server messages fail when their retries are used up, and it is known that they are not stored.
 func TestProducerNobody(t *testing.T) {
 	client, ctx := connect(t, newFake()), limit(t)
 	client.commitlog.route = route{addresses: []string{"passthrough:///z"}, address: "passthrough:///z"}
@@ -234,7 +234,7 @@ func BenchmarkProducer(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
 }
 
-// Failures that nobody asked about are told by Flush and by Close, each once.
+// Failures that the program did not ask about are reported by Flush and by Close, each once.
 func TestProducerTellsUnreadFailures(t *testing.T) {
 	store := newFake()
 	store.outcome = func(*commitlogv1.AppendStreamRequest) (*commitlogv1.AppendOutcome, error) {
@@ -265,7 +265,7 @@ func TestProducerTellsUnreadFailures(t *testing.T) {
 	}
 }
 
-// A body that no request carries is refused by Send, with its size and the limit.
+// A body that is too large for a request is refused by Send, with its size and the limit.
 func TestProducerRefusesWhatNoRequestCarries(t *testing.T) {
 	producer := newTestProducer(t, connect(t, newFake()))
 	_, err := producer.Send(limit(t), Message{Topic: "t", Body: make([]byte, 65<<20)})

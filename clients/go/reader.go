@@ -14,10 +14,10 @@ import (
 	indexerv1 "reput/clients/go/reputpb/indexer/v1"
 )
 
-// pageSize is how many messages a query fetches at once.
+// pageSize is the number of messages in a page of a query.
 const pageSize = 256
 
-// PullRequest says what to pull.
+// PullRequest has the arguments of a pull.
 type PullRequest struct {
 	Topic string
 	// QueueID is the queue within the topic, from 0.
@@ -26,7 +26,7 @@ type PullRequest struct {
 	QueueOffset int64
 	// MessageCountMax bounds the messages of the answer. 0: 32; above 4,096: 4,096.
 	MessageCountMax int32
-	// SizeBytesMax bounds the records of the answer; the first one always fits. 0: 256 KiB; above 8 MiB: 8 MiB.
+	// SizeBytesMax bounds the records of the answer; the first record always fits. 0: 256 KiB; above 8 MiB: 8 MiB.
 	SizeBytesMax int32
 	// Tags are separated by "||", at most 1,000. Empty or "*": all messages.
 	Tags string
@@ -34,9 +34,9 @@ type PullRequest struct {
 	Wait time.Duration
 }
 
-// PullResult is what a pull found. Its other fields are those of reput.indexer.v1.PullResponse: Status,
-// NextQueueOffset (where to go on), MinQueueOffset, and MaxQueueOffset (exclusive). An offset outside of the queue is
-// a status, no error.
+// PullResult is the result of a pull. Its other fields are the fields of reput.indexer.v1.PullResponse: Status,
+// NextQueueOffset (the offset to continue at), MinQueueOffset, and MaxQueueOffset (exclusive). An offset outside of the
+// queue is a status, no error.
 type PullResult struct {
 	*indexerv1.PullResponse
 	// Messages are in the order of the queue.
@@ -68,8 +68,8 @@ type Span struct {
 	Start, End time.Time
 }
 
-// ByKey finds the messages of a topic with a key, or a unique id, the newest first. It fetches further pages as they
-// are needed, and ends behind the first error.
+// ByKey finds the messages of a topic with a key, or a unique id, the newest first. It fetches further pages as needed,
+// and ends after the first error.
 func (c *Client) ByKey(ctx context.Context, topic, key string, span Span) iter.Seq2[StoredMessage, error] {
 	queries := indexerv1.NewQueryServiceClient(c.indexer)
 	return pages(func(token string) (page, error) {
@@ -81,8 +81,8 @@ func (c *Client) ByKey(ctx context.Context, topic, key string, span Span) iter.S
 }
 
 // ByTime finds messages of a topic by their store time, ordered by queue and queue offset. A queue id, as in
-// new(int32(2)), is that of the only queue to search; nil: all. It fetches further pages as they are needed, and ends
-// behind the first error.
+// new(int32(2)), selects the only queue to search; nil: all queues. It fetches further pages as needed, and ends after
+// the first error.
 func (c *Client) ByTime(
 	ctx context.Context, topic string, queueID *int32, span Span,
 ) iter.Seq2[StoredMessage, error] {
@@ -106,9 +106,10 @@ func (c *Client) ByID(ctx context.Context, id, topic string) (StoredMessage, err
 	return StoredMessage{answer.GetMessage()}, nil
 }
 
-// WaitIndexed returns once a message that was just sent is indexed, so that queries find it: some milliseconds after it
-// was stored; a delayed one waits then. Of several messages wait for the one with the largest physical offset. The
-// reason of the error is RECOVERING if the indexes do not reach it within the client's time-out.
+// WaitIndexed returns when a message that was just sent is indexed, so that queries find it: some milliseconds after it
+// was stored. After that a delayed message still waits for its time. For several messages, wait for the message with
+// the largest physical offset. The reason of the error is RECOVERING if the indexes do not reach it within the client's
+// time-out.
 func (c *Client) WaitIndexed(ctx context.Context, sent Result) error {
 	request := &indexerv1.WaitIndexedRequest{PhysicalOffset: sent.PhysicalOffset}
 	_, err := indexerv1.NewIndexServiceClient(c.indexer).WaitIndexed(ctx, request)

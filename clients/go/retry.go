@@ -10,16 +10,18 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// retryableReasons are those with which the server says: nothing was done, and later it may work. docs/errors.md.
+// retryableReasons are reasons of a temporary refusal: the server did nothing, and a later attempt may work. See
+// docs/errors.md.
 var retryableReasons = map[string]bool{
 	"STORE_FULL": true, "QUEUE_OFFSETS_UNKNOWN": true, "WINDOW_FULL": true, "RECOVERING": true, reasonStopping: true,
 	reasonDependencyUnavailable: true, reasonNotLeader: true, "NOT_ENOUGH_REPLICAS": true, "STORE_REPLACED": true,
 }
 
-// RetryPolicy says whether a failed attempt is repeated, and when: with delays that double, never shorter than what the
-// server asks for. The delay before retry n, from 0, is between a half and all of DelayMin * 2^n, at most DelayMax.
+// RetryPolicy decides whether and when a failed attempt is repeated: with delays that double, never shorter than the
+// delay that the server asks for. The delay before retry n, from 0, is between a half and all of DelayMin * 2^n, at
+// most DelayMax.
 type RetryPolicy struct {
-	// Retries is the number of attempts behind the first one. 0: never repeat.
+	// Retries is the number of attempts after the first attempt. 0: never repeat.
 	Retries int
 	// DelayMin is the longest delay before the first retry. More than 0.
 	DelayMin time.Duration
@@ -39,8 +41,8 @@ func (p RetryPolicy) check() error {
 	return nil
 }
 
-// delay returns how long to wait behind failed attempt number attempt, from 0, and false to give up. What is not
-// repeatable is repeated only if the server itself says that it did nothing.
+// delay returns the wait after failed attempt number attempt, from 0, and false to give up. A call that is not
+// repeatable is repeated only if the server says that it did nothing.
 func (p RetryPolicy) delay(attempt int, failure *Error, isRepeatable bool) (time.Duration, bool) {
 	isPassing := retryableReasons[failure.Reason] || isRepeatable && failure.Code == codes.Unavailable
 	if !isPassing || attempt >= p.Retries {
@@ -55,17 +57,17 @@ func (p RetryPolicy) delay(attempt int, failure *Error, isRepeatable bool) (time
 	return max(jittered, failure.RetryAfter), true
 }
 
-// followsMax is how many answers in a row that name the leader are followed at once: logs that change their leader may
-// name each other.
+// followsMax is the most answers in a row whose leader is tried at once: logs that change their leader may name each
+// other.
 const followsMax = 3
 
-// isFollowed tells whether the next attempt goes at once to the leader that an answer names. Nothing was done then, so
-// it counts as no failed attempt. count is how often that was done in a row.
+// isFollowed reports whether the next attempt is sent at once to the leader that an answer names. The server did
+// nothing, so this is no failed attempt. count is the number of such answers in a row.
 func isFollowed(failure *Error, count int) bool {
 	return failure.Reason == reasonNotLeader && failure.Metadata["leader"] != "" && count < followsMax
 }
 
-// sleep waits, and returns the context's error if that ends before.
+// sleep waits, and returns the context's error if the context ends before.
 func sleep(ctx context.Context, delay time.Duration) error {
 	select {
 	case <-time.After(delay):

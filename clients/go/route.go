@@ -10,18 +10,18 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// route says which of a service's addresses calls go to. No I/O; one caller at a time.
+// route is the current address of a service. No I/O; a single caller at a time.
 //
-// The address stays until a call shows that another one is better: a log that follows another one names its leader, and
-// one that can't be reached, does not answer in time, is shutting down, or lacks a service that it needs, makes room for
-// the next of the list.
+// The address stays until a call shows that another address is better. A follower of a log names its leader, whose
+// address is then used. The next address of the list is used after an address that can't be reached, does not answer in
+// time, shuts down, or lacks a service that it needs.
 type route struct {
 	addresses []string
-	// address is where the next call goes.
+	// address is the address of the next call.
 	address string
 }
 
-// newRoute takes one address, or several with commas between them.
+// newRoute takes an address, or several with commas between them.
 func newRoute(list string) (route, error) {
 	addresses := strings.FieldsFunc(list, func(char rune) bool { return char == ',' || unicode.IsSpace(char) })
 	if len(addresses) == 0 {
@@ -30,20 +30,20 @@ func newRoute(list string) (route, error) {
 	return route{addresses: addresses, address: addresses[0]}, nil
 }
 
-// onFailure takes note of the error of a call that went to an address.
+// onFailure changes the address if the error of a call to an address asks for it.
 func (r *route) onFailure(address string, failure *Error) {
-	if address != r.address { // another call has found out before
+	if address != r.address { // another call has changed the address already
 		return
 	}
 	if leader := failure.Metadata["leader"]; failure.Reason == reasonNotLeader && leader != "" {
 		r.address = leader
 	} else if makesRoom(failure) {
-		// Behind an address that is not in the list, whose index is -1, comes the first one.
+		// After an address that is not in the list, whose index is -1, the first address of the list is used.
 		r.address = r.addresses[(slices.Index(r.addresses, address)+1)%len(r.addresses)]
 	}
 }
 
-// makesRoom tells whether the next address of the list may do better.
+// makesRoom reports whether the next address of the list may work.
 func makesRoom(failure *Error) bool {
 	switch failure.Reason {
 	case reasonNotLeader, reasonStopping, reasonLeaseOver, reasonDependencyUnavailable:

@@ -19,37 +19,38 @@ import (
 // batchMessageCountMax is as in append_service.proto.
 const batchMessageCountMax = 32_768
 
-// topicReasons are those of refusals that are about all messages of a topic.
+// topicReasons are the reasons of refusals that concern all messages of a topic.
 var topicReasons = map[string]bool{
 	"TOPIC_NOT_FOUND": true, "TOPIC_FORBIDDEN": true, "TOPIC_SET_APART": true, "BAD_TOPIC_NAME": true,
 }
 
 var messageIndex = regexp.MustCompile(`messages\[(\d+)\]`)
 
-// sendQueue is the producer's brain: batches, the window, outcomes, retries and splits. No I/O, no clock, no
+// sendQueue is the logic of a producer: batches, the window, outcomes, retries and splits. No I/O, no clock, no
 // goroutines.
 //
-// The life of a message: open batch -> ready -> in flight -> settled, or back to ready when it is tried again.
+// The states of a message: in the open batch -> ready -> in flight -> settled, or ready again when it is retried.
 //
-// Invariants: batches are in flight in the order in which they were handed out, and outcomes come in that order.
-// unsettledBytes is the size of everything that was added and not settled. The order of messages is that of add,
-// except for what is tried again. Nothing is handed out before blockedUntil, nor between a refusal that says that
-// appends go elsewhere and the end of the stream.
+// Invariants: batches are in flight in the order in which pop returned them, and outcomes come in this order.
+// unsettledBytes is the size of all messages that were added and not settled. Messages are sent in the order of add,
+// except for retried messages. pop returns no batch before blockedUntil, nor between a refusal that moves appends to
+// another address and the end of the stream.
 //
-// A new stream, and one on which a batch failed that is tried again, carries one batch at a time until one is stored.
-// Else a server that refuses a batch for a passing reason, a log that is about to lead, say, could take the one behind
-// it, and messages would change places.
+// A new stream, and a stream on which a batch failed that is retried, carries a single batch at a time until a batch is
+// stored. Otherwise a server that refuses a batch for a temporary reason, for example a log that is about to lead,
+// could store the batch behind it, and the order of messages would change.
 //
-// Callers: one at a time, under a lock. The futures of what is settled have their outcomes, and wait in settled until
-// the caller has let go of the lock and wakes those who wait for them.
+// Callers: a single caller at a time, under a lock. Futures of settled messages have their outcomes, and stay in
+// settled until the caller has released the lock and wakes the goroutines that wait for them.
 //
-// One bad message must not fail its neighbours: a refusal that names messages[i] takes that message out and the rest
-// goes again; one that names a topic takes out all messages of it; one that names neither cuts the batch in halves.
+// A bad message must not fail the other messages of its batch. A refusal that names messages[i] fails this message, and
+// the rest is sent again. A refusal that names a topic fails all messages of this topic. Any other refusal of the batch
+// as invalid cuts the batch in halves.
 type sendQueue struct {
 	options        ProducerOptions
 	unsettledBytes int
 	blockedUntil   time.Time
-	// moved is the refusal that says that appends go elsewhere.
+	// moved is the refusal that moves appends to another address.
 	moved *Error
 	// isFlowing: batches are sent without waiting for outcomes.
 	isFlowing bool
@@ -64,15 +65,17 @@ type sendQueue struct {
 	settled  [][]*Future
 }
 
-// batch has messages that travel together, and the number of attempts that failed.
+// batch has messages that are sent together, and the number of failed attempts.
 type batch struct {
 	messages []*Future
-	// order is the batch's place among all: a number, and for a part of a batch that was cut the part's number behind.
+	// order is the batch's place among all batches: a number; for a part of a cut batch the part's number is added.
 	order   []int
 	attempt int
-	// followCount is how often in a row it went to the leader that an answer named, which is no failed attempt.
+	// followCount is the number of attempts in a row that were sent to the leader of an answer; these are no failed
+	// attempts.
 	followCount int
-	// mayBeStored: an earlier attempt may have reached the server, or the server stored it and can't promise to keep it.
+	// mayBeStored: an earlier attempt may have reached the server, or the server stored it and can't guarantee to keep
+	// it.
 	mayBeStored bool
 	sizeBytes   int
 }
@@ -85,8 +88,8 @@ func newBatch(messages []*Future, order []int) *batch {
 	return &batch{messages: messages, order: order, sizeBytes: sizeBytes}
 }
 
-// toRequest returns the request. Its messages, which are serialized already, travel as fields that nobody has to look
-// at: on the wire that is the same.
+// toRequest returns the request. Its messages are serialized already, so they are sent as unknown fields: the bytes on
+// the wire are the same.
 func (b *batch) toRequest(durability Durability) *commitlogv1.AppendStreamRequest {
 	chunks := make([]byte, 0, b.sizeBytes)
 	for _, message := range b.messages {
@@ -99,12 +102,12 @@ func (b *batch) toRequest(durability Durability) *commitlogv1.AppendStreamReques
 
 func (q *sendQueue) isIdle() bool { return q.unsettledBytes == 0 }
 
-// hasRoom tells whether a message of this size may be added now. One message may always enter an empty queue.
+// hasRoom reports whether a message of this size may be added now. An empty queue takes a message of any size.
 func (q *sendQueue) hasRoom(sizeBytes int) bool {
 	return q.isIdle() || q.unsettledBytes+sizeBytes <= q.options.WindowBytes
 }
 
-// add tells whether there is something new to wait for or to send: a batch began or became ready.
+// add adds a message. It reports whether a batch began or became ready, so that the sender must look again.
 func (q *sendQueue) add(message *Future, now time.Time) bool {
 	isNews := false
 	sizeBytes := len(message.chunk)
@@ -126,7 +129,7 @@ func (q *sendQueue) add(message *Future, now time.Time) bool {
 	return isNews
 }
 
-// closeBatch makes what was collected ready, whatever its age.
+// closeBatch makes the open batch ready, at any age.
 func (q *sendQueue) closeBatch() {
 	if len(q.open) > 0 {
 		q.batchCount++
@@ -135,7 +138,7 @@ func (q *sendQueue) closeBatch() {
 	}
 }
 
-// pop returns the next batch to send, nil if there is none yet. It is in flight from now on.
+// pop returns the next batch to send, nil if no batch is due. It is in flight from now on.
 func (q *sendQueue) pop(now time.Time) *batch {
 	if q.mustWait() || now.Before(q.blockedUntil) {
 		return nil
@@ -151,10 +154,10 @@ func (q *sendQueue) pop(now time.Time) *batch {
 	return next
 }
 
-// mustWait tells whether nothing is handed out before another outcome, or the end of the stream.
+// mustWait reports whether pop returns no batch before another outcome, or before the end of the stream.
 func (q *sendQueue) mustWait() bool { return q.moved != nil || !q.isFlowing && len(q.inFlight) > 0 }
 
-// wait returns how long until pop may have something, and false if that is not before something else happens.
+// wait returns the time until pop may return a batch, and false if it returns none before another event.
 func (q *sendQueue) wait(now time.Time) (time.Duration, bool) {
 	if q.mustWait() || len(q.ready) == 0 && len(q.open) == 0 {
 		return 0, false
@@ -166,8 +169,8 @@ func (q *sendQueue) wait(now time.Time) (time.Duration, bool) {
 	return max(0, until.Sub(now)), true
 }
 
-// onOutcomes applies the server's answers to the batches in flight, oldest first. It fails for an answer that can't be
-// right; its batch is still in flight then.
+// onOutcomes applies the server's answers to the batches in flight, oldest first. It fails for an inconsistent answer;
+// its batch is still in flight then.
 func (q *sendQueue) onOutcomes(outcomes []*commitlogv1.AppendOutcome, now time.Time) *Error {
 	for _, outcome := range outcomes {
 		if len(q.inFlight) == 0 {
@@ -188,7 +191,7 @@ func (q *sendQueue) onOutcomes(outcomes []*commitlogv1.AppendOutcome, now time.T
 	return nil
 }
 
-// movedAway returns the refusal that says that appends go elsewhere, once nothing is in flight: then the stream may
+// movedAway returns the refusal that moves appends to another address, when no batch is in flight: then the stream may
 // end.
 func (q *sendQueue) movedAway() *Error {
 	if len(q.inFlight) > 0 {
@@ -197,7 +200,7 @@ func (q *sendQueue) movedAway() *Error {
 	return q.moved
 }
 
-// onUnsent takes the youngest batch in flight back: the stream was over before it was sent.
+// onUnsent makes the youngest batch in flight ready again: the stream was over before it was sent.
 func (q *sendQueue) onUnsent(unsent *batch) {
 	if last := len(q.inFlight) - 1; last >= 0 && q.inFlight[last] == unsent {
 		q.inFlight = slices.Delete(q.inFlight, last, last+1)
@@ -205,7 +208,7 @@ func (q *sendQueue) onUnsent(unsent *batch) {
 	}
 }
 
-// onBroken sends the batches in flight again after the end of the stream, or fails them if they may not be.
+// onBroken makes the batches in flight ready again after the end of the stream, or fails them if no retry is left.
 // wasOpen: they may have reached the server.
 func (q *sendQueue) onBroken(failure *Error, now time.Time, wasOpen bool) {
 	var again []*batch
@@ -222,7 +225,7 @@ func (q *sendQueue) onBroken(failure *Error, now time.Time, wasOpen bool) {
 	slices.SortFunc(q.ready, byOrder)
 }
 
-// failAll gives up on everything, for a producer that is closed before all is done.
+// failAll fails all messages, for a producer that is closed before all messages are settled.
 func (q *sendQueue) failAll(failure *Error) {
 	q.closeBatch()
 	for _, given := range q.inFlight {
@@ -267,7 +270,7 @@ func (q *sendQueue) onRefused(refused *batch, failure *Error, now time.Time) {
 	if failure.Reason == reasonNotLeader || failure.Reason == reasonLeaseOver {
 		q.moved = failure
 	}
-	if failure.Reason == reasonLeaseOver { // stored, and perhaps given up by the next leader: as a broken stream
+	if failure.Reason == reasonLeaseOver { // stored, and perhaps dropped by the next leader: as after a broken stream
 		refused.mayBeStored = true
 	}
 	if isFollowed(failure, refused.followCount) {
@@ -292,7 +295,7 @@ func (q *sendQueue) onRefused(refused *batch, failure *Error, now time.Time) {
 	}
 }
 
-// mayRetry tells whether a batch is tried again after a failed attempt, and blocks the queue until then.
+// mayRetry reports whether a batch is retried after a failed attempt, and blocks the queue until then.
 func (q *sendQueue) mayRetry(failed *batch, failure *Error, now time.Time) bool {
 	delay, isRepeated := q.options.Retry.delay(failed.attempt, failure, true)
 	if !isRepeated {
@@ -306,7 +309,7 @@ func (q *sendQueue) mayRetry(failed *batch, failure *Error, now time.Time) bool 
 	return true
 }
 
-// putBack makes a batch ready, before all younger ones.
+// putBack makes a batch ready, before all younger batches.
 func (q *sendQueue) putBack(again *batch) {
 	index, _ := slices.BinarySearchFunc(q.ready, again, byOrder)
 	q.ready = slices.Insert(q.ready, index, again)
@@ -341,13 +344,13 @@ func (q *sendQueue) fail(failed *batch, messages []*Future, failure *Error) {
 
 func (q *sendQueue) settle(messages []*Future, sizeBytes int) {
 	for _, message := range messages {
-		message.chunk = nil // who keeps a future does not keep the message
+		message.chunk = nil // a program that keeps a future does not keep the message
 	}
 	q.unsettledBytes -= sizeBytes
 	q.settled = append(q.settled, messages)
 }
 
-// split returns the messages that a refusal is about, and the others in batches to send again.
+// split returns the messages that a refusal names, and the other messages in batches to send again.
 func split(messages []*Future, failure *Error) (bad []*Future, rest [][]*Future) {
 	index, topic := refusedIndex(failure), failure.Metadata["topic"]
 	if index >= 0 && index < len(messages) {
@@ -382,6 +385,6 @@ func refusedIndex(failure *Error) int {
 	if match == nil {
 		return -1
 	}
-	index, _ := strconv.Atoi(match[1]) // a number that is too large becomes the largest one
+	index, _ := strconv.Atoi(match[1]) // a number that is too large becomes the largest number
 	return index
 }

@@ -25,8 +25,8 @@ var epoch = time.UnixMilli(1_700_000_000_000)
 // at returns a time of the tests' clock.
 func at(milliseconds int) time.Time { return epoch.Add(time.Duration(milliseconds) * time.Millisecond) }
 
-// newQueue has batches of 30 bytes and a window of 100, which is 3 and 10 messages of makeMessage. Its stream has stored
-// something already.
+// newQueue has batches of 30 bytes and a window of 100, which is 3 and 10 messages of makeMessage. Its stream has
+// stored a batch already.
 func newQueue(changes ...func(*ProducerOptions)) *sendQueue {
 	options := defaultProducerOptions(DefaultRetryPolicy())
 	options.BatchSizeBytes, options.WindowBytes = 30, 100
@@ -45,7 +45,7 @@ func makeMessage(topic, name string) *Future {
 	return newFuture([]byte(fmt.Sprintf("%-10s", name)), topic, name)
 }
 
-// addAll adds messages with these names, one letter each, and makes them ready as one batch.
+// addAll adds messages with these names, a letter each, and makes them ready as a batch.
 func addAll(q *sendQueue, letters string) []*Future {
 	var messages []*Future
 	for _, letter := range letters {
@@ -88,7 +88,7 @@ func refused(code codes.Code, reason string, metadata map[string]string, fields 
 	}}
 }
 
-// apply gives outcomes to a queue and fails the test if it finds no sense in them.
+// apply gives outcomes to a queue and fails the test if the queue refuses them.
 func apply(t *testing.T, q *sendQueue, now time.Time, outcomes ...*commitlogv1.AppendOutcome) {
 	t.Helper()
 	if failure := q.onOutcomes(outcomes, now); failure != nil {
@@ -96,8 +96,8 @@ func apply(t *testing.T, q *sendQueue, now time.Time, outcomes ...*commitlogv1.A
 	}
 }
 
-// settled returns the names of settled messages, and by name the reason of those that failed, with "?" where the
-// outcome is not known.
+// settled returns the names of settled messages, and by name the reason of failed messages, with "?" where the outcome
+// is not known.
 func settled(q *sendQueue) (string, map[string]string) {
 	var all strings.Builder
 	failed := map[string]string{}
@@ -123,7 +123,7 @@ func wantBatch(t *testing.T, b *batch, want string) *batch {
 	return b
 }
 
-// wantOneByOne stores these batches, each of 3 messages, and sees that nothing travels with the first one.
+// wantOneByOne stores these batches, each of 3 messages, and checks that no batch is sent with the first batch.
 func wantOneByOne(t *testing.T, q *sendQueue, wanted ...string) {
 	t.Helper()
 	for index, want := range wanted {
@@ -143,7 +143,7 @@ func wantSettled(t *testing.T, q *sendQueue, want string, wantFailed map[string]
 	}
 }
 
-// A batch is handed out when it is full, or when its first message has waited for the linger time.
+// A batch is due when it is full, or when its first message has waited for the linger time.
 func TestQueueCollects(t *testing.T) {
 	q := newQueue()
 	if !q.add(makeMessage("t", "a"), at(0)) || q.add(makeMessage("t", "b"), at(1)) {
@@ -165,7 +165,7 @@ func TestQueueCollects(t *testing.T) {
 	}
 }
 
-// A message that does not fit any more begins the next batch, and a large one travels alone.
+// A message that does not fit any more begins the next batch, and a large message is sent alone.
 func TestQueueCutsBySize(t *testing.T) {
 	q := newQueue()
 	q.add(makeMessage("t", "a"), at(0))
@@ -177,7 +177,7 @@ func TestQueueCutsBySize(t *testing.T) {
 	wantBatch(t, q.pop(at(5)), "b")
 }
 
-// A batch has at most as many messages as the server takes.
+// A batch has at most as many messages as the server accepts.
 func TestQueueCutsByCount(t *testing.T) {
 	q := newQueue(func(options *ProducerOptions) { options.BatchSizeBytes, options.WindowBytes = 8<<20, 8<<20 })
 	for range batchMessageCountMax {
@@ -188,7 +188,7 @@ func TestQueueCutsByCount(t *testing.T) {
 	}
 }
 
-// The window bounds what has no outcome, but one message may always enter an empty one.
+// The window bounds the messages without an outcome; an empty window takes a message of any size.
 func TestQueueWindow(t *testing.T) {
 	q := newQueue()
 	if !q.hasRoom(1000) {
@@ -208,7 +208,7 @@ func TestQueueWindow(t *testing.T) {
 	}
 }
 
-// A request has the messages one behind the other, and the durability.
+// A request has the messages in sequence, and the durability.
 func TestBatchRequest(t *testing.T) {
 	chunk, err := toChunk(&commitlogv1.AppendMessage{Topic: "t", Body: []byte("hello")})
 	if err != nil {
@@ -228,7 +228,7 @@ func TestBatchRequest(t *testing.T) {
 	}
 }
 
-// Outcomes belong to the batches in the order in which they were handed out.
+// Outcomes belong to the batches in the order in which pop returned them.
 func TestQueueStored(t *testing.T) {
 	q := newQueue()
 	messages := addAll(q, "abcd")
@@ -249,7 +249,7 @@ func TestQueueStored(t *testing.T) {
 	}
 }
 
-// An answer that can't be right is told, and its batch stays in flight.
+// An inconsistent answer is an error, and its batch stays in flight.
 func TestQueueNonsense(t *testing.T) {
 	for name, outcomes := range map[string][]*commitlogv1.AppendOutcome{
 		"too many": {stored(0, 1, 2, 3), stored(0, 1)}, "columns": {stored(0, 1, 2)}, "empty": {{}},
@@ -268,7 +268,7 @@ func TestQueueNonsense(t *testing.T) {
 	}
 }
 
-// A refusal takes out whom it is about, and the rest is sent again at once, before younger messages.
+// A refusal fails the messages that it names, and the rest is sent again at once, before younger messages.
 func TestQueueRefused(t *testing.T) {
 	cases := []struct {
 		name    string
@@ -325,7 +325,7 @@ func TestQueueHalves(t *testing.T) {
 	}
 }
 
-// What failed for a passing reason is tried again as it was, after a delay in which nothing is handed out.
+// A batch that failed for a temporary reason is retried unchanged, after a delay in which no batch is due.
 func TestQueueRetries(t *testing.T) {
 	q := newQueue(retries(1))
 	addAll(q, "abcd")
@@ -344,7 +344,7 @@ func TestQueueRetries(t *testing.T) {
 	wantBatch(t, q.pop(at(50)), "e")
 }
 
-// What has no outcome when the stream breaks is sent again, in order and before younger messages.
+// Batches without an outcome when the stream breaks are sent again, in order and before younger messages.
 func TestQueueBroken(t *testing.T) {
 	q := newQueue()
 	addAll(q, "abcdefghi")
@@ -354,7 +354,7 @@ func TestQueueBroken(t *testing.T) {
 	wantOneByOne(t, q, "abc", "def", "ghi")
 }
 
-// A stream carries one batch at a time until one is stored, and again when one is tried again.
+// A stream carries a single batch at a time until a batch is stored, and again when a batch is retried.
 func TestQueueFlows(t *testing.T) {
 	q := newQueue()
 	q.isFlowing = false
@@ -377,7 +377,7 @@ func TestQueueFlows(t *testing.T) {
 	wantBatch(t, q.pop(at(99)), "jkl")
 }
 
-// When retries are used up, only what may have reached the server has an unknown outcome.
+// When retries are used up, only messages that may have reached the server have an unknown outcome.
 func TestQueueBrokenForGood(t *testing.T) {
 	unavailable := &Error{Code: codes.Unavailable}
 	cases := []struct {
@@ -402,7 +402,7 @@ func TestQueueBrokenForGood(t *testing.T) {
 	}
 }
 
-// Who was sent once has an unknown outcome, also if the next attempt did not even find a connection or was refused.
+// A message that was sent once has an unknown outcome, also if the next attempt found no connection or was refused.
 func TestQueueRemembersAttempts(t *testing.T) {
 	for name, finally := range map[string]func(*sendQueue){
 		"no connection": func(q *sendQueue) { q.onBroken(&Error{Code: codes.Unavailable}, at(99), false) },
@@ -420,7 +420,7 @@ func TestQueueRemembersAttempts(t *testing.T) {
 	}
 }
 
-// NOT_LEADER ends the stream once nothing is in flight, and nothing is handed out before.
+// NOT_LEADER ends the stream when no batch is in flight, and no batch is due before.
 func TestQueueNotLeader(t *testing.T) {
 	q := newQueue()
 	addAll(q, "abcdefghi")
@@ -444,7 +444,8 @@ func TestQueueNotLeader(t *testing.T) {
 	wantOneByOne(t, q, "abc", "def", "ghi")
 }
 
-// LEASE_OVER is as a stream that broke: the batch may be stored, and is sent again; without retries nobody knows.
+// LEASE_OVER is like a broken stream: the batch may be stored, and is sent again; without retries its outcome is
+// unknown.
 func TestQueueLeaseOver(t *testing.T) {
 	outcome := refused(codes.Unavailable, "LEASE_OVER", nil)
 	q := newQueue()
@@ -463,7 +464,7 @@ func TestQueueLeaseOver(t *testing.T) {
 	wantBatch(t, q.pop(at(0)), "d")
 }
 
-// A leader that is named is followed at once, which is no failed attempt; logs that name each other are not for ever.
+// A named leader is tried at once, which is no failed attempt; logs that name each other are not tried for ever.
 func TestQueueFollows(t *testing.T) {
 	outcome := refused(codes.Unavailable, "NOT_LEADER", map[string]string{"leader": "b:1"})
 	q := newQueue(retries(0))
@@ -478,7 +479,7 @@ func TestQueueFollows(t *testing.T) {
 	wantSettled(t, q, "abc", map[string]string{"a": "NOT_LEADER", "b": "NOT_LEADER", "c": "NOT_LEADER"})
 }
 
-// A batch that found the stream at its end is handed out again as if nothing had happened.
+// A batch that was not sent because the stream had ended is due again, without a failed attempt.
 func TestQueueUnsent(t *testing.T) {
 	q := newQueue(retries(0))
 	addAll(q, "abcdef")
@@ -489,7 +490,7 @@ func TestQueueUnsent(t *testing.T) {
 	wantBatch(t, q.pop(at(0)), "def")
 }
 
-// Giving up settles everything, and only what is in flight has an unknown outcome.
+// failAll settles all messages, and only messages in flight have an unknown outcome.
 func TestQueueFailAll(t *testing.T) {
 	q := newQueue()
 	addAll(q, "abcdef")
@@ -502,7 +503,7 @@ func TestQueueFailAll(t *testing.T) {
 	}
 }
 
-// Whatever the server does, each message is settled once, and the window holds.
+// For all answers of the server, each message is settled once, and the window is kept.
 func TestQueueAtRandom(t *testing.T) {
 	for seed := range uint64(100) {
 		chance := rand.New(rand.NewPCG(seed, 0))
@@ -540,7 +541,7 @@ func TestQueueAtRandom(t *testing.T) {
 	}
 }
 
-// atRandom lets the server do something.
+// atRandom lets the server make a random answer.
 func atRandom(t *testing.T, q *sendQueue, chance *rand.Rand, now int) {
 	if moved := q.movedAway(); moved != nil {
 		q.onBroken(moved, at(now), true)

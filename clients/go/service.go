@@ -16,11 +16,11 @@ import (
 	indexerv1 "reput/clients/go/reputpb/indexer/v1"
 )
 
-// service makes the calls to one service, which may have several addresses. It is a grpc.ClientConnInterface, so that
-// every stub over it repeats calls that failed for a passing reason, follows the leader, and returns an *Error.
-// Safe for any number of goroutines. Connections are made when they are first used.
+// service makes the calls to a service, which may have several addresses. It is a grpc.ClientConnInterface, so that
+// every stub over it retries calls that failed for a temporary reason, follows the leader, and returns an *Error. Safe
+// for any number of goroutines. Connections are made at their first use.
 type service struct {
-	// kind is what the service is called in errors: "a CommitLog".
+	// kind is the name of the service in errors: "a CommitLog".
 	kind        string
 	timeout     time.Duration
 	retry       RetryPolicy
@@ -32,8 +32,8 @@ type service struct {
 	isClosed    bool
 }
 
-// unrepeatable are the calls whose second attempt could do something other than the first one, which may have taken
-// effect although its answer was lost.
+// unrepeatable are the calls whose second attempt could have another effect than the first attempt, which may have
+// taken effect although its answer was lost.
 var unrepeatable = map[string]bool{
 	commitlogv1.AppendService_Append_FullMethodName:        true,
 	commitlogv1.AppendService_AppendState_FullMethodName:   true,
@@ -55,8 +55,8 @@ func newService(kind, addresses string, options *Options, dialOptions []grpc.Dia
 	}, nil
 }
 
-// Invoke makes a call with one answer, and repeats it until the context's deadline, or for the client's time-out if the
-// context has none.
+// Invoke makes a call with a single answer, and retries it until the context's deadline, or for the client's time-out
+// if the context has no deadline.
 func (s *service) Invoke(ctx context.Context, method string, request, answer any, options ...grpc.CallOption) error {
 	ctx, cancel := s.limited(ctx, 0)
 	defer cancel()
@@ -109,7 +109,7 @@ func (s *service) NewStream(
 	return &stream{ClientStream: opened, service: s, address: address}, nil
 }
 
-// connection returns where the next call goes.
+// connection returns the connection and the address of the next call.
 func (s *service) connection() (string, *grpc.ClientConn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *service) connection() (string, *grpc.ClientConn, error) {
 	return address, connection, nil
 }
 
-// onFailure takes note of the error of a call that went to an address: the next one may have to go elsewhere.
+// onFailure changes the address of the next call if the error of a call to an address asks for it.
 func (s *service) onFailure(address string, err error) *Error {
 	failure := asError(err)
 	if failure.Code == codes.Unimplemented && failure.Reason == "" {
@@ -153,7 +153,7 @@ func (s *service) close() error {
 	return errors.Join(failures...)
 }
 
-// stream is a stream whose failure is an *Error that the route has taken note of.
+// stream is a stream whose failure is an *Error, which was passed to the route.
 type stream struct {
 	grpc.ClientStream
 	service *service

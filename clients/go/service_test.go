@@ -27,7 +27,7 @@ func failing(count int, code codes.Code) (func(context.Context, any) error, *int
 	}, calls
 }
 
-// A call that failed because nobody was there is repeated, unless a second attempt could do something else.
+// A call that failed without a server is repeated, unless a second attempt could have another effect.
 func TestServiceRepeats(t *testing.T) {
 	store := newFake()
 	client, ctx := connect(t, store), limit(t)
@@ -72,7 +72,7 @@ func TestServiceTimeout(t *testing.T) {
 	about(100 * time.Second)
 }
 
-// A call fails with the last error if the next attempt would begin too late, and as a canceled one when its context is
+// A call fails with the last error if the next attempt would begin too late, and as a canceled call when its context is
 // canceled between two attempts.
 func TestServiceGivesUp(t *testing.T) {
 	store := newFake()
@@ -91,7 +91,7 @@ func TestServiceGivesUp(t *testing.T) {
 	}
 }
 
-// Calls move on to the next address, and stay there.
+// Calls change to the next address, and stay there.
 func TestServiceMovesOn(t *testing.T) {
 	first, second := newFake(), newFake()
 	first.unary = func(context.Context, any) error { return unavailable() }

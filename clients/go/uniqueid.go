@@ -12,10 +12,10 @@ import (
 )
 
 // uniqueIDs makes unique ids in RocketMQ's form: 32 hexadecimal digits of address, process, time in the month and a
-// counter. Four random bytes stand where RocketMQ's client puts the hash code of its class loader. Layout: RocketMQ 5.3
+// counter. Four random bytes replace the hash code of the class loader of RocketMQ's client. Layout: RocketMQ 5.3
 // MessageClientIDSetter. Safe for any number of goroutines.
 type uniqueIDs struct {
-	// prefix is the same in all ids: 4 bytes of address, 2 of process id, 4 random ones.
+	// prefix is the same in all ids: 4 bytes of address, 2 of process id, 4 random bytes.
 	prefix [10]byte
 	count  atomic.Uint32
 }
@@ -39,10 +39,9 @@ func (u *uniqueIDs) next(now time.Time) string {
 	return upperHex(id[:])
 }
 
-// ownAddress returns the IPv4 address with which this machine would reach others, 4 random bytes if none. Sends
-// nothing.
+// ownAddress returns the IPv4 address of this machine's default route, 4 random bytes without a route. Sends nothing.
 func ownAddress() []byte {
-	// An address for documentation: only the route matters.
+	// An address for documentation: only its route is used.
 	if probe, err := net.Dial("udp4", "192.0.2.1:9"); err == nil {
 		defer probe.Close()
 		if local, ok := probe.LocalAddr().(*net.UDPAddr); ok && local.IP.To4() != nil {

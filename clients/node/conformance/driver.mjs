@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries out what ../../../tests/clients/README.md describes: one JSON object a line in, one line of JSON out.
+// The driver of ../../../tests/clients/README.md: reads a JSON object per line, and writes a line of JSON for each.
 
 import { createInterface } from "node:readline";
 import { setTimeout as pause } from "node:timers/promises";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections to the services, made when they are first used, and how a call runs over them.
+// Connections to the services, made at their first use, and calls over them with retries.
 
 import { readFileSync } from "node:fs";
 import * as grpc from "@grpc/grpc-js";
@@ -12,33 +12,33 @@ import { AppendServiceService, type AppendStreamResponse } from "./gen/reput/com
 
 type Service = keyof Settings["targets"];
 
-/** A method of the stubs with one request, such as `TopicServiceService.getTopic`. */
+/** A method of the stubs with a single request, such as `TopicServiceService.getTopic`. */
 export type Method<Request, Answer> = Pick<
   grpc.MethodDefinition<Request, Answer>,
   "path" | "requestSerialize" | "responseDeserialize"
 >;
 
-/** How a call runs. */
+/** The options of a call. */
 export interface RunOptions {
-  /** False: an answer that got lost does not allow another attempt. True unless given. */
+  /** False: the call is not repeated when its answer is lost. True unless given. */
   isRepeatable?: boolean;
   /** Milliseconds on top of the client's time-out, for calls that wait by design. 0 unless given. */
   extraTimeoutMs?: number;
 }
 
-/** What becomes of a stream: answers one after the other, and once the reason of its end. */
+/** The events of a stream: its answers in sequence, and a single time the error that ends it. */
 export interface StreamListener<Answer> {
   onAnswer(answer: Answer): void;
   onEnd(error: ReputError): void;
 }
 
-/** A stream that is open. `target` is where it goes, `cancel` ends it. */
+/** An open stream. `target` is its address, `cancel` ends it. */
 export interface Stream {
   readonly target: string;
   readonly cancel: () => void;
 }
 
-/** An AppendStream. Requests are bytes; `onWritten` is called when the connection has taken one. */
+/** An AppendStream. Requests are bytes; `onWritten` is called when the connection has accepted a request. */
 export interface AppendStream extends Stream {
   readonly write: (request: Buffer, onWritten: () => void) => void;
 }
@@ -46,13 +46,13 @@ export interface AppendStream extends Stream {
 const CHANNEL_OPTIONS: grpc.ChannelOptions = {
   "grpc.max_receive_message_length": MESSAGE_SIZE_BYTES_MAX,
   "grpc.max_send_message_length": MESSAGE_SIZE_BYTES_MAX,
-  // A server that was restarted is found again within seconds, not after two minutes.
+  // The client finds a restarted server again within seconds, not after two minutes.
   "grpc.initial_reconnect_backoff_ms": 100,
   "grpc.max_reconnect_backoff_ms": 2000,
-  // A server that vanished without a word, or is frozen, ends the calls that wait for it, streams too.
+  // When a server vanished or is frozen, calls and streams that wait for it end.
   "grpc.keepalive_time_ms": 20_000,
   "grpc.keepalive_timeout_ms": 10_000,
-  // Retries are ours: gRPC's own would keep copies of what is sent.
+  // This client retries itself: gRPC's own retries would keep copies of the sent messages.
   "grpc.enable_retries": 0,
 };
 
@@ -62,7 +62,7 @@ export class Channels {
   readonly #metadata = new grpc.Metadata();
   readonly #routes: Record<Service, Route>;
   readonly #clients = new Map<string, grpc.Client>();
-  /** Ends each call, and each pause before a retry, that is under way. */
+  /** Functions that end the running calls and the pauses before retries. */
   readonly #cancels = new Set<() => void>();
   #isClosed = false;
 
@@ -108,8 +108,8 @@ export class Channels {
   }
 
   /**
-   * Opens a stream of answers, without retries and time-out. Its answers pass the gate, and while that keeps one,
-   * nothing more is read from the connection.
+   * Opens a stream of answers, without retries and time-out. Its answers pass the gate. While the gate keeps an answer,
+   * no more is read from the connection.
    */
   openAnswers<Request, Answer>(
     { path, requestSerialize, responseDeserialize }: Method<Request, Answer>,
@@ -125,7 +125,7 @@ export class Channels {
     return this.#listen(call, route, listener);
   }
 
-  /** Opens an AppendStream where appends go now. */
+  /** Opens an AppendStream to the current target of appends. */
   openAppends(listener: StreamListener<AppendStreamResponse>): AppendStream {
     const { path, responseDeserialize } = AppendServiceService.appendStream;
     const route = this.#routes.commitlog;
@@ -134,7 +134,7 @@ export class Channels {
     return { ...this.#listen(call, route, listener), write: (request, onWritten) => call.write(request, onWritten) };
   }
 
-  /** Takes note that a stream of appends was told to go elsewhere. */
+  /** Changes the target of appends after a refusal on a stream of appends. */
   onMoved(stream: AppendStream, error: ReputError): void {
     this.#routes.commitlog.onFailure(stream.target, error);
   }
@@ -177,7 +177,7 @@ export class Channels {
     const cancel = () => call.cancel();
     this.#cancels.add(cancel);
     call.on("data", (answer: Answer) => listener.onAnswer(answer));
-    call.on("error", () => {}); // the status says the same, and comes in any case
+    call.on("error", () => {}); // the status has the same error, and always comes
     call.on("status", (ended: grpc.StatusObject) => {
       this.#cancels.delete(cancel);
       const error = ended.code === grpc.status.OK ? streamEnded() : fromCall(ended);
@@ -204,7 +204,7 @@ export class Channels {
     if (this.#isClosed) throw closed("client");
     let client = this.#clients.get(target);
     if (client === undefined) {
-      // What is on this machine is reached without the proxy of `http_proxy`.
+      // Targets on this machine are used without the proxy of `http_proxy`.
       const options = isLocal(target) ? { ...CHANNEL_OPTIONS, "grpc.enable_http_proxy": 0 } : CHANNEL_OPTIONS;
       client = new grpc.Client(target, this.#credentials, options);
       this.#clients.set(target, client);
@@ -213,14 +213,17 @@ export class Channels {
   }
 }
 
-/** Returns the service that has a method, by the package in its path. Throws RangeError for one that has no address. */
+/**
+ * Returns the service that has a method, by the package in its path. Throws RangeError for a service without an
+ * address.
+ */
 function serviceOf(path: string): Service {
   const name = /^\/reput\.(commitlog|indexer)\./.exec(path)?.[1];
   if (name === undefined) throw new RangeError(`${path} is no method of the CommitLog or the Indexer`);
   return name as Service;
 }
 
-/** gRPC reads a stream's next answer once the one before has passed all interceptors. */
+/** gRPC reads a stream's next answer when the answer before has passed all interceptors. */
 function through(gate: Gate): grpc.Interceptor {
   const onReceiveMessage = (answer: unknown, pass: (answer: unknown) => void) => gate.enter(() => pass(answer));
   const start: grpc.Requester["start"] = (metadata, _, next) => next(metadata, { onReceiveMessage });

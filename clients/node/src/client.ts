@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Client: the door to a store.
+// Client: the connection to a store.
 
 import { readFileSync } from "node:fs";
 import { Channels, type Method, type RunOptions } from "./channels.js";
@@ -10,8 +10,8 @@ import { Producer } from "./producer.js";
 import { pull, type PullOptions, type PullResult, Queries } from "./queries.js";
 
 /**
- * A connection to a store. Made by `connect`; close it when it is done. Calls that failed for a passing reason are
- * repeated within the time-out. What fails in the end is a ReputError.
+ * A connection to a store. Made by `connect`; close it when it is done. A call that fails for a temporary reason is
+ * retried within the time-out. A call that fails for good rejects with ReputError.
  */
 export class Client implements AsyncDisposable {
   /** Finds messages by key, time or id. */
@@ -25,13 +25,15 @@ export class Client implements AsyncDisposable {
     this.query = new Queries(channels);
   }
 
-  /** Returns a new producer. The client closes it if you do not. Throws RangeError for options that can't be meant. */
+  /** Returns a new producer. The client closes it if you do not. Throws RangeError for invalid options. */
   producer(options: ProducerOptions = {}): Producer {
     const settings = producerSettings(options, this.#channels.settings.retry);
     return this.#keep((onClosed) => new Producer(this.#channels, settings, onClosed));
   }
 
-  /** Returns a new consumer of a topic. The client closes it if you do not. Throws RangeError for a wrong `start`. */
+  /**
+   * Returns a new consumer of a topic. The client closes it if you do not. Throws RangeError for an invalid `start`.
+   */
   consumer(topic: string, options: ConsumerOptions = {}): Consumer {
     return this.#keep((onClosed) => new Consumer(this.#channels, topic, options, onClosed));
   }
@@ -42,14 +44,14 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Calls any method of the CommitLog or the Indexer that has one request and one answer, with retries. Methods and
-   * requests are those of `reput-client/stubs`: `client.call(TopicServiceService.getTopic, { name: "orders" })`.
+   * Calls any method of the CommitLog or the Indexer with a single request and a single answer, with retries. Methods
+   * and requests are in `reput-client/stubs`: `client.call(TopicServiceService.getTopic, { name: "orders" })`.
    */
   call<Request, Answer>(method: Method<Request, Answer>, request: Request, options?: RunOptions): Promise<Answer> {
     return this.#channels.run(method, request, options);
   }
 
-  /** Closes producers, which waits for their messages, consumers and connections. May be repeated. */
+  /** Closes producers (waits for their messages), consumers and connections. May be repeated. */
   async close(): Promise<void> {
     this.#isClosed = true;
     await Promise.all([...this.#parts].map((part) => part.close()));
@@ -60,7 +62,7 @@ export class Client implements AsyncDisposable {
     return this.close();
   }
 
-  /** Makes a part, and remembers to close it until it is closed. */
+  /** Makes a part, and keeps it to close it with the client until it is closed. */
   #keep<Part extends Producer | Consumer>(make: (onClosed: () => void) => Part): Part {
     if (this.#isClosed) throw closed("client");
     const part = make(() => this.#parts.delete(part));
@@ -70,8 +72,8 @@ export class Client implements AsyncDisposable {
 }
 
 /**
- * Returns a client for the services at these addresses. Connections are made when they are first used. Throws
- * RangeError for options that can't be meant, and the error of a file that can't be read.
+ * Returns a client for the services at these addresses. Connections are made at their first use. Throws RangeError for
+ * invalid options, and the error of a file that can't be read.
  */
 export function connect(options: ClientOptions = {}): Client {
   return new Client(new Channels(clientSettings(options, process.env, (file) => readFileSync(file, "utf8"))));

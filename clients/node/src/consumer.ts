@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Consumer: one stream for each queue of a topic, and what they deliver in the order in which it came.
+// Consumer: a stream for each queue of a topic, and their messages in the order in which they arrived.
 
 import type { Channels } from "./channels.js";
 import { ReputError } from "./core/errors.js";
@@ -18,13 +18,13 @@ import {
 import { pages } from "./queries.js";
 import { type Delivery, QueueReader } from "./queue-reader.js";
 
-/** What a consumer follows, and where it begins. */
+/** The options of a consumer: its queues, its start and its filter. */
 export interface ConsumerOptions {
-  /** Where the group committed last is where the consumer begins, and `commit` stores how far it is. */
+  /** The group whose committed offsets the consumer begins at, and to which `commit` stores its offsets. */
   group?: string;
-  /** The queues to follow, by their ids from 0. All of the topic unless given. */
+  /** The queues to follow, by their ids from 0. All queues of the topic unless given. */
   queueIds?: Iterable<number>;
-  /** Where to begin in queues where the group has committed nothing, or without a group. `earliest` unless given. */
+  /** The start in queues without a committed offset of the group, or without a group. `earliest` unless given. */
   start?: Place;
   /** `*` for all messages, or tags separated by `||`. `*` unless given. */
   tags?: string;
@@ -35,8 +35,8 @@ const COMMIT_COUNT_MAX = 1000;
 
 /**
  * Iterates over the messages of a topic as they are stored, each queue in order: `for await (const message of
- * consumer)`. Made by `Client.consumer`; close it when it is done. A loop that is left ends nothing: another one goes
- * on behind it.
+ * consumer)`. Made by `Client.consumer`; close it when it is done. Leaving a loop does not close the consumer: another
+ * loop continues after it.
  */
 export class Consumer implements AsyncIterable<Message>, AsyncDisposable {
   readonly topic: string;
@@ -59,7 +59,7 @@ export class Consumer implements AsyncIterable<Message>, AsyncDisposable {
   });
   readonly #onClosed: () => void;
 
-  /** `onClosed` is called once the consumer is closed. */
+  /** `onClosed` is called when the consumer is closed. */
   constructor(channels: Channels, topic: string, options: ConsumerOptions, onClosed: () => void) {
     this.#channels = channels;
     this.#onClosed = onClosed;
@@ -71,9 +71,9 @@ export class Consumer implements AsyncIterable<Message>, AsyncDisposable {
   }
 
   /**
-   * Resolves to the next message; to undefined after `timeoutMs` milliseconds without one, and when the consumer is
-   * closed. Rejects with ReputError if a stream broke and could not be opened again, and if the topic does not exist;
-   * the next call tries again.
+   * Resolves to the next message; to undefined after `timeoutMs` milliseconds without a message, and when the consumer
+   * is closed. Rejects with ReputError if a stream broke and could not be opened again, and if the topic does not
+   * exist; the next call tries again.
    */
   async poll(timeoutMs?: number): Promise<Message | undefined> {
     if (timeoutMs !== undefined && !(timeoutMs >= 0)) throw new RangeError(`timeoutMs is ${timeoutMs}, not from 0`);
@@ -98,14 +98,14 @@ export class Consumer implements AsyncIterable<Message>, AsyncDisposable {
     };
   }
 
-  /** Resolves to the next queue offset of each queue, by queue id: behind the last message that was handed out. */
+  /** Resolves to the next queue offset of each queue, by queue id: after the last message that was returned. */
   async positions(): Promise<Map<number, number>> {
     await this.#begin();
     return this.#positions.all();
   }
 
   /**
-   * Stores the group's offsets: all messages handed out so far are done. Durable within 5 seconds. Rejects with
+   * Stores the group's offsets: all messages returned so far are done. Durable within 5 seconds. Rejects with
    * ReputError, and with RangeError for a consumer without a group.
    */
   async commit(): Promise<void> {
@@ -120,7 +120,7 @@ export class Consumer implements AsyncIterable<Message>, AsyncDisposable {
     }
   }
 
-  /** Goes on at another place of a queue, from 0. Rejects with RangeError for a queue that is not followed. */
+  /** Continues at another offset of a queue, from 0. Rejects with RangeError for a queue that is not followed. */
   async seek(queueId: number, queueOffset: number): Promise<void> {
     await this.#begin();
     const reader = this.#readers.get(queueId);
@@ -148,7 +148,7 @@ export class Consumer implements AsyncIterable<Message>, AsyncDisposable {
     return this.close();
   }
 
-  /** Finds where to begin, and begins. After a failure the next call tries again. */
+  /** Finds the start, and begins to follow. After a failure the next call tries again. */
   #begin(): Promise<void> {
     this.#beginning ??= Promise.race([this.#findStart(), this.#stopped]).then(
       (positions) => {
@@ -185,7 +185,7 @@ export class Consumer implements AsyncIterable<Message>, AsyncDisposable {
     this.#readers.set(queueId, reader);
   }
 
-  /** Returns the next message that is here, undefined if none is. Throws what a delivery says that failed. */
+  /** Returns the next message that has arrived, undefined if there is none. Throws the error of a failed delivery. */
   #take(): Message | undefined {
     for (;;) {
       const stored = this.#positions.pop();
@@ -202,7 +202,7 @@ export class Consumer implements AsyncIterable<Message>, AsyncDisposable {
     }
   }
 
-  /** Returns where to begin in each queue. */
+  /** Returns the start offset of each queue. */
   async #findStart(): Promise<Map<number, number>> {
     const known = new Map<number, Queue>();
     const request = ListQueuesRequest.create({ topic: this.topic, pageSize: 1000 });
@@ -216,7 +216,7 @@ export class Consumer implements AsyncIterable<Message>, AsyncDisposable {
     return positions;
   }
 
-  /** Returns the ids of the queues of the topic, of which those that have messages are known. */
+  /** Returns the ids of all queues of the topic; `known` are the queues with messages. */
   async #allQueueIds(known: Iterable<number>): Promise<number[]> {
     const { topic } = await this.#channels.run(TopicServiceService.getTopic, { name: this.topic });
     const made = Array.from({ length: topic?.readQueueCount ?? 0 }, (_, queueId) => queueId);

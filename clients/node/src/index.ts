@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the package `reput-client` offers.
+// The public names of the package `reput-client`.
 
 export { type Client, connect } from "./client.js";
 export type { Method, RunOptions } from "./channels.js";

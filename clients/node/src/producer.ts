@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Producer: sends messages over one AppendStream, which is opened when there is something to send.
+// Producer: sends messages over a single AppendStream, which is opened when there are messages to send.
 
 import type { AppendStream, Channels } from "./channels.js";
 import { encode } from "./core/encode.js";
@@ -14,8 +14,9 @@ import type { AppendStreamResponse } from "./gen/reput/commitlog/v1/append_servi
 /**
  * Sends messages. Made by `Client.producer`; close it when it is done.
  *
- * Messages are stored in the order of the calls, except for what is sent again. Delivery is at least once: when the
- * connection breaks, what has no outcome is sent again, and may then be stored twice with the same unique id.
+ * Messages are stored in the order of the calls, except for messages that are sent again. Delivery is at least once:
+ * when the connection breaks, messages without an outcome are sent again, and may then be stored twice with the same
+ * unique id.
  */
 export class Producer implements AsyncDisposable {
   readonly #channels: Channels;
@@ -28,7 +29,7 @@ export class Producer implements AsyncDisposable {
   #timer: NodeJS.Timeout | undefined;
   #closing: Promise<void> | undefined;
 
-  /** `onClosed` is called once the producer is closed. */
+  /** `onClosed` is called when the producer is closed. */
   constructor(channels: Channels, settings: ProducerSettings, onClosed: () => void) {
     this.#channels = channels;
     this.#onClosed = onClosed;
@@ -38,11 +39,11 @@ export class Producer implements AsyncDisposable {
 
   /**
    * Sends a message. The promise resolves when the message is stored. It rejects with RangeError or TypeError for a
-   * message that breaks a rule, which is not sent, and with ReputError for one that is refused or lost, and after
+   * message that breaks a rule, which is not sent, and with ReputError for a message that is refused or lost, and after
    * `close`.
    *
-   * While more than `windowBytes` have no outcome, the message waits here until they are fewer. Who sends very many
-   * awaits `ready` before each.
+   * While more than `windowBytes` bytes have no outcome, the message waits here. To send very many messages, await
+   * `ready` before each.
    */
   send(message: NewMessage): Promise<SendResult> {
     return new Promise((resolve, reject) => {
@@ -60,17 +61,17 @@ export class Producer implements AsyncDisposable {
     return this.#queue.hasRoom ? READY : this.#until(() => this.#queue.hasRoom || this.#closing !== undefined);
   }
 
-  /** Sends what is collected, and resolves when every message has its outcome, good or bad. */
+  /** Sends the collected messages, and resolves when every message has its outcome, success or failure. */
   async flush(): Promise<void> {
     await this.#until(() => {
-      if (this.#queue.closeBatch()) this.#pump(); // what comes in from outside of the window does not linger, either
+      if (this.#queue.closeBatch()) this.#pump(); // messages that enter the window later do not linger, either
       return this.#queue.isIdle;
     });
   }
 
   /**
-   * Flushes, at most for the client's time-out; what has no outcome by then fails. Then ends the stream. `send` fails
-   * from now on. Never rejects, and may be repeated.
+   * Flushes, at most for the client's time-out; messages without an outcome by then fail. Then ends the stream. `send`
+   * fails from now on. Never rejects, and may be repeated.
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -99,7 +100,7 @@ export class Producer implements AsyncDisposable {
     while (!isTrue()) await this.#changed.wait();
   }
 
-  /** Sends the next batch if there is one and the connection takes it; else sets the timer for it. */
+  /** Sends the next batch if a batch is due and the connection accepts it; else sets the timer for it. */
   #pump(): void {
     clearTimeout(this.#timer);
     if (this.#isWriting) return;

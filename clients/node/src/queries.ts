@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reads a store without following it: queries by key, time and id, and pull.
+// Single reads of a store: queries by key, time and id, and pull.
 
 import type { Channels, Method } from "./channels.js";
 import { Message, type SendResult, type Time, toDate } from "./core/message.js";
@@ -12,17 +12,17 @@ import {
 } from "./gen/reput/indexer/v1/queue_service.js";
 import { QueryByKeyRequest, QueryByTimeRequest, QueryServiceService } from "./gen/reput/indexer/v1/query_service.js";
 
-/** Which messages a query finds. */
+/** The options of a query. */
 export interface QueryOptions {
   /** Earliest store time, inclusive. From the oldest message on unless given. */
   start?: Time;
   /** Latest store time, exclusive. Up to the newest message unless given. */
   end?: Time;
-  /** Messages that are fetched at once, 1 to 1,024. 64 unless given. */
+  /** Messages per page, 1 to 1,024. 64 unless given. */
   pageSize?: number;
 }
 
-/** How much a pull reads. */
+/** The options of a pull. */
 export interface PullOptions {
   /** Most messages, 1 to 4,096. 32 unless given. */
   messageCountMax?: number;
@@ -34,10 +34,10 @@ export interface PullOptions {
   waitMs?: number;
 }
 
-/** What a pull found, by the names of RocketMQ's store; see `reput.indexer.v1.PullStatus`. */
+/** The status of a pull, with the names of RocketMQ's store; see `reput.indexer.v1.PullStatus`. */
 export type PullStatus = Exclude<keyof typeof PullStatusNumber, "UNRECOGNIZED">;
 
-/** What a pull found, and where to go on. */
+/** The result of a pull, and the queue offset to continue at. */
 export interface PullResult {
   status: PullStatus;
   messages: Message[];
@@ -47,7 +47,7 @@ export interface PullResult {
   maxQueueOffset: number;
 }
 
-/** Finds messages by key, time or id. The iterators fetch pages as they are needed, and throw ReputError. */
+/** Finds messages by key, time or id. The iterators fetch pages as needed, and throw ReputError. */
 export class Queries {
   readonly #channels: Channels;
 
@@ -61,7 +61,7 @@ export class Queries {
     return pages(this.#channels, QueryServiceService.queryByKey, request, messagesOf);
   }
 
-  /** Yields the messages of a topic, or of one of its queues, by queue id and queue offset. */
+  /** Yields the messages of a topic, or of a single queue, by queue id and queue offset. */
   byTime(topic: string, options: QueryOptions & { queueId?: number } = {}): AsyncGenerator<Message, void> {
     const request = QueryByTimeRequest.create({ topic, queueId: options.queueId, ...rangeOf(options) });
     return pages(this.#channels, QueryServiceService.queryByTime, request, messagesOf);
@@ -75,9 +75,10 @@ export class Queries {
   }
 
   /**
-   * Resolves once a message that was just sent is indexed, so that queries find it: some milliseconds after it was
-   * stored; a delayed one waits then. Of several messages wait for the one with the largest physical offset. Throws
-   * ReputError with RECOVERING if the indexes do not reach it within the client's time-out.
+   * Resolves when a message that was just sent is indexed, so that queries find it: some milliseconds after it was
+   * stored. After that a delayed message still waits for its time. For several messages, wait for the message with the
+   * largest physical offset. Throws ReputError with RECOVERING if the indexes do not reach it within the client's
+   * time-out.
    */
   async waitIndexed(sent: Pick<SendResult, "physicalOffset">): Promise<void> {
     await this.#channels.run(IndexServiceService.waitIndexed, { physicalOffset: sent.physicalOffset });
@@ -102,7 +103,7 @@ export async function pull(
   return { status, messages: messagesOf(answer), nextQueueOffset, minQueueOffset, maxQueueOffset };
 }
 
-/** Yields all items of a list, page by page as they are asked for. `itemsOf` returns those of a page. */
+/** Yields all items of a list, and fetches pages as needed. `itemsOf` returns the items of a page. */
 export async function* pages<Request extends { pageToken: string }, Page extends { nextPageToken: string }, Item>(
   channels: Channels,
   method: Method<Request, Page>,

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// QueueReader: follows one queue, and opens its stream again where it was when it ends.
+// QueueReader: follows a queue, and opens its stream again at the same position when it ends.
 
 import type { Channels, Stream } from "./channels.js";
 import type { ReputError } from "./core/errors.js";
 import { Gate } from "./core/gate.js";
 import { QueueServiceService, SubscribeRequest, type SubscribeResponse } from "./gen/reput/indexer/v1/queue_service.js";
 
-/** What a reader got: an answer, or why there is none any more; then the reader has ended. */
+/** An answer of a reader, or the error with which the reader ended. */
 export type Delivery = { reader: QueueReader; answer: SubscribeResponse } | { reader: QueueReader; error: ReputError };
 
-/** Answers, up to 1 MiB each, that wait for the caller; further ones wait in the connection, and then in the server. */
+/**
+ * Most answers, up to 1 MiB each, that wait for the caller; further answers wait in the connection and in the server.
+ */
 const ANSWER_COUNT_MAX = 4;
 
 export class QueueReader {
@@ -23,7 +25,7 @@ export class QueueReader {
   #stream: Stream | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  /** Begins to read. `deliver` is called for each answer, and `taken` is to be called when that is used up. */
+  /** Begins to read. `deliver` is called for each answer; call `taken` when the answer is used up. */
   constructor(channels: Channels, request: SubscribeRequest, deliver: (delivery: Delivery) => void) {
     this.#channels = channels;
     this.queueId = request.queueId;
@@ -32,22 +34,22 @@ export class QueueReader {
     this.#open();
   }
 
-  /** Where the stream goes on. */
+  /** The queue offset at which the stream continues. */
   get queueOffset(): number {
     return this.#request.queueOffset;
   }
 
-  /** An answer was taken, which makes room for another one. */
+  /** Records that an answer was taken, which makes room for another answer. */
   taken(): void {
     this.#gate.leave();
   }
 
-  /** Ends the stream. Nothing is delivered after it. */
+  /** Ends the stream. No answer is delivered after it. */
   stop(): void {
     this.#isStopped = true;
     clearTimeout(this.#timer);
     this.#stream?.cancel();
-    this.#gate.leave(); // lets go of the answer that waits
+    this.#gate.leave(); // releases the waiting answer
   }
 
   #open(): void {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumer over channels that a test plays: where it begins, what it hands out, and how streams go on.
+// The consumer over simulated channels: its start, its messages, and how streams continue.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -142,10 +142,10 @@ test("a stream that ends is opened again where it was, as often as may be since 
     await until(() => line.streams.length === attempt + 2);
     assert.equal(line.streams[attempt + 1].queueOffset, 11 + attempt);
   }
-  line.streams[3].onEnd(LINE_CUT); // the second time without an answer: the one retry is used up
+  line.streams[3].onEnd(LINE_CUT); // the second time without an answer: the only retry is used up
   for (const offset of [10, 11, 12]) assert.equal((await consumer.poll()).queueOffset, offset);
   await assert.rejects(consumer.poll(), { code: "UNAVAILABLE" });
-  assert.equal(line.streams[4].queueOffset, 13); // the next call goes on
+  assert.equal(line.streams[4].queueOffset, 13); // the next call continues
   line.streams[4].answer([13], 14);
   assert.equal((await consumer.poll()).queueOffset, 13);
   await consumer.close();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The producer over channels that a test plays: when it writes, when it opens a stream anew, and how it ends.
+// The producer over simulated channels: when it writes, when it opens a stream anew, and how it ends.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -119,7 +119,7 @@ test("what has no outcome when the stream breaks is sent again over another one,
   const flushed = producer.flush();
   line.streams[0].onEnd(LINE_CUT);
   sent.push(...send(producer, "b"));
-  line.streams[0].store(1); // of a stream that is over: nobody listens
+  line.streams[0].store(1); // on a stream that is over: the answer is ignored
   await until(() => line.streams[1]?.requests.length === 2);
   assert.deepEqual(line.streams[1].requests, [["a"], ["b"]]);
   line.streams[1].store(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The send queue, step by step: batches, window, outcomes, retries, splits, and appends that go elsewhere.
+// The send queue, step by step: batches, window, outcomes, retries, splits, and appends that move to another address.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -53,7 +53,7 @@ test("messages beyond the window wait outside, and come in as others are settled
   bench.add(["d"], 41);
   bench.add(["e"], 10); // would fit, but may not overtake
   assert.equal(bench.queue.hasRoom, false);
-  assert.deepEqual(bench.popAll(), [letters("abc")]); // at once: nobody can make it any larger
+  assert.deepEqual(bench.popAll(), [letters("abc")]); // at once: no message can enter it
   bench.answer(letters("abc"));
   bench.nowMs = 5;
   assert.deepEqual(bench.popAll(), [["d", "e"]]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What several tests need: refusals as servers make them, errors, and a send queue with a server's side.
+// Helpers of several tests: refusals as servers make them, errors, and a send queue with a server's side.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { status } from "@grpc/grpc-js";
@@ -45,7 +45,10 @@ export function storedOutcome(count, first = 0) {
   };
 }
 
-/** A send queue whose sinks remember, and a server's side that numbers what it stores. Delays are 1 s without jitter. */
+/**
+ * A send queue whose sinks record outcomes, and a server's side that numbers stored messages. Delays are 1 s without
+ * jitter.
+ */
 export class Bench {
   nowMs = 0;
   outcomes = new Map();
@@ -70,12 +73,12 @@ export class Bench {
     return isNews;
   }
 
-  /** Takes a batch, and tells the names of its messages. */
+  /** Takes a batch, and returns the names of its messages. */
   pop() {
     return this.queue.pop(this.nowMs)?.entries.map((entry) => entry.uniqueId);
   }
 
-  /** Takes all batches that are to be had. */
+  /** Takes all batches that are due. */
   popAll() {
     const batches = [];
     for (let batch = this.pop(); batch !== undefined; batch = this.pop()) batches.push(batch);
@@ -96,7 +99,7 @@ export class Bench {
     this.queue.onBroken(error, this.nowMs);
   }
 
-  /** What became of messages: `stored`, `unknown`, or the reason or code of the error. */
+  /** The outcomes of messages: `stored`, `unknown`, or the reason or code of the error. */
   get summary() {
     const word = (outcome) => {
       if (!(outcome instanceof ReputError)) return "stored";

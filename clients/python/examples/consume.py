@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: INP001, T201 - a program to read and run
-"""Follow a topic as a group, with asyncio, until nothing came for ten seconds. Needs a running store: `reput up`."""
+"""Follow a topic as a group, with asyncio, until no message came for ten seconds. Needs a running store: `reput up`."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from reput_client import aio
 
 
 async def main() -> None:
-    """Print messages and commit what was printed."""
+    """Print each message and commit it."""
     async with aio.connect() as client, client.consumer("orders", group="printer") as consumer:
         while (message := await consumer.poll(timeout_s=10)) is not None:
             print(message.queue_id, message.queue_offset, message.body.decode(errors="replace"))

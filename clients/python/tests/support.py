@@ -14,7 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 from reput.commitlog.v1 import append_service_pb2 as append
 
 LIMIT_S = 240.0
-"""How long a test waits for what must happen: longer than any machine takes, so that only what hangs reaches it."""
+"""How long a test waits for an expected event: longer than any machine takes; only a hanging test reaches it."""
 
 
 def status(
@@ -49,10 +49,10 @@ def fail(context: grpc.ServicerContext, error: status_pb2.Status) -> None:
 
 
 class Log:
-    """An AppendService that stores what it gets, each number of a writer once, and does what `plan` says.
+    """An AppendService that stores its requests, each number of a writer a single time, and follows `plan`.
 
-    `plan(batch_number, messages)` returns None to store the batch, a Status to refuse it, or an exception: the stream
-    breaks, before (ConnectionError) or after (ConnectionResetError) the batch was stored.
+    `plan(batch_number, messages)` returns None to store the batch, a Status to refuse it, or an exception to break the
+    stream before (ConnectionError) or after (ConnectionResetError) the batch was stored.
     """
 
     def __init__(self, plan: Callable[[int, list[Any]], Any] = lambda _number, _messages: None) -> None:
@@ -121,7 +121,7 @@ class Log:
         )
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a server registers."""
+        """Return the handler that a server registers."""
         method = grpc.stream_stream_rpc_method_handler(self.AppendStream)
         return grpc.method_handlers_generic_handler("reput.commitlog.v1.AppendService", {"AppendStream": method})
 
@@ -143,7 +143,7 @@ class Unary:
         self._handler = grpc.method_handlers_generic_handler(service, handlers)
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a server registers."""
+        """Return the handler that a server registers."""
         return self._handler
 
 

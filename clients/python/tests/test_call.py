@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A call is its request: where it goes and how its answer is read follow from the request's type."""
+"""A call is its request: the request's type determines the method and the parser of the answer."""
 
 import importlib
 from pathlib import Path

@@ -28,7 +28,7 @@ TOPIC = Topic("a", 4, 2, is_readable=True, is_writable=False, is_system=False)
 
 
 def topic_service(calls: list[Any]) -> Unary:
-    """Remembers requests; lists 5 topics in pages of 2."""
+    """Remembers requests. Lists 5 topics in pages of 2."""
 
     def create(request: Any, context: Any) -> Any:
         calls.append(request)
@@ -58,7 +58,7 @@ def topic_service(calls: list[Any]) -> Unary:
 
 
 def test_create_topic() -> None:
-    """What is None is absent from the request."""
+    """A value of None is absent from the request."""
     calls: list[Any] = []
     with serving(topic_service(calls)) as target, reput_client.connect(commitlog=target) as client:
         assert client.topics.create("a", write_queue_count=2, is_writable=False) == TOPIC
@@ -77,7 +77,7 @@ def test_pages_are_fetched_as_needed() -> None:
 
 
 def test_retry_and_token() -> None:
-    """A server that is starting is asked again; the token goes with every call; errors carry their details."""
+    """A call to a starting server is retried. The token is sent with every call. Errors carry their details."""
     calls: list[Any] = []
     with (
         serving(topic_service(calls)) as target,
@@ -91,7 +91,7 @@ def test_retry_and_token() -> None:
 
 
 def test_retries_end_with_the_timeout() -> None:
-    """A server that stays away fails the call within its time-out."""
+    """A server that stays unreachable fails the call within its time-out."""
     with (
         reput_client.connect(commitlog="127.0.0.1:1", timeout_s=2.0, retry=RetryPolicy(retries=99)) as client,
         pytest.raises(reput_client.UnavailableError),
@@ -100,7 +100,7 @@ def test_retries_end_with_the_timeout() -> None:
 
 
 def rebuild_service(calls: list[Any], refusals: int, *, breaks: bool = False) -> Unary:
-    """Refuses the first calls of a rebuild, then streams three answers, or breaks off behind the first one."""
+    """Return a service that refuses the first rebuilds, then streams three answers, or breaks after the first."""
 
     def rebuild(request: Any, context: Any) -> Any:
         calls.append(request)
@@ -116,7 +116,7 @@ def rebuild_service(calls: list[Any], refusals: int, *, breaks: bool = False) ->
 
 
 async def test_a_streamed_call_waits_for_a_service_that_is_connecting() -> None:
-    """What is refused before the first answer is tried again."""
+    """A call that is refused before the first answer is retried."""
     calls: list[Any] = []
     with serving(rebuild_service(calls, 2)) as target:
         with reput_client.connect(indexer=target, retry=QUICK) as client:
@@ -129,7 +129,7 @@ async def test_a_streamed_call_waits_for_a_service_that_is_connecting() -> None:
 
 @pytest.mark.parametrize(("refusals", "call_count"), [(0, 1), (99, 3)])
 async def test_a_streamed_call_that_fails(refusals: int, call_count: int) -> None:
-    """What breaks behind the first answer is not tried again, what stays refused not for ever."""
+    """A stream that breaks after the first answer is not retried. A refused call is not retried for ever."""
     retry = RetryPolicy(retries=2, delay_min_s=0.01)
     calls: list[Any] = []
     with serving(rebuild_service(calls, refusals, breaks=True)) as target:
@@ -158,7 +158,7 @@ async def test_async_calls() -> None:
 
 
 def indexer(requests: list[Any]) -> list[Unary]:
-    """Remembers requests and answers them with one entry."""
+    """Return services that record their requests and answer each with a single entry."""
 
     def answer(response: Any) -> Any:
         def method(request: Any, context: Any) -> Any:
@@ -214,7 +214,7 @@ def indexer(requests: list[Any]) -> list[Unary]:
 
 
 def test_reading_calls() -> None:
-    """Queries, pulls and group calls send what was asked for and read what was answered."""
+    """Queries, pulls and group calls send their arguments and read the answers."""
     requests: list[Any] = []
     moment = datetime(2023, 1, 1, 12, tzinfo=timezone(timedelta(hours=1)))
     with serving(*indexer(requests)) as target, reput_client.connect(indexer=target) as client:
@@ -277,7 +277,7 @@ async def test_async_reading_calls() -> None:
 
 
 def test_times() -> None:
-    """Milliseconds survive the way there and back, before the epoch too; a naive time is refused."""
+    """Milliseconds survive the way there and back, before the epoch too. A naive time is refused."""
     for time_ms in (0, 1, 999, -1, -1001, 1_700_000_000_123):
         assert to_ms(from_ms(time_ms)) == time_ms
     assert to_ms(datetime(1970, 1, 1, 0, 0, 0, 1999, tzinfo=UTC)) == 1
@@ -286,7 +286,7 @@ def test_times() -> None:
 
 
 def test_options(tmp_path) -> None:
-    """Arguments win over the environment, the environment over the defaults; a token may be in a file."""
+    """Arguments win over the environment, the environment over the defaults. A token may be in a file."""
     (tmp_path / "token").write_text(" abc\nold\n")
     environment = {
         "REPUT_CLIENT_COMMITLOG_TARGET": "log:1",
@@ -329,14 +329,14 @@ def test_a_proxy_is_for_what_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_options_that_cannot_be_meant(arguments: dict[str, Any], words: str) -> None:
-    """They are refused before anybody waits for an address that nobody has."""
+    """They are refused before a call waits for an invalid address."""
     with pytest.raises((ValueError, TypeError), match=re.escape(words)):
         reput_client.connect(**arguments)
 
 
 @pytest.mark.parametrize("target", ["log:7101", "[::1]:7101", "a:1,b:2", "unix:/run/log", "dns:///log:7101"])
 def test_addresses(target: str) -> None:
-    """Whatever gRPC can call is fine."""
+    """Every address that gRPC can call is accepted."""
     assert Options(commitlog=target).commitlog == target
 
 

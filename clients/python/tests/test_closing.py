@@ -35,7 +35,7 @@ def target(log: Log) -> Iterator[str]:
 
 
 def test_a_client_closes_its_producers_at_once(log: Log, target: str) -> None:
-    """Those of one client wait for their outcomes together, so that the time-out is one."""
+    """The producers of a client wait for their outcomes at the same time, so that they share a time-out."""
     with reput_client.connect(commitlog=target, timeout_s=LIMIT_S) as client:
         futures = [client.producer(LAZY).send("t", b"last") for _ in range(COUNT)]
     assert [future.exception(0) for future in futures] == [None] * COUNT
@@ -50,7 +50,7 @@ async def test_so_does_an_asyncio_client(log: Log, target: str) -> None:
 
 
 def test_a_program_closes_its_producers_at_once(log: Log, target: str) -> None:
-    """Whatever a program leaves open when it ends is sent, by all producers together."""
+    """When a program ends, its open producers send their messages, all at the same time."""
     program = (
         "from reput_client import ProducerOptions, connect\n"
         f"clients = [connect(commitlog={target!r}, timeout_s={LIMIT_S}) for _ in range({COUNT})]\n"
@@ -62,7 +62,7 @@ def test_a_program_closes_its_producers_at_once(log: Log, target: str) -> None:
 
 
 def test_nothing_is_taken_once_closing_has_begun(log: Log, target: str) -> None:
-    """What was collected is on its way by then."""
+    """The collected messages are sent by then."""
     with reput_client.connect(commitlog=target) as client:
         producers = [client.producer(LAZY) for _ in range(COUNT)]
         futures = [producer.send("t", b"last") for producer in producers]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed bodies: what is sent, what RocketMQ's clients have sent, and what can't be read."""
+"""Compressed bodies: bodies that are sent, bodies of RocketMQ's clients, and bodies that can't be read."""
 
 import gzip
 import random
@@ -19,11 +19,11 @@ from reput_client.core.encode import Encoder
 CODECS = list(LEVELS)
 GOLDEN = Path(__file__).parent / "data"
 GOLDEN_BODY = b"".join(b"order %d: 2 apples, 3 pears\n" % number for number in range(300))
-"""What the bodies in `data` are made of; RocketMQ 5.3.3's own compressors made them, at its client's level."""
+"""The content of the bodies in `data`, which RocketMQ 5.3.3's own compressors made, at its client's level."""
 
 
 def sent(body: Any, **options: Any) -> AppendRequest:
-    """A request with one message of a producer with these options."""
+    """Return the message that a producer with these options sends."""
     encoder = Encoder(makes_unique_ids=False, compressor=ProducerOptions(**options).compressor())
     return AppendRequest.FromString(encoder.encode(NewMessage("t", body))[0]).messages[0]
 
@@ -41,7 +41,7 @@ def packed(codec: str, body: bytes = GOLDEN_BODY) -> bytes:
 @pytest.mark.parametrize("body", [GOLDEN_BODY, bytearray(GOLDEN_BODY), memoryview(GOLDEN_BODY)], ids=type)
 @pytest.mark.parametrize("codec", CODECS)
 def test_round_trip(codec: str, body: Any) -> None:
-    """What a producer compresses is smaller, says so as RocketMQ does, and is read as it was."""
+    """A body that a producer compresses is smaller, has RocketMQ's flags, and is read as it was."""
     message = sent(body, compression=codec)
     assert (message.sys_flag, len(message.body) < len(GOLDEN_BODY) / 2) == (FLAGS[codec], True)
     read = stored(message.body, message.sys_flag)
@@ -53,23 +53,23 @@ def test_round_trip(codec: str, body: Any) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_rocketmqs_bodies(codec: str) -> None:
-    """What RocketMQ's client has sent is read."""
+    """Bodies that RocketMQ's client compressed can be read."""
     body = bytes.fromhex((GOLDEN / f"{codec}.hex").read_text())
     assert stored(body, FLAGS[codec]).body == GOLDEN_BODY
 
 
 def test_bodies_of_old_clients() -> None:
-    """Before RocketMQ 5 there was no compression type: zlib is meant."""
+    """Before RocketMQ 5 there was no compression type: the body is zlib."""
     assert stored(zlib.compress(GOLDEN_BODY), 1).body == GOLDEN_BODY
 
 
 def test_bodies_in_gzip() -> None:
-    """Early gateways stored what RocketMQ 5's clients had compressed, and named no codec."""
+    """Early gateways stored compressed bodies of RocketMQ 5's clients without the type of the codec."""
     assert stored(gzip.compress(GOLDEN_BODY), 1).body == GOLDEN_BODY
 
 
 def test_what_is_not_compressed() -> None:
-    """A body below the threshold, one that would not become smaller, and all of them unless it was asked for."""
+    """A body below the threshold, a body that would not become smaller, and all bodies without the option."""
     noise = random.Random(1).randbytes(5000)
     for body, options in [
         (bytes(4095), {"compression": "zlib"}),
@@ -85,13 +85,13 @@ def test_what_is_not_compressed() -> None:
 
 
 def test_lz4_blocks_are_independent() -> None:
-    """RocketMQ's reader refuses frames whose blocks need one another: bit 5 behind the magic number."""
-    assert packed("lz4", GOLDEN_BODY * 20)[4] & 0x20  # several blocks: one alone needs no other
+    """RocketMQ's reader refuses frames whose blocks depend on each other: bit 5 behind the magic number."""
+    assert packed("lz4", GOLDEN_BODY * 20)[4] & 0x20  # several blocks: a single block depends on no other
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_body_that_becomes_too_large(codec: str) -> None:
-    """It is cut off at the limit, in an error that names the message; a larger limit lets it pass."""
+    """It is cut off at the limit, in an error that names the message. A larger limit lets it pass."""
     body = packed(codec, bytes(1 << 20))
     assert len(body) < 8000
     message = stored(body, FLAGS[codec])
@@ -103,7 +103,7 @@ def test_a_body_that_becomes_too_large(codec: str) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("harm", ["cut", "cut behind the head", "overwritten", "empty", "longer", "another"])
 def test_a_damaged_body(codec: str, harm: str) -> None:
-    """It is told, with the message's place, and can still be had as it is stored."""
+    """The error has the message's place, and `raw_body` still has the body as it is stored."""
     body = packed(codec)
     body = {
         "cut": body[:-1],
@@ -120,7 +120,7 @@ def test_a_damaged_body(codec: str, harm: str) -> None:
 
 
 def test_an_unknown_type() -> None:
-    """A type that RocketMQ does not have is told."""
+    """A type that RocketMQ does not have is an error."""
     with pytest.raises(BodyError, match="type 5"):
         _ = stored(b"x", 1 | 0x500 & TYPE_MASK).body
 
@@ -135,7 +135,7 @@ def test_an_unknown_type() -> None:
     ],
 )
 def test_a_missing_package(monkeypatch: pytest.MonkeyPatch, codec: str, package: str) -> None:
-    """A producer is not made, and a body not read: the error says what to install."""
+    """A producer is not made, and a body is not read: the error names the package to install."""
     body = packed(codec)
     top = package.partition(".")[0]
     for loaded in [key for key in sys.modules if key.partition(".")[0] == top]:
@@ -158,7 +158,7 @@ def test_a_missing_package(monkeypatch: pytest.MonkeyPatch, codec: str, package:
     ],
 )
 def test_bad_options(options: dict[str, Any], words: str) -> None:
-    """What can't be meant is refused when the options are made."""
+    """Invalid options are refused when they are made."""
     with pytest.raises(ValueError, match=words):
         ProducerOptions(**options)
 

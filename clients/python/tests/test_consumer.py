@@ -128,7 +128,7 @@ def take(consumer: reput_client.Consumer, count: int) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize("pairs_per_stream", [1, 2, 1000])
 def test_each_queue_in_order_through_cuts(store: Store, client: reput_client.Client, pairs_per_stream: int) -> None:
-    """Every message comes once and in order, however often the line is cut; idle steps move the position."""
+    """Every message comes once and in order, over any number of broken streams. Idle steps move the position."""
     store.pairs_per_stream, store.unmatched_count = pairs_per_stream, 5
     with client.consumer("t") as consumer:
         assert take(consumer, 13) == {0: list(range(2, 10)), 1: list(range(2, 7))}
@@ -159,7 +159,7 @@ def test_a_bad_start(client: reput_client.Client) -> None:
 
 
 def test_group(store: Store, client: reput_client.Client) -> None:
-    """A group begins where it committed, and a commit covers what was handed out and nothing more."""
+    """A group begins at its committed offsets, and a commit covers exactly the messages that were returned."""
     store.committed = {0: 8}
     with client.consumer("t", group="g", queue_ids=[0, 1]) as consumer:
         taken = take(consumer, 3)
@@ -175,7 +175,7 @@ def test_group(store: Store, client: reput_client.Client) -> None:
 
 
 def test_seek(client: reput_client.Client) -> None:
-    """After a seek the queue goes on at the new place; nothing of the old one comes any more."""
+    """After a seek the queue continues at the new offset. No message of the old place comes any more."""
     with client.consumer("t", queue_ids=[0]) as consumer:
         take(consumer, 3)
         consumer.seek(("t", 0), 7)
@@ -196,7 +196,7 @@ def test_close_ends_the_iteration(client: reput_client.Client) -> None:
 
 
 def test_heartbeats_do_not_prolong_a_poll(store: Store, client: reput_client.Client) -> None:
-    """A time-out is counted from the call, however many answers without messages come meanwhile: it does end."""
+    """A time-out is counted from the call, and answers without messages do not extend it."""
     store.heartbeat_s = 0.1
     with client.consumer("t", queue_ids=[2]) as consumer:
         assert consumer.poll(0.4) is None
@@ -213,7 +213,7 @@ def test_a_lasting_failure_is_raised(store: Store, client: reput_client.Client) 
 
 
 def take_through_errors(consumer: reput_client.Consumer, count: int) -> list[int]:
-    """Queue offsets of the next messages, from a consumer that goes on after an error."""
+    """Queue offsets of the next messages, from a consumer that continues after an error."""
     taken: list[int] = []
     while len(taken) < count:
         with contextlib.suppress(reput_client.InvalidArgumentError):
@@ -225,7 +225,7 @@ def take_through_errors(consumer: reput_client.Consumer, count: int) -> list[int
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_the_next_indexer(store: Store, target: str, is_async: bool) -> None:
-    """A stream that finds nobody at the first address is opened at the next one, as calls are."""
+    """A stream that finds no server at the first address is opened at the next address, as calls are."""
     names = {"commitlog": target, "indexer": f"127.0.0.1:{free_port()},{target}", "retry": QUICK}
     if is_async:
         async with aio.connect(**names) as other, other.consumer("t", queue_ids=[0]) as consumer:
@@ -264,4 +264,4 @@ async def test_async_consumer(store: Store, target: str) -> None:
                 break
         assert message.queue_offset == 1
         await consumer.close()
-        assert [message.queue_offset async for message in consumer] in ([2], [])  # came with the one before
+        assert [message.queue_offset async for message in consumer] in ([2], [])  # in the answer of message 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is sent: chunks that are a request together, RocketMQ's property string, unique ids."""
+"""Encoded messages: chunks that are a request together, RocketMQ's property string, unique ids."""
 
 import re
 import time
@@ -12,7 +12,7 @@ from reput_client.core.encode import Encoder, UniqueIds, request_end
 
 @pytest.mark.parametrize("body_size", [0, 1, 20, 127, 128, 16_000, 20_000, 3_000_000])
 def test_chunks_are_a_request(body_size: int) -> None:
-    """Chunks of any size, one behind the other with the durability, are what protobuf would have written."""
+    """Chunks of any size, in sequence and with the durability, are the bytes that protobuf would have written."""
     encoder = Encoder(makes_unique_ids=False)
     messages = [NewMessage("topic", bytes(body_size), queue_id=number, born_time_ms=5, flag=-7) for number in range(3)]
     data = b"".join(encoder.encode(message)[0] for message in messages) + request_end(2)
@@ -52,7 +52,7 @@ PROPERTIES = [
 
 @pytest.mark.parametrize(("message", "expected"), PROPERTIES)
 def test_property_string(message: NewMessage, expected: bytes) -> None:
-    """Properties travel as RocketMQ's own string."""
+    """Properties are sent as RocketMQ's own string."""
     chunk, _ = Encoder(makes_unique_ids=False).encode(message)
     assert AppendRequest.FromString(chunk).messages[0].property_string == expected
 
@@ -77,7 +77,7 @@ NAMED = [
 
 @pytest.mark.parametrize(("message", "kind", "words"), NAMED)
 def test_a_refusal_names_the_field(message: NewMessage, kind: type, words: str) -> None:
-    """Whoever made the message sees what is wrong with it."""
+    """The caller sees the error in the message."""
     with pytest.raises(kind, match=words):
         Encoder(makes_unique_ids=True).encode(message)
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_encoded(message: NewMessage, kind: type) -> None:
 
 
 def test_unique_ids() -> None:
-    """Ids have RocketMQ's form and differ; the time in them is the time in the month."""
+    """Ids have RocketMQ's form and differ. The time in them is the time in the month."""
     ids = UniqueIds()
     made = [ids.next(time.time_ns()) for _ in range(70_000)]
     assert len(set(made)) == len(made)
@@ -134,7 +134,7 @@ def test_unique_ids() -> None:
 
 
 def test_given_ids_stay() -> None:
-    """A message that has an id keeps it; the others get one each."""
+    """A message that has an id keeps it. Each other message gets a new id."""
     encoder = Encoder(makes_unique_ids=True)
     assert encoder.encode(NewMessage("t", b"", unique_id="MINE"))[1] == "MINE"
     chunk, unique_id = encoder.encode(NewMessage("t", b""))

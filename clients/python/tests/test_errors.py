@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors carry what the server said; retries happen for passing reasons only."""
+"""Errors carry the details of the server. Only temporary failures are retried."""
 
 import random
 
@@ -33,7 +33,7 @@ CODES = [
 
 @pytest.mark.parametrize(("code", "kind"), CODES, ids=lambda value: getattr(value, "name", None))
 def test_code_decides_the_class(code: grpc.StatusCode, kind: type) -> None:
-    """Each code is one class, and all details arrive."""
+    """Each code has a class, and all details arrive."""
     error = from_status(status(code, "SOME_REASON", metadata={"a": "b"}, field="messages[3].body", retry_after_s=1.5))
     assert type(error) is kind
     assert (error.code, error.reason, error.metadata) == (code, "SOME_REASON", {"a": "b"})
@@ -42,7 +42,7 @@ def test_code_decides_the_class(code: grpc.StatusCode, kind: type) -> None:
 
 
 def test_foreign_details_are_left_out() -> None:
-    """An ErrorInfo of another domain is not our reason."""
+    """An ErrorInfo of another domain is no reason of Reput."""
     foreign = status_pb2.Status(code=14, message="no")
     foreign.details.add().Pack(error_details_pb2.ErrorInfo(reason="X", domain="example.com"))
     error = from_status(foreign)
@@ -66,7 +66,7 @@ def test_broken_details() -> None:
 
 
 def test_a_reason_that_got_lost() -> None:
-    """What gRPC's asyncio side makes of a stream that broke while a request was written is no failure of the server."""
+    """A stream that broke while a request was written gives UnavailableError, though gRPC says INTERNAL."""
 
     class Failed(grpc.RpcError):
         def trailing_metadata(self):
@@ -99,7 +99,7 @@ RETRIES = [
 
 @pytest.mark.parametrize(("code", "reason", "is_repeatable", "expected"), RETRIES)
 def test_what_is_retried(code: grpc.StatusCode, reason: str, is_repeatable: bool, expected: bool) -> None:
-    """Passing reasons are retried; without one only calls that may be repeated, and bad arguments never."""
+    """Temporary reasons are retried. Without a reason only repeatable calls, and bad arguments never."""
     delay_s = RetryPolicy().delay_s(0, from_status(status(code, reason)), is_repeatable=is_repeatable)
     assert (delay_s is not None) is expected
 
@@ -116,7 +116,7 @@ def test_what_is_retried(code: grpc.StatusCode, reason: str, is_repeatable: bool
     ],
 )
 def test_what_may_be_tried_again_whatever_became_of_it(code: grpc.StatusCode, reason: str, expected: bool) -> None:
-    """Passing reasons, and codes after which nobody knows."""
+    """Temporary reasons, and codes after which the outcome is unknown."""
     assert is_passing(from_status(status(code, reason))) is expected
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door: what is listed is there, what is there is listed, and the asyncio side is a twin."""
+"""The public names: each listed name exists, each public name is listed, and the asyncio side is a twin."""
 
 import inspect
 import re
@@ -16,7 +16,7 @@ TWINS = [
 
 
 IMPORTING = {"Any", "TYPE_CHECKING", "import_module"}
-"""What the package itself needs to import a name when it is asked for."""
+"""The names that the package itself needs to import a name at its first use."""
 
 
 @pytest.mark.parametrize("module", [reput_client, aio])

@@ -28,7 +28,7 @@ def _refusal() -> object:
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_producer(is_async: bool) -> None:
-    """What was sent, stored, refused, sent again, and what waits."""
+    """Counters of messages that were sent, stored, refused, sent again, and that wait."""
     log = Log(refuse_bad)
     log.gate.clear()
     messages = [NewMessage("t", b"x", queue_id=queue_id) for queue_id in (9, 0, 1)]

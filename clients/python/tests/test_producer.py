@@ -60,7 +60,7 @@ def test_send(log: Log, target: str) -> None:
 
 
 def test_messages_travel_together(log: Log, target: str) -> None:
-    """Messages that are sent at once share batches, and keep their order."""
+    """Messages that are sent at the same time share batches, and keep their order."""
     with client(target) as store, store.producer(options(linger_ms=50)) as producer:
         futures = [producer.send("t", str(number).encode()) for number in range(1000)]
         producer.flush(LIMIT_S)
@@ -71,7 +71,7 @@ def test_messages_travel_together(log: Log, target: str) -> None:
 
 
 def test_send_batch(log: Log, target: str) -> None:
-    """One future tells what became of each of many messages, in their order."""
+    """A single future has the outcomes of many messages, in their order."""
     log.plan = lambda _, messages: _refuse_bad(messages)
     bodies = [b"good", b"bad", b"good", b"bad", b"good"]
     with client(target) as store, store.producer(options()) as producer:
@@ -83,7 +83,7 @@ def test_send_batch(log: Log, target: str) -> None:
 
 
 def test_a_cut_line_is_mended(log: Log, target: str) -> None:
-    """When the line is cut the batch goes again over a new stream; a batch that was stored may be there twice."""
+    """When the stream breaks the batch is sent again over a new stream. A stored batch may be stored twice."""
     breaks = {0: ConnectionError(), 2: ConnectionResetError()}
     log.plan = lambda number, _: breaks.get(number)
     with client(target) as store, store.producer(options()) as producer:
@@ -94,7 +94,7 @@ def test_a_cut_line_is_mended(log: Log, target: str) -> None:
 
 
 def test_no_retries_means_no_duplicates(log: Log, target: str) -> None:
-    """With retries=0 a cut line is an unknown outcome, and the producer goes on."""
+    """With retries=0 a broken stream gives an unknown outcome, and the producer continues."""
     log.plan = lambda number, _: ConnectionResetError() if number == 0 else None
     with client(target) as store, store.producer(options(retry=RetryPolicy(retries=0))) as producer:
         with pytest.raises(OutcomeUnknownError):
@@ -103,7 +103,7 @@ def test_no_retries_means_no_duplicates(log: Log, target: str) -> None:
 
 
 def test_a_full_store_is_waited_for(log: Log, target: str) -> None:
-    """A passing refusal is retried until the store takes the batch."""
+    """A temporary refusal is retried until the store takes the batch."""
     full = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_s=0.01)
     log.plan = lambda number, _: full if number < 3 else None
     with client(target) as store, store.producer(options()) as producer:
@@ -112,7 +112,7 @@ def test_a_full_store_is_waited_for(log: Log, target: str) -> None:
 
 
 def test_back_pressure(log: Log, target: str) -> None:
-    """`send` waits while the window is full, and goes on when outcomes come."""
+    """`send` waits while the window is full, and continues when outcomes come."""
     log.gate.clear()
     with client(target) as store, store.producer(options(window_bytes=1000, batch_size_bytes=100)) as producer:
         sent = threading.Semaphore(0)
@@ -133,7 +133,7 @@ def test_back_pressure(log: Log, target: str) -> None:
 
 
 def test_close(log: Log, target: str) -> None:
-    """Closing sends what is there; afterwards nothing is taken."""
+    """Closing sends the collected messages. Later messages are refused."""
     store = client(target)
     producer = store.producer(options(linger_ms=60_000))
     future = producer.send("t", b"late")
@@ -145,7 +145,7 @@ def test_close(log: Log, target: str) -> None:
 
 
 def test_close_without_waiting(log: Log, target: str) -> None:
-    """Closing with a time-out fails what has no outcome, even if the server never answers."""
+    """Closing with a time-out fails messages without an outcome, even if the server never answers."""
     log.gate.clear()
     store = client(target)
     producer = store.producer(options())
@@ -157,7 +157,7 @@ def test_close_without_waiting(log: Log, target: str) -> None:
 
 
 def test_close_ends_with_the_time_out_of_the_client() -> None:
-    """A store that stays away holds a close no longer than it may hold any call."""
+    """An unreachable store delays a close no longer than any call."""
     with reput_client.connect(commitlog="127.0.0.1:1", timeout_s=1.0) as store:
         with store.producer(options(retry=ENDLESS)) as producer:
             future = producer.send("t", b"x")
@@ -193,7 +193,7 @@ def test_flush_timeout(log: Log, target: str) -> None:
 
 
 def test_flush_waits_for_callbacks(log: Log, target: str) -> None:
-    """When it returns, each future is done and its callbacks have run; in such a callback it would wait for itself."""
+    """When it returns, each future is done and its callbacks have run. In such a callback it would wait for itself."""
     log.gate.clear()
     is_called, may_end = threading.Event(), threading.Event()
     errors: list[str] = []
@@ -260,7 +260,7 @@ async def test_async_back_pressure(log: Log, target: str) -> None:
 
 
 async def test_async_close_without_waiting(log: Log, target: str) -> None:
-    """Closing the asyncio producer with a time-out fails what has no outcome."""
+    """Closing the asyncio producer with a time-out fails messages without an outcome."""
     log.gate.clear()
     async with aio.connect(commitlog=target) as store:
         producer = store.producer(options())
@@ -271,7 +271,7 @@ async def test_async_close_without_waiting(log: Log, target: str) -> None:
 
 
 async def test_async_close_wakes_everybody(log: Log, target: str) -> None:
-    """Whoever waits in `flush` while another task gives up is not left waiting."""
+    """A task that waits in `flush` ends when another task gives up."""
     log.gate.clear()
     async with aio.connect(commitlog=target) as store:
         producer = store.producer(options())
@@ -284,7 +284,7 @@ async def test_async_close_wakes_everybody(log: Log, target: str) -> None:
 
 
 def test_a_batch_that_is_refused_as_a_whole_is_cut(log: Log, target: str) -> None:
-    """A refusal that names no message has the batch go again in halves, until the bad one is alone."""
+    """After a refusal that names no message the batch is sent again in halves, until the bad message is alone."""
 
     def plan(_: int, messages: list) -> object:
         is_bad = any(message.body == b"bad" for message in messages)
@@ -311,7 +311,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 
 
 def test_failures_that_nobody_asked_about_are_told(log: Log, target: str, warnings: Callable[[], list[str]]) -> None:
-    """A flush and a close log how many messages failed, and why the first one did, each message once."""
+    """A flush and a close log the number of failed messages and the first error. Each message counts a single time."""
     log.plan = lambda _, messages: _refuse_bad(messages)
     with client(target) as store, store.producer(options()) as producer:
         producer.send("t", b"bad")
@@ -345,7 +345,7 @@ def test_failures_that_were_asked_about_are_not_told(log: Log, target: str, warn
 async def test_async_failures_that_nobody_asked_about_are_told(
     log: Log, target: str, warnings: Callable[[], list[str]]
 ) -> None:
-    """The asyncio producer does the same; awaiting, alone or with others, is asking."""
+    """The asyncio producer does the same. Awaiting, alone or with others, is asking."""
     log.plan = lambda _, messages: _refuse_bad(messages)
     async with aio.connect(commitlog=target) as store:
         producer = store.producer(options())
@@ -365,7 +365,7 @@ async def test_async_failures_that_nobody_asked_about_are_told(
 
 
 def test_what_no_request_carries_is_refused_here(log: Log, target: str) -> None:
-    """A body above gRPC's limit is not sent, says so, and harms no neighbour; so does a batch of a writer."""
+    """A body above gRPC's limit is refused, and fails no other message. The same applies to a batch of a writer."""
     large = bytes(65 << 20)
     with client(target) as store:
         producer = store.producer(options())
@@ -386,7 +386,7 @@ def test_what_no_request_carries_is_refused_here(log: Log, target: str) -> None:
 
 
 def test_a_forked_child_is_told_at_once(log: Log, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was made before a fork says so in the child, where its threads are not; a close does nothing there."""
+    """An object made before a fork raises in the child, which lacks its threads. A close does nothing there."""
     with client(target) as store:
         producer, writer = store.producer(), store.writer("w")
         sharing = store.share_consumer("t", group="g")
@@ -418,7 +418,7 @@ def _refuse_bad(messages: list) -> object:
 def test_a_trace_asks_for_nothing(
     log: Log, target: str, warnings: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Failures are told also where a program makes spans, which look at the outcomes of their messages."""
+    """Failures are also logged in a program with spans, which read the outcomes of their messages."""
     monkeypatch.setitem(sys.modules, "opentelemetry", importlib.import_module("opentelemetry"))
     log.plan = lambda _, messages: _refuse_bad(messages)
     with client(target) as store, store.producer(options()) as producer:

@@ -11,7 +11,7 @@ GONE = UnavailableError("no connection", code=grpc.StatusCode.UNAVAILABLE)
 
 
 def refused(reason: str, **metadata: str) -> ReputError:
-    """What a server says."""
+    """Return the refusal of a server."""
     return UnavailableError("no", code=grpc.StatusCode.UNAVAILABLE, reason=reason, metadata=metadata)
 
 
@@ -36,7 +36,7 @@ LACKING = refused("DEPENDENCY_UNAVAILABLE", service="commitlog")
     "error", [GONE, SILENT, refused("STOPPING"), LACKING], ids=["gone", "silent", "stopping", "lacking"]
 )
 def test_the_next_of_the_list(error: ReputError) -> None:
-    """In turn, for a service that can't be reached, says nothing or lacks what it needs; a list of one stays."""
+    """In turn, for a service that is unreachable, silent or lacks another service. A list of a single target stays."""
     route = Route(["a:1", "b:1", "c:1"])
     for target in ("a:1", "b:1", "c:1"):
         assert route.target == target
@@ -60,7 +60,7 @@ def test_other_errors_change_nothing() -> None:
 
 
 def test_the_delivery_that_delivers_is_found() -> None:
-    """A Delivery whose log follows another one refuses with RECOVERING, and the next of the list is asked."""
+    """A Delivery whose log is a follower refuses with RECOVERING, and the next target of the list is used."""
     route = Route(["a:1", "b:1"], "delivery")
     route.on_failure("a:1", refused("RECOVERING"))
     assert route.target == "b:1"

@@ -33,7 +33,7 @@ FULL = status(CODE.RESOURCE_EXHAUSTED, "STORE_FULL")
 
 @dataclass
 class Bench:
-    """A send queue with a sink that remembers, and a server's side that numbers what it stores."""
+    """A send queue with a sink that records outcomes, and a server's side that numbers stored messages."""
 
     retries: int = 3
     batch_size_bytes: int = 80
@@ -66,7 +66,7 @@ class Bench:
             self.queue.add(entry, self.now_s)
 
     def pop(self) -> list[str] | None:
-        """Take a batch and tell the names of its messages."""
+        """Take a batch and return the names of its messages."""
         batch = self.queue.pop(self.now_s)
         return None if batch is None else self.names_of(batch)
 
@@ -139,7 +139,7 @@ def test_a_message_larger_than_a_batch_travels_alone() -> None:
 
 
 def test_window() -> None:
-    """There is room up to the window, and for one message of any size when nothing else is on its way."""
+    """There is room up to the window, and for a message of any size when the queue is empty."""
     bench = Bench(window_bytes=100)
     assert bench.queue.has_room(5000)
     bench.add("a")
@@ -165,7 +165,7 @@ def test_results() -> None:
 
 
 def test_passing_refusals_are_retried_in_order() -> None:
-    """Batches that were refused for a passing reason go again, after a pause, in their old order."""
+    """Batches that were refused for a temporary reason are sent again, after a pause, in their old order."""
     bench = Bench()
     bench.add(*"abcdefghij")
     bench.queue.close_batch()
@@ -193,7 +193,7 @@ def test_retries_end() -> None:
 
 
 def test_a_cut_line_resends() -> None:
-    """What has no outcome when the line is cut goes again, before what is newer."""
+    """Messages without an outcome when the connection breaks are sent again, before newer messages."""
     bench = Bench()
     bench.add(*"abcdefghi")
     bench.pop()
@@ -207,7 +207,7 @@ def test_a_cut_line_resends() -> None:
 
 
 def test_without_retries_a_cut_line_is_an_unknown_outcome() -> None:
-    """retries=0: what was sent may or may not be stored, and says so; what was not sent yet is still sent."""
+    """retries=0: messages that were sent have an unknown outcome. Messages that were not sent yet are still sent."""
     bench = Bench(retries=0)
     bench.add(*"abcde")
     bench.pop()
@@ -227,7 +227,7 @@ def test_without_retries_a_cut_line_is_an_unknown_outcome() -> None:
     ],
 )
 def test_what_never_had_a_connection_is_not_stored(errors: list[ReputError], outcome: str) -> None:
-    """An outcome is unknown only if one of the attempts may have reached the server."""
+    """An outcome is unknown only if an attempt may have reached the server."""
     bench = Bench(retries=1)
     bench.add(*"abcd")
     for error in errors:
@@ -250,7 +250,7 @@ def test_what_never_had_a_connection_is_not_stored(errors: list[ReputError], out
     ],
 )
 def test_one_bad_message_fails_alone(error: status_pb2.Status, failed: list[str]) -> None:
-    """A refusal takes out the message or the topic that it names; the rest goes again at once."""
+    """A refusal fails the message or the topic that it names. The rest is sent again at once."""
     bench = Bench()
     names = ["a1", "b1", "c1", "a2"]
     bench.add(*names)
@@ -293,7 +293,7 @@ def test_an_unnamed_bad_message_is_found_by_halving() -> None:
     ],
 )
 def test_answers_that_make_no_sense(outcome: AppendOutcome) -> None:
-    """An impossible answer settles nothing; the batch is still in flight and can be failed."""
+    """An impossible answer settles nothing. The batch is still in flight and can be failed."""
     bench = Bench()
     bench.add("a", "b")
     bench.queue.close_batch()
@@ -325,7 +325,7 @@ def test_an_answer_to_nothing() -> None:
 
 
 def test_fail_all() -> None:
-    """Closing without waiting settles what is open, ready and in flight."""
+    """Closing without waiting settles all messages: open, ready and in flight."""
     bench = Bench()
     bench.add(*"abcdefghi")
     bench.pop()
@@ -336,7 +336,7 @@ def test_fail_all() -> None:
 
 
 def test_a_refusal_does_not_tell_of_an_earlier_attempt() -> None:
-    """A message that may have been stored before a lost answer has no known outcome, whatever is refused later."""
+    """A message that may have been stored before a lost answer has no known outcome, even after a later refusal."""
     bench = Bench(retries=1)
     bench.add(*"abcd")
     bench.pop()
@@ -359,7 +359,7 @@ def test_a_stream_that_was_not_let_in_stored_nothing(code: grpc.StatusCode) -> N
 
 
 def test_nothing_is_handed_out_to_a_stream_of_a_log_that_follows() -> None:
-    """The stream ends when what was on its way is answered, however much is added meanwhile; then all goes again."""
+    """The stream ends when the batches in flight are answered, even if messages are added. Then all are sent again."""
     bench = Bench()
     bench.add(*"abcdefghijkl")
     first, second = bench.pop(), bench.pop()
@@ -378,7 +378,7 @@ def test_nothing_is_handed_out_to_a_stream_of_a_log_that_follows() -> None:
 
 
 def test_a_stream_that_breaks_is_no_move() -> None:
-    """The next stream does not end for what the one before was told."""
+    """The next stream does not end for an answer to the stream before."""
     bench = Bench()
     bench.add(*"abcdefgh")
     bench.pop()
@@ -397,7 +397,7 @@ LEASE_IS_OVER = status(CODE.UNAVAILABLE, "LEASE_OVER")
 
 @pytest.mark.parametrize("retries", [0, 3])
 def test_a_leader_that_is_named_is_followed_at_once(retries: int) -> None:
-    """It is no failed attempt: a batch whose attempts are used up goes there all the same, without a wait."""
+    """It is no failed attempt: a batch whose attempts are used up is still sent to the leader, without a wait."""
     bench = Bench(retries=retries)
     bench.add(*"abcd")
     for _ in range(retries):
@@ -414,7 +414,7 @@ def test_a_leader_that_is_named_is_followed_at_once(retries: int) -> None:
 
 
 def test_logs_that_name_each_other_are_not_followed_for_ever() -> None:
-    """After some answers in a row the next one is a failed attempt, with a wait; and attempts end."""
+    """After some answers in a row the next answer is a failed attempt, with a wait, and the attempts end."""
     bench = Bench(retries=2)
     bench.add(*"abcd")
     waits, answers = 0, 0
@@ -453,7 +453,7 @@ def test_a_log_whose_lease_was_over_is_a_line_that_was_cut() -> None:
 
 @pytest.mark.parametrize("chance_seed", range(20))
 def test_every_message_is_settled_once(chance_seed: int) -> None:
-    """Whatever the server does, each message gets exactly one outcome, and nothing refused is stored."""
+    """For all answers of the server, each message gets exactly a single outcome, and no refused message is stored."""
     chance = random.Random(chance_seed)
     bench = Bench(retries=4)
     names = [f"{chance.choice('abc')}{number}" for number in range(200)]

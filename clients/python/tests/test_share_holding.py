@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a share consumer asks for beside its receives, and how a transaction ends, over channels in memory."""
+"""The lease extensions of a share consumer, and the end of a transaction, over channels in memory."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ from tests.support.patience import eventually
 
 
 class Channels:
-    """Give one message, take no acknowledgement, and count what is extended."""
+    """Channels that give a single message, refuse acknowledgements, and record extensions."""
 
     def __init__(self) -> None:
         self.left = [pb.ReceivedMessage(handle="h", attempt=1)]
@@ -56,7 +56,7 @@ def ticking() -> int:
 
 
 async def test_a_message_whose_acknowledgement_failed_is_not_kept() -> None:
-    """Nobody works on it any more: it comes again when its time is over, and not when `hold_s_max` is."""
+    """No callback works on it any more: it comes again when its lease is over, not after `hold_s_max`."""
     channels = Channels()
     subject = consumer(channels, invisible_s=0.03)
 
@@ -75,7 +75,7 @@ async def test_a_message_whose_acknowledgement_failed_is_not_kept() -> None:
 
 
 async def test_receives_of_one_moment_share_what_asks_for_more_time() -> None:
-    """Of two that begin at once one begins to ask; a consumer that was closed meanwhile asks for nothing."""
+    """Of two receives at the same time, a single receive starts the extensions. A closed consumer extends nothing."""
     channels = Channels()
     subject = consumer(channels)
     receiving = [asyncio.create_task(subject.receive()) for _ in range(2)]
@@ -98,7 +98,7 @@ async def test_receives_of_one_moment_share_what_asks_for_more_time() -> None:
 
 
 async def test_a_roll_back_that_fails_hides_no_exception() -> None:
-    """Whoever looks at the error sees what went wrong in the block; a commit that fails is told as ever."""
+    """The error is the exception of the block. A commit that fails raises as usual."""
     channels: Any = Channels()
     with pytest.raises(KeyError, match="card"):
         async with AsyncTransaction(channels, "t1", "shop"):

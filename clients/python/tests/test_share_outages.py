@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Share consumers of both doors while a service is away, and when callbacks end in every way, on a clock of its own."""
+"""Share consumers of both clients in an outage of a service, and after all kinds of callbacks, on a test clock."""
 
 import asyncio
 import itertools
@@ -56,7 +56,7 @@ class Clock:
 
 
 class Delivery:
-    """Channels to a Delivery that fails while `failure` says so, and otherwise has a message for each receive."""
+    """Channels to a Delivery that fails while `failure` returns an error, and otherwise gives a message per receive."""
 
     def __init__(self, kind: str, failure: Callable[[], BaseException | None]) -> None:
         self.retry, self.options = RetryPolicy(), types.SimpleNamespace(timeout_s=LIMIT_S)
@@ -86,7 +86,7 @@ class Delivery:
 
 
 class Door:
-    """A consumer of one kind at a Delivery that fails, with waits that only move the clock."""
+    """A consumer of either kind at a Delivery that fails, with waits that only move the clock."""
 
     def __init__(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.kind, self.clock = kind, Clock()
@@ -151,7 +151,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 def test_an_outage_of_a_minute_ends_nothing(
     door: Door, error: ReputError, iterates: bool, warnings: Callable[[], list[str]]
 ) -> None:
-    """A run and an iteration go on when a reason has passed; the log has a line when it began and when it ended."""
+    """A run and an iteration continue after an outage. Its beginning and its end are logged."""
     begin_s, seen = door.clock.now_s, list[bytes]()
 
     def handle(consumer: Any, received: Received) -> Any:
@@ -166,20 +166,20 @@ def test_an_outage_of_a_minute_ends_nothing(
     assert "works again after 6" in end
     metrics = consumer.metrics()
     assert (metrics.outage_count, metrics.outage_s) == (1, 0.0)
-    assert 12 <= metrics.failed_receive_count <= 40  # some 5 s lie between the later ones
+    assert 12 <= metrics.failed_receive_count <= 40  # about 5 s lie between later attempts
 
 
 @pytest.mark.parametrize("iterates", [False, True], ids=["run", "iteration"])
 @pytest.mark.parametrize("error", LASTING, ids=lambda error: error.reason)
 def test_a_refusal_that_does_not_pass_is_raised(door: Door, error: ReputError, iterates: bool) -> None:
-    """What is wrong with the call itself ends a run and an iteration at once, in an outage, too."""
+    """A permanent refusal ends a run and an iteration at once, in an outage, too."""
     errors: Iterator[ReputError] = iter([PASSING[0], PASSING[0], PASSING[0], error])
     with pytest.raises(type(error), match=error.reason):
         door.consume(lambda: next(errors), lambda *_: None, iterates=iterates)
 
 
 def test_a_restart_that_is_over_at_once_is_not_told(door: Door, warnings: Callable[[], list[str]]) -> None:
-    """Two failed calls are no outage; they are counted."""
+    """Two failed calls are no outage. They are counted."""
     errors: Iterator[Any] = iter([PASSING[0], PASSING[1], None])
     consumer, _ = door.consume(lambda: next(errors, None), lambda consumer, _: consumer.close(), iterates=False)
     assert warnings() == []
@@ -187,7 +187,7 @@ def test_a_restart_that_is_over_at_once_is_not_told(door: Door, warnings: Callab
 
 
 def test_another_reason_is_told(warnings: Callable[[], list[str]]) -> None:
-    """An outage whose reason becomes another one says so once, and stays one outage."""
+    """A change of the reason of an outage is logged a single time, and the outage stays the same."""
     outage = Outage("it", RetryPolicy())
     for error in (*[PASSING[0]] * 5, *[PASSING[4]] * 5):
         assert outage.on_failure(error, 1.0) is not None
@@ -201,7 +201,7 @@ def test_another_reason_is_told(warnings: Callable[[], list[str]]) -> None:
 
 
 def test_a_policy_without_delays_does_not_spin() -> None:
-    """However the client's own retries are set, attempts of an outage have time between them, and no end."""
+    """With any retries of the client, attempts of an outage have delays, and no end."""
     outage = Outage("it", RetryPolicy(retries=0, delay_min_s=0, delay_max_s=0))
     assert all((outage.on_failure(PASSING[0], 0.0) or 0) > 0 for _ in range(5000))
 
@@ -246,7 +246,7 @@ class Own(BaseException):
 def test_a_failure_of_any_kind_gives_its_message_back(
     door: Door, failure: type[BaseException], warnings: Callable[[], list[str]]
 ) -> None:
-    """The message is given back as failed, the log tells it, and the run goes on with the next one."""
+    """The message is given back as failed, the failure is logged, and the run continues with the next message."""
 
     def handle(consumer: Any, received: Received) -> Any:
         if received.message.body == b"0":
@@ -262,7 +262,7 @@ def test_a_failure_of_any_kind_gives_its_message_back(
 
 @pytest.mark.parametrize("failure", [SystemExit(3), KeyboardInterrupt()], ids=repr)
 def test_an_exit_of_a_callback_ends_the_run(door: Door, failure: BaseException) -> None:
-    """`sys.exit` in a callback means the program: its message goes back, and the run raises it."""
+    """`sys.exit` in a callback concerns the program: its message is given back, and the run raises its exception."""
 
     def handle(_consumer: Any, _: Received) -> None:
         raise failure
@@ -275,7 +275,7 @@ def test_an_exit_of_a_callback_ends_the_run(door: Door, failure: BaseException) 
 
 
 def test_the_crew_looks_how_works_ended(caplog: pytest.LogCaptureFixture) -> None:
-    """A work that fails beside its callback is told: nobody else holds its future."""
+    """A work that fails outside its callback is logged: no other code holds its future."""
 
     def fail() -> None:
         raise RuntimeError("beside the callback")

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One store for all tests; each uses a topic of its own."""
+    """A store for all tests. Each test uses its own topic."""
     with store(tmp_path_factory.mktemp("store")) as running:
         yield running
 
@@ -39,7 +39,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
 
 
 def send_and_poll(running: Store, topic: str, *, is_async: bool) -> Any:
-    """Send one message and take it again. Returns it."""
+    """Send a message, poll it, and return it."""
 
     async def run() -> Any:
         async with aio.connect(**running.targets) as client:
@@ -59,7 +59,7 @@ def send_and_poll(running: Store, topic: str, *, is_async: bool) -> Any:
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_one_message_is_one_trace(running: Store, spans: InMemorySpanExporter, is_async: bool) -> None:
-    """The span of who receives a message belongs to the trace of who sent it, and both name what they did."""
+    """The span of the receiver belongs to the trace of the sender, and both spans name their operation."""
     topic = f"one-{is_async}"
     message = send_and_poll(running, topic, is_async=is_async)
     sent, polled = spans.get_finished_spans()
@@ -92,7 +92,7 @@ def test_one_message_is_one_trace(running: Store, spans: InMemorySpanExporter, i
 
 
 def test_the_callers_own_span(running: Store, spans: InMemorySpanExporter) -> None:
-    """It is the parent of what is sent and received within it; a context that a message has already stays."""
+    """It is the parent of the spans within it. A context that a message has already stays."""
     with connect(**running.targets) as client, trace.get_tracer("test").start_as_current_span("work") as work:
         with client.producer() as producer:
             own = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
@@ -117,7 +117,7 @@ def test_the_callers_own_span(running: Store, spans: InMemorySpanExporter) -> No
 
 
 def test_failures(running: Store, spans: InMemorySpanExporter) -> None:
-    """A span tells why its message was refused, by the server or before."""
+    """A span has the error of a message that the server or the client refused."""
     with connect(**running.targets) as client, client.producer() as producer:
         with pytest.raises(ReputError):
             producer.send("refused", b"", queue_id=4444).result(LIMIT_S)

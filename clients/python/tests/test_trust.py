@@ -44,7 +44,7 @@ def guarded(files: dict[str, Path], log: Log) -> Iterator[int]:
 
 @pytest.mark.parametrize("kind", ["file", "pem"])
 async def test_mutual_tls_to_a_server_of_another_name(files: dict[str, Path], kind: str) -> None:
-    """Certificates come from files or from memory; one for localhost serves at an address when it is named."""
+    """Certificates come from files or from memory. `server_name` allows a certificate for localhost at an address."""
     given = {"ca": files["server.pem"], "certificate": files["client.pem"], "key": files["client.key"]}
     trust: dict[str, Any] = {
         f"{name}_{kind}": str(file) if kind == "file" else file.read_bytes() for name, file in given.items()
@@ -62,7 +62,7 @@ async def test_mutual_tls_to_a_server_of_another_name(files: dict[str, Path], ki
 
 
 def test_a_token_that_changes(caplog: pytest.LogCaptureFixture) -> None:
-    """It is asked for before each call, and one that fails is told while the call goes without."""
+    """The function is called before each call. Its failure is logged, and the call is made without a token."""
     tokens = iter(["first", "second"])
     log = Log(lambda number, _: ConnectionError() if number == 0 else None)
     with serving(log) as target:
@@ -95,7 +95,7 @@ def test_what_cannot_be_meant(arguments: dict[str, Any], words: str) -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    """What an object says of itself may end up in a log."""
+    """The repr of an object may be logged."""
     shown = repr(Options(ca_pem=b"public", key_pem=b"hidden", token="hidden"))
     assert "hidden" not in shown
     assert "public" in shown

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types as a program elsewhere sees them: mypy --strict accepts what is right and names what is wrong."""
+"""The types as another program sees them: mypy --strict accepts correct code and reports errors."""
 
 import os
 import re
@@ -53,7 +53,7 @@ asyncio.run(main())
 
 
 def test_a_program_elsewhere(tmp_path: Path) -> None:
-    """Each line with a mistake is told with its kind, and no other line is."""
+    """Each line with a mistake is reported with its kind, and no other line."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     variables = {name: value for name, value in os.environ.items() if name not in ("MYPYPATH", "PYTHONPATH")}

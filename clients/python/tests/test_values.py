@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that callers see: what a stored message tells, and what counts as a time."""
+"""Values of the API: the fields of a stored message, and valid times."""
 
 from datetime import UTC, datetime
 
@@ -14,7 +14,7 @@ NOW_S = int(NOW.timestamp())
 
 
 def stored(**fields: object) -> Message:
-    """A message as the store hands it out."""
+    """A message as the store returns it."""
     return Message(message_pb2.StoredMessage(**fields))  # type: ignore[arg-type]
 
 
@@ -31,13 +31,13 @@ def stored(**fields: object) -> Message:
     ],
 )
 def test_spaces_alone_separate_keys(text: str, keys: tuple[str, ...]) -> None:
-    """Keys are what the index has: other white space is part of a key, and runs of spaces are one."""
+    """Keys are the keys of the index: other white space is part of a key, and runs of spaces separate like a space."""
     assert stored(properties={"KEYS": text}).keys == keys
 
 
 @pytest.mark.parametrize("time_ms", [NOW_S * 1000, 0, -1, 10**11, TIME_MS_MAX])
 def test_milliseconds_are_times(time_ms: int) -> None:
-    """From 1973 to the year 9999, the epoch itself and what is before it."""
+    """From 1973 to the year 9999, the epoch itself and times before it."""
     assert to_ms(time_ms) == time_ms
     assert to_ms(NOW) == NOW_S * 1000
 
@@ -53,7 +53,7 @@ def test_milliseconds_are_times(time_ms: int) -> None:
     ],
 )
 def test_slips_of_units_are_refused(slip: int, words: str) -> None:
-    """Whoever gives seconds, micro- or nanoseconds would read everything, or nothing."""
+    """A caller that gives seconds, micro- or nanoseconds would read all messages, or none."""
     with pytest.raises(ValueError, match=words):
         to_ms(slip)
     with pytest.raises(ValueError, match=words):
@@ -83,7 +83,7 @@ def test_born_times_that_no_reader_can_show_are_refused() -> None:
 
 @pytest.mark.parametrize("born_time_ms", [NOW_S * 10**6, NOW_S * 10**9, 2**63 - 1])
 def test_a_stored_born_time_that_is_far_away_is_the_last_one(born_time_ms: int) -> None:
-    """Reading a message of another store does not raise; the number itself is in `born_time_ms`."""
+    """Reading a message of another store does not raise. The number itself is in `born_time_ms`."""
     message = stored(born_time_ms=born_time_ms)
     assert message.born_time == datetime(9999, 12, 31, 23, 59, 59, 999000, UTC)
     assert message.born_time_ms == born_time_ms

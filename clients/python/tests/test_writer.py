@@ -64,7 +64,7 @@ def stored(log: Log) -> list[bytes]:
 @WRITES
 @pytest.mark.parametrize("window_bytes", [1, 100, 8 << 20])
 def test_batches_in_order(log: Log, target: str, write: Write, window_bytes: int) -> None:
-    """Over one stream, numbered from 0, whatever may be under way."""
+    """Over a single stream, numbered from 0, with windows of any size."""
     written = write(target, BATCHES, window_bytes=window_bytes)
     assert stored(log) == BODIES
     assert sorted(log.by_writer) == [("w", number) for number in range(40)]
@@ -88,7 +88,7 @@ def test_a_broken_stream_loses_and_repeats_nothing(
 @WRITES
 @pytest.mark.parametrize("reason", ["STORE_FULL", "WINDOW_FULL", "RECOVERING"])
 def test_a_refusal_that_passes(log: Log, target: str, write: Write, reason: str) -> None:
-    """The batch, and those behind it that were refused with it, are sent again in order."""
+    """The batch, and the batches behind it that were refused with it, are sent again in order."""
     passing = status(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
     log.plan = lambda count, _messages: passing if 10 <= count < 12 else None
     write(target, BATCHES)
@@ -97,7 +97,7 @@ def test_a_refusal_that_passes(log: Log, target: str, write: Write, reason: str)
 
 @WRITES
 def test_a_program_that_starts_again(log: Log, target: str, write: Write) -> None:
-    """The same batches are stored already; those behind them are new; another beginning is told."""
+    """The same batches are stored already. Later batches are new. A different beginning is refused."""
     write(target, BATCHES[:10])
     assert write(target, BATCHES).repeated_message_count == 30
     assert write(target, BATCHES[:5], first_sequence=40).repeated_message_count == 0
@@ -117,7 +117,7 @@ def test_a_refusal_that_stays(log: Log, target: str, write: Write) -> None:
 
 
 def test_an_error_leaves_what_has_no_outcome(log: Log, target: str) -> None:
-    """`flush` goes on where it was, and the number tells where another writer would."""
+    """`flush` continues with the same batch, and `next_sequence` is the number for another writer."""
     log.plan = lambda _count, _messages: ConnectionError()
     with reput_client.connect(commitlog=target, retry=RetryPolicy(retries=0)) as client:
         writer = client.writer("w", first_sequence=5)
@@ -133,7 +133,7 @@ def test_an_error_leaves_what_has_no_outcome(log: Log, target: str) -> None:
 
 
 def test_an_exception_gives_up(log: Log, target: str) -> None:
-    """A block of the client that ends with one does not wait for a log that never answers."""
+    """A block of the client that ends with an exception does not wait for a log that never answers."""
     log.plan = lambda _count, _messages: ConnectionError()
     endless = RetryPolicy(retries=1_000_000, delay_max_s=0.01)
 
@@ -158,7 +158,7 @@ def test_an_exception_gives_up(log: Log, target: str) -> None:
 
 
 def test_nothing_half(log: Log, target: str) -> None:
-    """A batch with a message that can't be encoded is not sent, and neither is one without messages."""
+    """A batch with a message that can't be encoded is not sent, and neither is a batch without messages."""
     with reput_client.connect(commitlog=target) as client, client.writer("w") as writer:
         for batch in ([NewMessage("t", b""), NewMessage("t", b"", tag="")], []):
             with pytest.raises(ValueError, match=r"is empty|at least one"):
@@ -168,7 +168,7 @@ def test_nothing_half(log: Log, target: str) -> None:
 
 @WRITES
 def test_a_log_that_does_not_answer(log: Log, target: str, write: Write) -> None:
-    """Each answer has the client's time-out; then another attempt finds what is stored."""
+    """Each answer has the client's time-out. Then another attempt finds the stored batch."""
     log.gate.clear()
     with pytest.raises(reput_client.DeadlineExceededError, match=r"no answer within 0\.2 s"):
         write(target, BATCHES[:1], timeout_s=0.2)

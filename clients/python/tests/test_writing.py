@@ -16,7 +16,7 @@ DIFFERS = status(grpc.StatusCode.ALREADY_EXISTS, "WRITER_CONTENT_DIFFERS")
 
 
 def batch(topic: str, size_bytes: int = 50) -> Batch:
-    """A batch of one message."""
+    """Return a batch with a single message."""
     message = AppendMessage(topic=topic, body=bytes(size_bytes - 7 - len(topic) + 1))
     return Batch(AppendRequest(messages=[message]).SerializeToString(), 1)
 
@@ -44,7 +44,7 @@ def refused(error: status_pb2.Status) -> AppendOutcome:
 
 
 def test_numbers_go_on_without_a_gap() -> None:
-    """What is kept keeps its number and its bytes, whatever is settled before it."""
+    """Kept batches keep their numbers and their bytes when earlier batches are settled."""
     queue = write_queue("a", "b", "c", first_sequence=7)
     assert sent(queue) == [("a", "w", 7, DISK), ("b", "w", 8, DISK), ("c", "w", 9, DISK)]
     assert sent(queue, -1) == [("c", "w", 9, DISK)]
@@ -64,7 +64,7 @@ def test_numbers_go_on_without_a_gap() -> None:
     ids=["refused", "too weak"],
 )
 def test_a_batch_that_is_not_stored_as_asked_is_kept(outcome: AppendOutcome, kind: type[Exception]) -> None:
-    """It is the oldest one still, and is sent again with the same bytes."""
+    """It stays the oldest batch, and is sent again with the same bytes."""
     queue = write_queue("a", "b")
     before = queue.requests()
     with pytest.raises(kind):
@@ -91,7 +91,7 @@ def test_the_window_counts_what_has_no_outcome() -> None:
 
 
 def test_another_name() -> None:
-    """What is kept begins anew with number 0."""
+    """The kept batches are numbered from 0 again."""
     queue = write_queue("a", "b", "c")
     queue.on_outcome(stored())
     queue.rename("other")
@@ -107,7 +107,7 @@ def test_without_a_writer() -> None:
 
 
 def test_the_same_messages_are_the_same_batch() -> None:
-    """Nothing is made up by a clock or by chance."""
+    """No value comes from a clock or from chance."""
     chunks = [Encoder(makes_unique_ids=False, makes_born_times=False).encode(NewMessage("t", b"b")) for _ in "12"]
     assert chunks[0] == chunks[1]
     assert AppendRequest.FromString(chunks[0][0]).messages[0].born_time_ms == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An Indexer in memory: the scan service over a list of rows, with a switch that breaks streams; one Spark for all."""
+"""An Indexer in memory: the scan service over lists of rows, which can break streams, and a Spark for all tests."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ TYPES = {
 
 @dataclass
 class FakeIndexer:
-    """Rows by (topic, queue), served as the proto says; records what it was asked."""
+    """Rows by (topic, queue), served as the proto describes. Records its requests."""
 
     queues: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=dict)
     requests: list[Any] = field(default_factory=list)
     metadata: list[dict[str, str]] = field(default_factory=list)
     break_after: list[int] = field(default_factory=list)
-    """Answers after which the next scans break, one number per scan; then they don't any more."""
+    """Numbers of answers after which the next scans break, a number per scan; later scans do not break."""
     silent_after: list[int] = field(default_factory=list)
-    """Answers after which the next scans say nothing more until they are cancelled, one number per scan."""
+    """Numbers of answers after which the next scans are silent until they are cancelled, a number per scan."""
     break_code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
     break_reason: str = ""
     break_metadata: dict[str, str] = field(default_factory=dict)
@@ -51,12 +51,12 @@ class FakeIndexer:
     first_kept: dict[str, int] = field(default_factory=dict)
     endpoint: str = ""
     made: set[str] = field(default_factory=set)
-    """Topics that exist besides those of the queues, without messages."""
+    """Topics without messages, besides the topics of the queues."""
     is_log_away: bool = False
-    """Whether it tells that it does not hear its log."""
+    """Whether its status says that it does not reach its log."""
 
     def fill(self, topic: str, queue_count: int, row_count: int) -> None:
-        """Makes rows whose values tell where they are."""
+        """Make rows whose values contain their place."""
         for queue_id in range(queue_count):
             self.queues[topic, queue_id] = [
                 {
@@ -75,7 +75,7 @@ class FakeIndexer:
             ]
 
     def plan(self, request: Any, context: Any) -> Any:
-        """One partition per queue, or one of all keys per topic."""
+        """Return a partition per queue, or a partition of all keys per topic."""
         self.note(request, context)
         cuts = {(r.topic, r.queue_id): (r.start_queue_offset, r.end_queue_offset) for r in request.ranges}
         response = scan_service_pb2.PlanScanResponse()
@@ -136,7 +136,7 @@ class FakeIndexer:
                     yield frame(found[start : start + self.rows_per_frame], request)
 
     def list_queues(self, request: Any, context: Any) -> Any:
-        """Bounds of all queues, two to a page; `first_kept` entries of each topic are gone."""
+        """Bounds of all queues, two to a page. The first `first_kept` entries of each topic have expired."""
         self.note(request, context)
         found = sorted(queue for queue in self.queues if request.topic in ("", queue[0]))
         start = int(request.page_token or 0)
@@ -158,11 +158,11 @@ class FakeIndexer:
         return queue_service_pb2.GetOffsetByTimeResponse(queue_offset=found)
 
     def status(self, _request: Any, _context: Any) -> Any:
-        """What it tells of itself."""
+        """Return its status."""
         return index_service_pb2.GetStatusResponse(is_log_away=self.is_log_away)
 
     def note(self, request: Any, context: Any) -> None:
-        """Keeps what was asked."""
+        """Record a request."""
         self.requests.append(request)
         self.metadata.append(dict(context.invocation_metadata()))
 
@@ -184,7 +184,7 @@ def passes(row: dict[str, Any], scan_filter: Any) -> bool:
 
 
 def frame(rows: list[dict[str, Any]], request: Any) -> Any:
-    """Rows as an Arrow IPC stream; columns that ranges leave to the reader are not sent by default."""
+    """Rows as an Arrow IPC stream. Columns that ranges leave to the reader are not sent by default."""
     names = list(request.columns) or DEFAULT_COLUMNS
     schema = pa.schema([(name, TYPES[name]) for name in names])
     sink = pa.BufferOutputStream()
@@ -203,7 +203,7 @@ def indexer() -> Iterator[FakeIndexer]:
 
 @pytest.fixture
 def other_indexer() -> Iterator[FakeIndexer]:
-    """One beside another log of the same replicas."""
+    """An Indexer of another replica of the same log."""
     with served() as fake:
         yield fake
 
@@ -263,7 +263,7 @@ def spark_process() -> Iterator[Any]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let one process of several have all tests that need Spark, and the tests of another file stay together."""
+    """Put all tests that need Spark into a single process, and keep the tests of each other file together."""
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             needs_spark = "spark_process" in getattr(item, "fixturenames", ())

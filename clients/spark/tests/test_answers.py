@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of a scan are parsed as protobuf parses them, whatever the order of their fields, and damage is an error."""
+"""Answers of a scan are parsed as protobuf parses them, in any order of their fields, and damage is an error."""
 
 import random
 
@@ -37,13 +37,13 @@ def test_frames_of_any_size(size: int) -> None:
     ids=["no-frame", "no-range", "frame-last", "two-frames", "empty-last", "empty-first", "nothing", "long-varint"],
 )
 def test_any_order_of_fields(raw: bytes) -> None:
-    """What protobuf finds is found."""
+    """The parser finds the same fields as protobuf."""
     answer, expected = ScanAnswer.FromString(raw), ScanResponse.FromString(raw)
     assert (bytes(answer.arrow_ipc), answer.range) == (expected.arrow_ipc, expected.range)
 
 
 def test_damage() -> None:
-    """Of bytes that are cut or changed, what protobuf refuses is refused, and what it takes is the same."""
+    """Cut or changed bytes are refused if protobuf refuses them, and otherwise give the same answer."""
     chance = random.Random(5)
     whole = FRAME + REST
     for _ in range(3_000):

@@ -30,9 +30,9 @@ def refusal(reason: str, code: grpc.StatusCode = grpc.StatusCode.FAILED_PRECONDI
 
 @dataclass
 class FakeLog:
-    """Stores what it gets, once for each number of a writer. `plan` may break a stream or refuse a batch.
+    """Stores batches, once for each number of a writer. `plan` may break a stream or refuse a batch.
 
-    It is asked for each request, numbered from 0 over all streams, and answers None, "before" or "after" (the stream
+    It is called for each request, numbered from 0 over all streams, and returns None, "before" or "after" (the stream
     breaks before or after the batch is stored), a durability, or a status.
     """
 
@@ -66,7 +66,7 @@ class FakeLog:
             yield pb.AppendStreamResponse(outcomes=[outcome])
 
     def store(self, raw: bytes, outcome: pb.AppendOutcome) -> None:
-        """Store a batch, or tell why not."""
+        """Store a batch, or return the refusal."""
         request = pb.AppendStreamRequest.FromString(raw)
         outcome.result.durability = request.durability
         if request.HasField("writer"):
@@ -110,7 +110,7 @@ def served() -> Iterator[FakeLog]:
 
 
 def write(log: FakeLog, bodies: list[bytes], writer_id: str = "job/0", **options: str) -> Written:
-    """Append one message for each body; batches are small."""
+    """Append a message for each body, in small batches."""
     fast = {"retryIntervalMs": "0", "batchBytes": "100", "windowBytes": "1k"}
     chosen = parse_write({"commitlog.endpoint": log.endpoint, "topic": "t", **fast, **options})
     with Appender(chosen, writer_id) as appender:
@@ -124,7 +124,7 @@ BODIES = [b"%04d" % number for number in range(500)]
 
 
 def test_everything_is_stored_in_order(log: FakeLog) -> None:
-    """In batches of about the wanted size, through one stream."""
+    """In batches of about the wanted size, through a single stream."""
     totals = write(log, BODIES)
     assert log.bodies == BODIES
     assert (totals.message_count, totals.repeated_message_count, log.stream_count) == (500, 0, 1)
@@ -145,7 +145,7 @@ def test_a_broken_stream_loses_and_repeats_nothing(log: FakeLog, number: int, ho
 
 
 def test_without_a_writer_nothing_is_lost(log: FakeLog) -> None:
-    """What has no outcome is sent again, and may be there twice."""
+    """Batches without an outcome are sent again, and may be stored twice."""
     log.plan = lambda count: "after" if count == 5 else None
     write(log, BODIES, writer_id="")
     assert sorted(set(log.bodies)) == BODIES
@@ -155,7 +155,7 @@ def test_without_a_writer_nothing_is_lost(log: FakeLog) -> None:
 
 @pytest.mark.parametrize("reason", ["STORE_FULL", "WINDOW_FULL", "STOPPING", "RECOVERING", "QUEUE_OFFSETS_UNKNOWN"])
 def test_a_refusal_that_passes(log: FakeLog, reason: str) -> None:
-    """The batch, and those behind it, are sent again, in order."""
+    """The batch, and the batches behind it, are sent again, in order."""
     log.plan = lambda count: refusal(reason) if 10 <= count < 13 else None
     write(log, BODIES)
     assert log.bodies == BODIES
@@ -172,7 +172,7 @@ def test_a_refusal_that_stays(log: FakeLog) -> None:
 
 
 def test_a_task_that_runs_again_stores_nothing_twice(log: FakeLog) -> None:
-    """The first attempt died somewhere; the second one finds what it had stored."""
+    """The first attempt failed at some point. The second attempt finds the stored batches."""
     log.plan = lambda count: refusal("STORE_SEALED") if count == 20 else None
     with pytest.raises(CallFailed):
         write(log, BODIES)
@@ -184,7 +184,7 @@ def test_a_task_that_runs_again_stores_nothing_twice(log: FakeLog) -> None:
 
 
 def test_a_replay_with_other_rows(log: FakeLog) -> None:
-    """From the first batch that differs on, rows are stored under another writer, or the task fails; none is lost."""
+    """From the first batch that differs on, rows are stored under another writer, or the task fails. None is lost."""
     write(log, BODIES[:100])
     changed = [*BODIES[:50], b"new!", *BODIES[51:120]]
     totals = write(log, changed)
@@ -197,7 +197,7 @@ def test_a_replay_with_other_rows(log: FakeLog) -> None:
 
 
 def test_a_batch_that_is_not_on_the_disk_yet(log: FakeLog) -> None:
-    """A writer asks again until it is; without one the answer has to do."""
+    """A writer sends it again until it is on the disk. Without a writer id the answer is accepted."""
     log.plan = lambda count: 1 if count in (3, 30) else None
     totals = write(log, BODIES)
     assert log.bodies == BODIES
@@ -208,7 +208,7 @@ def test_a_batch_that_is_not_on_the_disk_yet(log: FakeLog) -> None:
 
 
 def not_leader(leader: str) -> status_pb2.Status:
-    """A refusal of a log that follows another one."""
+    """Return the refusal of a log that is a follower."""
     status = status_pb2.Status(code=grpc.StatusCode.UNAVAILABLE.value[0], message="follows")
     info = error_details_pb2.ErrorInfo(reason="NOT_LEADER", domain="reput", metadata={"leader": leader})
     status.details.add().Pack(info)
@@ -216,7 +216,7 @@ def not_leader(leader: str) -> status_pb2.Status:
 
 
 def test_the_leader_of_a_list() -> None:
-    """Its name is followed, remembered from task to task, and the next one is asked when it breaks off and is gone."""
+    """Its address is used, and kept from task to task. The next address is used when the leader is down."""
     with served() as first, served() as second:
         everybody = {"commitlog.endpoint": f"{first.endpoint},{second.endpoint}", "durability": "replicated"}
         first.plan = lambda _number: not_leader(second.endpoint)
@@ -230,7 +230,7 @@ def test_the_leader_of_a_list() -> None:
 
 
 def test_nobody_listens() -> None:
-    """After all retries the address and the reason are told."""
+    """After all retries the error has the address and the reason."""
     nobody = FakeLog(endpoint="127.0.0.1:1")
     with pytest.raises(CallFailed, match=r"AppendStream at 127\.0\.0\.1:1: UNAVAILABLE"):
         write(nobody, BODIES, numRetries="1")

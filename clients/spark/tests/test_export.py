@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def test_dry_run_prints_the_plan(indexer: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """A dry run tells partitions, rows and bytes, and needs neither Spark nor an output."""
+    """A dry run prints partitions, rows and bytes, and needs neither Spark nor an output."""
     indexer.fill("orders", 2, 1000)
     arguments = ["--endpoint", indexer.endpoint, "--topic", "orders", "--dry-run"]
     assert main(arguments) == EXIT_DONE
@@ -60,13 +60,13 @@ def test_keys_come_from_flags_and_a_file(indexer: Any, tmp_path: Path, capsys: p
     ],
 )
 def test_wrong_usage(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Wrong usage names what is wrong and exits with 2, before anything is started."""
+    """Wrong usage names the mistake and exits with 2, before Spark is started."""
     assert main(arguments) == EXIT_USAGE
     assert words in capsys.readouterr().err
 
 
 def test_unreachable_indexer(capsys: pytest.CaptureFixture[str]) -> None:
-    """An Indexer that does not answer is one line and exit code 4."""
+    """An Indexer that does not answer gives a single line and exit code 4."""
     arguments = ["--endpoint", "127.0.0.1:1", "--topic", "orders", "--dry-run", "--option", "numRetries=0"]
     assert main(arguments) == EXIT_UNAVAILABLE
     error = capsys.readouterr().err
@@ -82,7 +82,7 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_first_cause_of_a_worker_error() -> None:
-    """Of Spark's pages of stack trace, the line of our own error is told."""
+    """Of Spark's pages of stack trace, only the line of this package's error is printed."""
     text = "Job aborted\n  at org.apache\nreput_spark.errors.CallFailed: Scan at a:1: UNAVAILABLE: gone\n  at x"
     assert first_cause(RuntimeError(text)) == "CallFailed: Scan at a:1: UNAVAILABLE: gone"
     assert first_cause(RuntimeError("[PATH_ALREADY_EXISTS] exists\nmore")) == "[PATH_ALREADY_EXISTS] exists"

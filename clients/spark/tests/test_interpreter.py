@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's Python: one line where it lacks a package, or is not there."""
+"""Spark's Python: a single line if it lacks a package, or does not exist."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from reput_spark.interpreter import check_python
 
 
 def session(program: str) -> Any:
-    """What is asked of a session: the interpreter that it runs."""
+    """Return the part of a session that the check uses: the interpreter that it runs."""
     return SimpleNamespace(sparkContext=SimpleNamespace(pythonExec=program))
 
 
 def test_a_python_without_the_packages(tmp_path: Path) -> None:
-    """It is named, with what it lacks, and what to do."""
+    """The error has its name, the missing packages, and the remedy."""
     venv.create(tmp_path, with_pip=False)
     python = tmp_path / "bin" / "python"
     with pytest.raises(WrongPython) as refused:
@@ -38,7 +38,7 @@ def test_a_python_that_is_not_there() -> None:
 
 
 def test_a_python_that_has_all() -> None:
-    """This one, also under another name; and a session of Spark Connect, of which nothing is known."""
+    """This Python, also under another name. A session of Spark Connect, whose Python is not known."""
     check_python(session(sys.executable))
     check_python(session(str(Path(sys.executable).parent / ".." / "bin" / "python")))
     check_python(SimpleNamespace())

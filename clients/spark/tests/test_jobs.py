@@ -55,7 +55,7 @@ def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_wrong_usage(name: str, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2 and what is wrong, before anything is started."""
+    """Exit code 2 and the mistake, before Spark is started."""
     assert MAINS[name](arguments) == EXIT_USAGE
     assert words in capsys.readouterr().err
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Narrowing: what comparisons of columns do to options, and that nothing is left out that may pass."""
+"""Narrowing: the effect of comparisons on options, and that no row is left out that may pass."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def by(column: str, relation: str, *values: Any) -> Comparison:
     ],
 )
 def test_comparisons_become_options(given: dict[str, str], asked: list[Comparison], expected: dict[str, str]) -> None:
-    """Each becomes what its option says, together with what is given; others change nothing."""
+    """Each comparison is merged into its option. Other comparisons change nothing."""
     found = narrowed(NEEDED | given, asked)
     assert found is not None
     assert found == NEEDED | expected
@@ -109,7 +109,7 @@ def test_queues_and_topics_of_an_assignment() -> None:
 
 
 def test_topics_of_a_pattern() -> None:
-    """A pattern becomes the names that it matches, and nothing that is special in one."""
+    """A pattern becomes the names that it matches, with special characters escaped."""
     given = {"endpoint": "a:1", "subscribePattern": "orders.*"}
     found = narrowed(given, [by("topic", "=", "orders-eu", "orders", "payments")])
     assert found is not None
@@ -124,7 +124,7 @@ def test_topics_stay_where_positions_name_them() -> None:
 
 
 def test_offsets() -> None:
-    """A range from all comparisons of the offset; options that say positions stand above it."""
+    """A range from all comparisons of the offset. Options that say positions stand above it."""
     assert offset_range([by("key", "=", "k")]) == (0, OFFSET_END)
     assert offset_range([by("offset", ">", 4), by("offset", "<=", 9), by("offset", ">=", 2)]) == (5, 10)
     assert offset_range([by("offset", "=", 3, 7)]) == (3, 8)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options: what is accepted, what is refused, and with which words."""
+"""Options: accepted values, refused values, and the words of the refusals."""
 
 import pickle
 import subprocess
@@ -14,7 +14,7 @@ NEEDED = {"endpoint": "indexer:7102", "subscribe": "orders"}
 
 
 def test_defaults() -> None:
-    """Two options are enough; the rest has the documented defaults."""
+    """Two options are enough. The rest has the documented defaults."""
     options = parse(NEEDED)
     assert (options.endpoints, options.topics) == (("indexer:7102",), ("orders",))
     assert (options.partition_row_count_max, options.partition_size_bytes_max) == (1_000_000, 134_217_728)
@@ -54,18 +54,18 @@ def test_defaults() -> None:
     ],
 )
 def test_values_are_read(given: dict[str, str], attribute: str, expected: object) -> None:
-    """Each option's text becomes the value that its row in the documentation tells, whatever the case of its name."""
+    """Each option's text becomes the value of its row in the documentation. The case of its name is ignored."""
     assert getattr(parse(NEEDED | given), attribute) == expected
 
 
 def test_names_of_files_are_as_they_are_given() -> None:
-    """A blank one is a name, too: whoever gives it must not be left without TLS, nor send another token."""
+    """A blank is a name, too: its user must not be left without TLS, nor send another token."""
     parsed = parse({**NEEDED, "tls.ca.file": " ", "auth.token.file": "a token "})
     assert (parsed.tls_ca_file, parsed.auth_token_file) == (" ", "a token ")
 
 
 def test_no_two_reads_share_a_value() -> None:
-    """What one changes in its options stays with it."""
+    """A change in the options of a read does not affect another read."""
     first, second = parse(NEEDED), parse(NEEDED)
     assert first.starting_offsets is not second.starting_offsets
 
@@ -139,7 +139,7 @@ def test_aliases_of_kafka_users() -> None:
     ],
 )
 def test_bad_options_are_refused(given: dict[str, str], option: str, words: str) -> None:
-    """A bad option is named, with what is wrong; nothing is read with a guess."""
+    """A bad option is named, with its mistake. The read does not guess a value."""
     with pytest.raises(BadOption, match=words.replace(".", r"\.")) as caught:
         parse(NEEDED | given)
     assert caught.value.option == option

@@ -14,18 +14,18 @@ from reput_spark.read.plan import plan, plan_ranges
 from reput_spark.read.scan import read
 
 BASE_MS = 1_700_000_000_000
-"""Store time of the first entry of each queue; the next ones are a millisecond apart."""
+"""Store time of the first entry of each queue; the next entries are a millisecond apart."""
 
 
 def identities(indexer: Any, **options: str) -> list[tuple[str, int, int]]:
-    """Where the rows of a batch read are, as their bodies tell."""
+    """Return the places of the rows of a batch read, from their bodies."""
     parsed = parse({"endpoint": indexer.endpoint, "retryIntervalMs": "0", **options})
     batches = [batch for partition in plan(parsed) for batch in read(parsed, ("value",), partition)]
     return sorted(tuple(json.loads(row["value"])) for batch in batches for row in batch.to_pylist())
 
 
 def test_a_pattern_means_whole_names(indexer: Any) -> None:
-    """Topics that it matches as a whole, without the store's own; a stream would see new ones later."""
+    """Topics that it matches as a whole, without the store's own topics. A stream would find new topics later."""
     for topic in ("orders", "orders-eu", "my-orders", "%RETRY%orders", "SCHEDULE_TOPIC_XXXX"):
         indexer.fill(topic, 2, 2)
     found = identities(indexer, subscribePattern="orders.*")
@@ -49,7 +49,7 @@ def test_an_assignment_names_queues_by_topic(indexer: Any) -> None:
 
 
 def test_times_by_queue(indexer: Any) -> None:
-    """From the first entry at or after the one to the first at or after the other."""
+    """From the first entry at or after the start to the first entry at or after the end."""
     indexer.fill("orders", 3, 10)
     found = identities(
         indexer,
@@ -70,7 +70,7 @@ def test_times_by_queue(indexer: Any) -> None:
 
 
 def test_a_queue_that_came_after_the_ends_is_left_out(indexer: Any) -> None:
-    """The Indexer reads queues whole that nobody cut; the plan of a micro-batch drops them."""
+    """The Indexer plans queues without a range as a whole. The plan of a micro-batch drops them."""
     indexer.fill("orders", 3, 5)
     parsed = parse({"endpoint": indexer.endpoint, "subscribe": "orders"})
     found = plan_ranges(parsed, {("orders", 0): (1, 3), ("orders", 2): (0, 0), ("gone", 0): (4, 4)})
@@ -92,7 +92,7 @@ def test_a_queue_that_came_after_the_ends_is_left_out(indexer: Any) -> None:
     ],
 )
 def test_shares_of_a_limit(waiting: list[int], most: int, taken: list[int]) -> None:
-    """In proportion to what waits, and at least one entry of each queue that has any."""
+    """In proportion to the waiting entries, and at least a single entry of each queue with entries."""
     begin = {("t", queue_id): 7 for queue_id in range(len(waiting))}
     ends = {("t", queue_id): 7 + count for queue_id, count in enumerate(waiting)}
     limited = positions.limited(begin, ends, most)
@@ -100,7 +100,7 @@ def test_shares_of_a_limit(waiting: list[int], most: int, taken: list[int]) -> N
 
 
 def test_positions_as_json() -> None:
-    """Sorted, so that equal positions are equal text; our own names are no topics."""
+    """Sorted, so that equal positions are equal text. Names of this package are not topics."""
     found = positions.to_json({("b", 10): 1, ("b", 9): 2, ("a", 0): 3})
     assert json.dumps(found) == '{"a": {"0": 3}, "b": {"9": 2, "10": 1}}'
     assert positions.from_json({"$start": {"x": {"0": 9}}, **found}) == {("a", 0): 3, ("b", 9): 2, ("b", 10): 1}

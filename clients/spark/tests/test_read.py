@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput_spark.load`, `count`, `append` in a real Spark: what a condition has the Indexer read, and the rows."""
+"""`reput_spark.load`, `count`, `append` in a real Spark: the requests of the Indexer, and the rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def spark(spark_process: SparkSession) -> SparkSession:
 
 
 def read(spark: SparkSession, indexer: Any, where: Any = None, **options: Any) -> DataFrame:
-    """What `reput_spark.load` gives of the fake Indexer."""
+    """Return `reput_spark.load` from the fake Indexer."""
     return reput_spark.load(spark, where=where, endpoint=indexer.endpoint, subscribe="orders", **options)
 
 
@@ -62,7 +62,7 @@ def asked(indexer: Any) -> Any:
 def test_times_in_a_condition(
     spark: SparkSession, indexer: Any, where: str, offsets: Any, start_ms: Any, end_ms: int | None
 ) -> None:
-    """Bounds on the store time reach the Indexer, in the session's zone; the rows are those of the condition."""
+    """Bounds on the store time reach the Indexer, in the session's zone. The rows fulfil the condition."""
     indexer.fill("orders", 1, 100)
     frame = read(spark, indexer, where)
     assert sorted(row.offset for row in frame.collect()) == list(offsets)
@@ -99,7 +99,7 @@ def test_columns_with_an_index(spark: SparkSession, indexer: Any) -> None:
 
 
 def test_one_read_may_be_used_twice(spark: SparkSession, indexer: Any) -> None:
-    """Whatever is made of a narrow read is right: its condition belongs to it alone."""
+    """All frames made from a narrow read are correct: the condition belongs to its read only."""
     indexer.fill("orders", 4, 100)
     frame = read(spark, indexer, f"timestamp >= {AT_50}")
     assert frame.where("partition = 1").count() == 50
@@ -112,7 +112,7 @@ def test_one_read_may_be_used_twice(spark: SparkSession, indexer: Any) -> None:
 
 
 def test_only_columns_that_are_needed(spark: SparkSession, indexer: Any) -> None:
-    """Columns of a read and of its condition travel, no others; the frame has those that were asked for."""
+    """Only columns of a read and of its condition are sent. The frame has the requested columns."""
     indexer.fill("orders", 1, 10)
     frame = read(spark, indexer, "offset >= 5 AND tag IS NULL", columns="Key, timestamp")
     assert frame.columns == ["key", "timestamp"]
@@ -129,7 +129,7 @@ def test_only_columns_that_are_needed(spark: SparkSession, indexer: Any) -> None
 
 
 def test_counts_move_no_bodies(spark: SparkSession, indexer: Any) -> None:
-    """A whole topic is counted by the plan alone; what is filtered by its offsets."""
+    """A whole topic is counted by the plan alone, a filtered topic by its offsets."""
     indexer.fill("orders", 2, 100)
     options = {"endpoint": indexer.endpoint, "subscribe": "orders"}
     assert reput_spark.count(spark, **options) == 200
@@ -162,7 +162,7 @@ def test_plans_tell_what_is_read(spark: SparkSession, indexer: Any) -> None:
     ],
 )
 def test_descriptions(given: dict[str, str], words: str) -> None:
-    """A line tells topics, what passes, and where from."""
+    """A line with topics, filters and addresses."""
     assert described(parse({"endpoint": "i:1"} | given)) == words
     assert len(described(parse({"endpoint": "i:1", "subscribe": "a", "tag": "x" * 999}))) == 300
 
@@ -182,7 +182,7 @@ def test_binary_keys(spark: SparkSession, indexer: Any) -> None:
 
 
 def test_a_service_that_is_down(spark: SparkSession) -> None:
-    """A read and a write say in our words, after a few attempts, who can't be reached."""
+    """A read and a write name the unreachable service in this package's words, after a few attempts."""
     options = {"numRetries": 9, "retryIntervalMs": 1}
     with pytest.raises(Exception, match=r"is the Indexer running \(`reput up`\).*option 'endpoint'"):
         reput_spark.load(spark, endpoint="127.0.0.1:1", subscribe="orders", **options).count()

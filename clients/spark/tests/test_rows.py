@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows as messages: what each column becomes, what is refused, and that the same rows are the same bytes."""
+"""Rows as messages: the field of each column, refusals, and that the same rows give the same bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FULL = {
 
 
 def messages(rows: list[dict[str, Any]], **options: str) -> list[AppendMessage]:
-    """What the rows become."""
+    """Return the messages of the rows."""
     schema = pa.schema([field for field in SCHEMA if field.name in rows[0]])
     batch = pa.RecordBatch.from_pylist(rows, schema=schema)
     encoder = Encoder(parse_write(NEEDED | options))
@@ -51,7 +51,7 @@ def messages(rows: list[dict[str, Any]], **options: str) -> list[AppendMessage]:
 
 
 def test_every_column_has_its_place() -> None:
-    """Columns win over entries of the map, the map over headers; what has no text is left out."""
+    """Columns override entries of the map, the map overrides headers. Values without text are left out."""
     (message,) = messages([FULL])
     assert (message.topic, message.queue_id, message.body, message.flag) == ("orders", 3, b"body \x00\xff", -7)
     assert message.born_time_ms == 1_767_225_600_123
@@ -71,7 +71,7 @@ def test_a_body_and_a_topic_are_enough() -> None:
 
 
 def test_the_option_wins_over_the_column_and_the_key_may_choose_the_queue() -> None:
-    """As in Spark's Kafka sink; the sharding key is what the log hashes."""
+    """As in Spark's Kafka sink. The log hashes the sharding key."""
     (message,) = messages([FULL], topic="audit", partitionBy="key")
     assert message.topic == "audit"
     assert "__SHARDINGKEY\x01a b\x02" in message.property_string.decode()
@@ -105,7 +105,7 @@ def test_text_may_come_as_binary_and_the_other_way_round() -> None:
 
 
 def test_defaults_of_a_write() -> None:
-    """One option is enough; each row waits for the disk, and batches are stored once."""
+    """A single option is sufficient. Each row waits for the disk, and batches are stored once."""
     options = parse_write(NEEDED)
     assert (options.endpoints, options.topic, options.durability) == (("commitlog:7101",), "", 2)
     assert (options.is_idempotent, options.changed_replay, options.has_sharding_key) == (True, "append", False)
@@ -129,13 +129,13 @@ def test_defaults_of_a_write() -> None:
     ],
 )
 def test_bad_options_of_a_write(given: dict[str, str], option: str) -> None:
-    """Refused by name; options of a read are unknown here."""
+    """Refused by name. Options of a read are unknown here."""
     with pytest.raises(BadOption) as refused:
         parse_write(NEEDED | given)
     assert refused.value.option == option
 
 
 def test_names_and_aliases_are_distinct() -> None:
-    """No name hides another one."""
+    """No name hides another name."""
     lower = [name.lower() for name in (*NAMES, *ALIASES)]
     assert len(lower) == len(set(lower))

@@ -31,7 +31,7 @@ def rows_of(indexer: Any, columns: tuple[str, ...] = DEFAULT_COLUMNS, **options:
 
 
 def identities(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
-    """Where rows are, as their bodies tell."""
+    """Return the places of rows, from their bodies."""
     return [tuple(json.loads(row["value"])) for row in rows]
 
 
@@ -51,7 +51,7 @@ def test_reads_all_rows_with_all_columns(indexer: Any) -> None:
 
 
 def test_constant_columns_are_not_sent(indexer: Any) -> None:
-    """Topic and queue travel once per frame, not once per row."""
+    """Topic and queue are sent once per frame, not once per row."""
     indexer.fill("orders", 1, 3)
     rows_of(indexer)
     assert not {"topic", "partition", "timestampType"} & set(indexer.scans()[0].columns)
@@ -59,7 +59,7 @@ def test_constant_columns_are_not_sent(indexer: Any) -> None:
 
 @pytest.mark.parametrize("columns", [("offset", "value"), ("timestampType", "topic"), ("value", "partition", "key")])
 def test_schema_of_the_user_is_a_projection(indexer: Any, columns: tuple[str, ...]) -> None:
-    """Only the named columns come, in their order; constants alone still come once per row."""
+    """Only the named columns come, in their order. Constants alone still come once per row."""
     indexer.fill("orders", 1, 7)
     rows = rows_of(indexer, columns)
     assert [tuple(row) for row in rows] == [columns] * 7
@@ -88,7 +88,7 @@ def test_frames_may_be_compressed(indexer: Any, compression: str) -> None:
 def test_broken_stream_resumes_where_it_broke(
     indexer: Any, break_after: list[int], starts: list[int], fails: str
 ) -> None:
-    """A stream that breaks after any answer goes on behind it: no row twice, none lost."""
+    """A stream that breaks after any answer continues after it: no row is read twice, and no row is lost."""
     indexer.fill("orders", 1, 10)
     indexer.break_after = list(break_after)
     assert identities(rows_of(indexer, failOnDataLoss=fails)) == all_of(1, 10)
@@ -96,7 +96,7 @@ def test_broken_stream_resumes_where_it_broke(
 
 
 def test_broken_stream_resumes_in_a_later_range(indexer: Any) -> None:
-    """A partition of several ranges resumes in the right one."""
+    """A partition of several ranges resumes in the right range."""
     indexer.fill("orders", 3, 7)
     parsed = parse({"endpoint": indexer.endpoint, "subscribe": "orders", **FAST})
     partitions = plan(parsed)
@@ -146,7 +146,7 @@ def test_refusals_are_not_retried(indexer: Any) -> None:
 
 @pytest.mark.parametrize("reason", ["OFFSET_BEYOND_END", "WINDOW_FULL"])
 def test_refusals_that_pass_are_retried(indexer: Any, reason: str) -> None:
-    """An Indexer that has to index again what the plan saw, or is too busy, is asked again."""
+    """The read is retried at an Indexer that has to index entries of the plan again, or that is too busy."""
     indexer.fill("orders", 1, 10)
     indexer.break_after, indexer.break_code, indexer.break_reason = [1, 0], grpc.StatusCode.OUT_OF_RANGE, reason
     assert identities(rows_of(indexer)) == all_of(1, 10)
@@ -177,13 +177,13 @@ def test_a_loss_that_does_not_say_where_to_go_on_ends_the_read(indexer: Any) -> 
 
 
 def test_next_endpoint_is_tried(indexer: Any) -> None:
-    """With several endpoints, one that does not answer is passed over."""
+    """With several endpoints, an endpoint that does not answer is skipped."""
     indexer.fill("orders", 1, 4)
     assert len(rows_of(indexer, endpoint=f"127.0.0.1:1,{indexer.endpoint}")) == 4
 
 
 def test_a_silent_stream_is_resumed(indexer: Any) -> None:
-    """A stream that goes silent is cancelled after the time-out, and the rest is read over another one."""
+    """A silent stream is cancelled after the time-out, and the rest is read over another stream."""
     indexer.fill("orders", 1, 10)
     indexer.silent_after = [1]
     assert identities(rows_of(indexer, rpcTimeoutMs="300", numRetries="1000")) == all_of(1, 10)
@@ -191,7 +191,7 @@ def test_a_silent_stream_is_resumed(indexer: Any) -> None:
 
 
 def test_offsets_cut_queues(indexer: Any) -> None:
-    """Named queues are cut at their offsets, -2 and -1 mean their ends; others are read whole."""
+    """Named queues are cut at their offsets, -2 and -1 mean their ends. Others are read whole."""
     indexer.fill("orders", 3, 10)
     rows = rows_of(
         indexer,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schemas of the user: what can't be read is refused while Spark plans, in one line."""
+"""Schemas of the user: an unreadable schema is refused while Spark plans, in a single line."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ HEADER = [StructField("key", StringType()), StructField("value", BinaryType(), n
     ],
 )
 def test_a_schema_that_excludes_null_is_refused(field: StructField) -> None:
-    """As a column or inside of one: otherwise each task would refuse the rows, in thirty lines."""
+    """As a column or inside of a column: otherwise each task would refuse the rows, in thirty lines."""
     with pytest.raises(BadSchema, match=f"column '{field.name}' is nullable: leave nullable=False out"):
         projection(StructType([field]))
 
 
 def test_a_schema_without_columns_is_refused() -> None:
-    """Otherwise a count of it is 0, whatever there is."""
+    """Otherwise a count of it is 0, for any number of messages."""
     with pytest.raises(BadSchema, match="names no column"):
         projection(StructType([]))
 

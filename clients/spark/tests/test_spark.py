@@ -76,7 +76,7 @@ def test_filters_of_spark_stay_in_spark(spark: SparkSession, indexer: Any) -> No
 
 
 def test_schema_of_the_user_and_empty_topics(spark: SparkSession, indexer: Any) -> None:
-    """A schema is a projection; a topic without rows is an empty DataFrame; a wrong column is named at planning."""
+    """A schema is a projection. A topic without rows is an empty DataFrame. A wrong column is named at planning."""
     indexer.fill("orders", 1, 5)
     frame = load(spark, indexer, schema="offset bigint, physical_offset bigint, topic string")
     assert [tuple(row) for row in frame.collect()] == [(i, i * 100, "orders") for i in range(5)]
@@ -97,7 +97,7 @@ def test_sql_view_and_keys(spark: SparkSession, indexer: Any) -> None:
 
 
 def test_a_frame_without_the_data_source_api(spark: SparkSession, indexer: Any) -> None:
-    """What clusters of Spark 3 use gives the same rows, one task for each partition."""
+    """The read for clusters of Spark 3 gives the same rows, with a task for each partition."""
     pytest.importorskip("pandas", reason="mapInArrow needs pandas")
     from reput_spark.read.frames import read_frame
     from reput_spark.read.options import parse
@@ -115,7 +115,7 @@ def test_a_frame_without_the_data_source_api(spark: SparkSession, indexer: Any) 
 
 
 def test_export_writes_parquet_by_topic_and_date(spark: SparkSession, indexer: Any, tmp_path: Path) -> None:
-    """The export holds what was named, in directories by topic and date, and tells how many rows it wrote."""
+    """The export has the selected rows, in directories by topic and date, and returns the number of rows."""
     from pyspark.errors import PySparkException
     from reput_spark.jobs.export import export
     from reput_spark.jobs.outcome import failures, first_cause
@@ -140,7 +140,7 @@ def test_export_writes_parquet_by_topic_and_date(spark: SparkSession, indexer: A
 
 
 def test_export_command(indexer: Any, tmp_path: Path) -> None:
-    """The job runs through spark-submit and says last what it wrote."""
+    """The job runs through spark-submit, and its last line is the outcome."""
     import pyspark
     from reput_spark.jobs import export
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The streaming source as Spark calls it, without Spark: starts, ends, limits, what retention took."""
+"""The streaming source as Spark calls it, without Spark: starts, ends, limits, expired entries."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def reader(indexer: Any, **options: str) -> ReputStreamReader:
 
 
 def rows(one: ReputStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int]]:
-    """Queue and offset of the rows of a micro-batch; offsets go through JSON as Spark's do."""
+    """Queue and offset of the rows of a micro-batch. Offsets are converted to JSON as in Spark."""
     start, end = (json.loads(json.dumps(offset)) for offset in (start, end))
     batches = [batch for partition in one.partitions(start, end) for batch in one.read(partition)]
     return sorted(tuple(json.loads(row["value"])[1:]) for batch in batches for row in batch.to_pylist())
 
 
 def test_a_stream_begins_at_the_ends(indexer: Any) -> None:
-    """What came before is not read, and what comes after is, once."""
+    """Earlier messages are not read, and later messages are read a single time."""
     indexer.fill("orders", 2, 5)
     one = reader(indexer)
     initial = one.initialOffset()
@@ -108,7 +108,7 @@ def test_a_rate_limit_and_all_that_is_available_now(indexer: Any) -> None:
 
 
 def test_retention_passes_a_position(indexer: Any) -> None:
-    """What expired before it was read fails the query, or is left out if the options say so."""
+    """Entries that expired before they were read fail the query, or are left out if the options say so."""
     indexer.fill("orders", 1, 10)
     start, end = {"orders": {"0": 2}}, {"orders": {"0": 8}}
     indexer.first_kept["orders"] = 5
@@ -129,7 +129,7 @@ def test_a_log_that_lost_its_tail(indexer: Any) -> None:
 
 
 def test_a_topic_that_does_not_exist(indexer: Any) -> None:
-    """It fails the stream at its start, and a restart that names it first; one without messages is waited for."""
+    """It fails the stream at its start, and a restart that names it first. A topic without messages is waited for."""
     indexer.fill("orders", 1, 5)
     indexer.made.add("silent")
     for options in ({"subscribe": "orders,orders-misspelt"}, {"assign": '{"orders-misspelt": [0]}'}):
@@ -157,7 +157,7 @@ def test_a_topic_that_does_not_exist(indexer: Any) -> None:
     ],
 )
 def test_a_queue_that_the_options_leave_out(indexer: Any, options: dict[str, str]) -> None:
-    """Is told as such, whatever names queues: nothing is lost. The stream goes on without it if the options say so."""
+    """It is refused, for each option that names queues: no data is lost. If the options say so, it is left out."""
     indexer.fill("orders", 2, 5)
     indexer.fill("sent", 2, 5)
     start, end = {"orders": {"1": 2}, "sent": {"0": 2}}, {"orders": {"1": 5}, "sent": {"0": 2}}
@@ -171,7 +171,7 @@ def test_a_queue_that_the_options_leave_out(indexer: Any, options: dict[str, str
 
 
 def test_a_start_that_is_yet_to_come(indexer: Any) -> None:
-    """Is refused, since a stream would deliver what is stored before; it begins at the ends if the options say so."""
+    """It is refused, since a stream would deliver earlier messages. It begins at the ends if the options say so."""
     indexer.fill("orders", 1, 5)
     ahead = {"startingTimestamp": "9000-01-01T00:00:00Z"}
     with pytest.raises(BadOption, match="ahead of this machine's clock") as caught:
@@ -184,7 +184,7 @@ def test_a_start_that_is_yet_to_come(indexer: Any) -> None:
 
 
 def test_an_indexer_that_is_behind(indexer: Any, other_indexer: Any) -> None:
-    """One beside a replica may lack what was read already: another one is asked, and the rows are read there."""
+    """An Indexer of a replica may lack entries that were read already: the rows are read from another Indexer."""
     indexer.fill("orders", 1, 3)
     other_indexer.fill("orders", 1, 8)
     start: dict[str, Any] = {"orders": {"0": 5}}
@@ -201,7 +201,7 @@ def test_an_indexer_that_is_behind(indexer: Any, other_indexer: Any) -> None:
 
 
 def test_an_indexer_whose_log_is_away(indexer: Any, other_indexer: Any) -> None:
-    """It has nothing new for as long as that lasts, so another one is asked; where all are so, nothing is new."""
+    """It has no new entries while its log is away, so another Indexer is used. If all lack it, there are none."""
     indexer.fill("orders", 1, 5)
     other_indexer.fill("orders", 1, 5)
     indexer.is_log_away = True
@@ -215,7 +215,7 @@ def test_an_indexer_whose_log_is_away(indexer: Any, other_indexer: Any) -> None:
 
 
 def test_options_of_streams() -> None:
-    """What only a batch has, or only a stream, is refused by name."""
+    """Options of only batches, or of only streams, are refused by name."""
     needed = {"endpoint": "i:1", "subscribe": "orders"}
     for name, text in (("endingOffsets", "latest"), ("endingTimestamp", "1"), ("key", "k"), ("keys", '["k"]')):
         with pytest.raises(BadOption, match="is for batch reads"):
@@ -227,7 +227,7 @@ def test_options_of_streams() -> None:
 
 
 def test_lag() -> None:
-    """Entries between the end of the last micro-batch and the ends of the queues, of our sources only."""
+    """Entries between the end of the last micro-batch and the ends of the queues, of this package's sources only."""
     ours = {
         "description": "PythonMicroBatchStreamWithTriggerAvailableNow@4f2b41d6",
         "endOffset": '{"orders": {"0": 4, "1": 9}}',

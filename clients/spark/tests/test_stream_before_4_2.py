@@ -44,7 +44,7 @@ def offsets(one: Any, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
 
 
 def test_a_stream_and_its_restart(old: ModuleType, indexer: Any) -> None:
-    """The start goes along with every end of the process that began; a new process goes on without it."""
+    """Every end of the process that began carries the start. A new process continues without it."""
     indexer.fill("orders", 1, 5)
     before = reader(old, indexer)
     initial = before.initialOffset()

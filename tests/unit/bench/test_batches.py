@@ -11,7 +11,7 @@ MEMORY = message_pb2.DURABILITY_MEMORY
 
 
 def test_batches_have_about_the_size_that_was_asked_for() -> None:
-    """A batch is never larger than asked for, and not much smaller, unless a message alone is larger."""
+    """A batch is never larger than requested, and not much smaller, unless a single message is larger."""
     for body_size_bytes in (100, 1_024, 65_536):
         batch = batches.build(body_size_bytes=body_size_bytes, batch_size_bytes=1 << 20, durability=MEMORY, variant=0)
         assert 0.9 * (1 << 20) < len(batch.data) <= 1 << 20
@@ -20,7 +20,7 @@ def test_batches_have_about_the_size_that_was_asked_for() -> None:
 
 
 def test_numbered_batches_never_repeat_a_key() -> None:
-    """Keys and unique ids count on from batch to batch, and nothing else changes."""
+    """Keys and unique ids count up from batch to batch, and nothing else changes."""
     source = batches.NumberedBatches(body_size_bytes=50, batch_size_bytes=2_000, durability=MEMORY)
     properties = []
     for _ in range(3):
@@ -35,7 +35,7 @@ def test_numbered_batches_never_repeat_a_key() -> None:
 
 
 def test_messages_take_the_topics_in_turn() -> None:
-    """Over the batches each topic gets as many messages as the next one, and its queues take turns."""
+    """Over the batches each topic gets the same number of messages, and its queues take turns."""
     topics = [f"t{number}" for number in range(5)]
     messages: list[AppendMessage] = []
     for variant in range(3):
@@ -49,7 +49,7 @@ def test_messages_take_the_topics_in_turn() -> None:
 
 
 def test_percentiles_are_values_that_occurred() -> None:
-    """Nearest rank: no value between two measured ones."""
+    """A percentile is the measured value of the nearest rank, and never a value between two measured values."""
     assert percentiles_ms([0.001 * number for number in range(1, 1_002)]) == {
         "p50": 501.0,
         "p99": 991.0,

@@ -33,13 +33,13 @@ RATE, LATENCY, OTHER = ("a", "reput", "rate"), ("a", "reput", "p99_ms"), ("a", "
     ],
 )
 def test_verdicts(goal: Goal, verdict: str) -> None:
-    """The median decides, and nothing is met that was not measured."""
+    """The median decides, and a goal without a measurement is not met."""
     assert goal.verdict(RESULTS) == verdict
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.sentence)
 def test_goals_speak_of_scenarios_and_systems_that_exist(goal: Goal) -> None:
-    """A goal whose cell nobody measures would stay unmeasured for ever."""
+    """Each goal refers to a cell that is measured; a goal without a measured cell would stay unmeasured for ever."""
     scenarios = {scenario.name: scenario for scenario in SCENARIOS}
     for scenario, peer, _ in [goal.value, *([goal.through] if goal.through else [])]:
         assert peer in ROOMS

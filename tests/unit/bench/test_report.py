@@ -74,18 +74,18 @@ def test_spread_text(spread: Spread, text: str) -> None:
     ],
 )
 def test_cell(scenario: str, peer: str, figure: str, text: str) -> None:
-    """Another system's cell says how many times better Reput is: more per second, or fewer milliseconds."""
+    """Another system's cell has the factor by which Reput is better: more per second, or fewer milliseconds."""
     assert report.cell(RESULTS, scenario, peer, figure, "reput") == text
 
 
 def test_cell_of_a_system_that_always_fails() -> None:
-    """No number is shown where none was measured."""
+    """A cell without a measured value shows no number."""
     failed = Results([Run("append-1KiB", "kafka", 1, {}, "LoadFailed: no")])
     assert report.cell(failed, "append-1KiB", "kafka", "messages_per_s", "reput") == "**failed**"
 
 
 def test_markdown_has_a_row_for_each_scenario_and_a_column_for_each_system() -> None:
-    """The append table has one row per scenario, the latency table one for each percentile."""
+    """The append table has a row for each scenario, the latency table a row for each percentile."""
     lines = report.markdown(subject("append-1KiB", "latency-16"), RESULTS).splitlines()
     assert "| scenario | Reput | Apache Kafka | Redis |" in lines
     assert "| append-1KiB | 550 k (500 k–600 k) | 300 k · 2.00 × · 1 failed | – |" in lines
@@ -95,7 +95,7 @@ def test_markdown_has_a_row_for_each_scenario_and_a_column_for_each_system() -> 
 
 
 def test_markdown_names_what_is_missing_broken_skipped_and_failed() -> None:
-    """What was not measured is said, on one line each."""
+    """Each missing system, broken system, skipped scenario and failed run has a line of its own."""
     text = report.markdown(
         subject(
             "append-1KiB",
@@ -127,6 +127,6 @@ def test_markdown_names_what_is_missing_broken_skipped_and_failed() -> None:
     ],
 )
 def test_figure_labels(figure: str, label: str, is_lower_better: bool) -> None:
-    """The name of a figure tells its unit, and which side is the better one."""
+    """The name of a figure tells its unit, and whether higher or lower values are better."""
     assert report.figure_label(figure) == label
     assert report.is_lower_better(figure) is is_lower_better

@@ -7,7 +7,7 @@ from bench.results import Results, Run, Spread
 
 
 def runs_of(scenario: str, peer: str, figure: str, values: dict[int, float]) -> list[Run]:
-    """One run for each round with a value."""
+    """A run for each round with a value."""
     return [Run(scenario, peer, number, {figure: value}) for number, value in values.items()]
 
 
@@ -21,7 +21,7 @@ def runs_of(scenario: str, peer: str, figure: str, values: dict[int, float]) -> 
     ],
 )
 def test_spread(values: list[float], spread: Spread | None) -> None:
-    """A spread is median, lowest and highest; of nothing there is none."""
+    """A spread is median, lowest and highest; without values it is None."""
     assert Spread.of(values) == spread
 
 
@@ -39,7 +39,7 @@ def test_ratio_is_taken_round_by_round() -> None:
 
 
 def test_ratio_needs_a_common_round() -> None:
-    """Rounds that only one side has do not count, nor does a zero below the line."""
+    """A round that only one side has does not count, and a round with a zero as divisor does not count."""
     results = Results(
         [
             *runs_of("append", "reput", "rate", {1: 100.0, 2: 80.0}),
@@ -54,7 +54,7 @@ def test_ratio_needs_a_common_round() -> None:
 
 
 def test_failed_runs_are_kept_and_have_no_figures() -> None:
-    """An error is seen in `errors` and `has_failed`, and never as a number."""
+    """A failed run is in `errors` and `has_failed`, and has no figures."""
     results = Results([Run("append", "kafka", 1, {"rate": 5.0}), Run("append", "kafka", 2, {}, "LoadFailed: no")])
     assert results.has_failed
     assert results.errors("append", "kafka") == ["LoadFailed: no"]
@@ -63,6 +63,6 @@ def test_failed_runs_are_kept_and_have_no_figures() -> None:
 
 
 def test_figures_keep_their_order() -> None:
-    """Figures are told in the order in which the first runs told them."""
+    """Figures have the order of the first runs that have them."""
     results = Results([Run("a", "reput", 1, {"second": 1.0, "first": 1.0}), Run("a", "reput", 2, {"third": 1.0})])
     assert results.figures("a", "reput") == ["second", "first", "third"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scenarios as data, and how the driver groups them."""
+"""The scenarios as data, and their groups in the driver."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from bench.scenarios import PEER_SCENARIOS, SCENARIOS, Load, of_size
 
 
 def test_names_are_unique_and_systems_known() -> None:
-    """A row has one name; its systems are in the registry."""
+    """Each scenario has a unique name, and its systems are in the registry."""
     names = [scenario.name for scenario in SCENARIOS]
     assert len(names) == len(set(names))
     assert all(peer in ROOMS for scenario in SCENARIOS for peer in scenario.peers)
 
 
 def test_short_is_a_part_of_full() -> None:
-    """The full size has everything; the short one has something of each kind that is compared."""
+    """The full size has all scenarios; the short size has some of each kind that is compared."""
     assert of_size("full") == list(SCENARIOS)
     short = of_size("short")
     assert {"append", "latency"} <= {scenario.table for scenario in short}
@@ -24,7 +24,10 @@ def test_short_is_a_part_of_full() -> None:
 
 
 def test_groups_share_a_server_only_within_one_mode() -> None:
-    """Without sharing each scenario is alone; with it those of one mode and the same systems are together."""
+    """Without sharing each scenario is alone.
+
+    With sharing the scenarios of a mode with the same systems are together.
+    """
     assert groups(PEER_SCENARIOS, is_shared=False) == [[scenario] for scenario in PEER_SCENARIOS]
     shared = groups(PEER_SCENARIOS, is_shared=True)
     assert sorted(one.name for group in shared for one in group) == sorted(one.name for one in PEER_SCENARIOS)
@@ -33,19 +36,22 @@ def test_groups_share_a_server_only_within_one_mode() -> None:
 
 
 def test_each_scenario_names_its_mode() -> None:
-    """Who reads a row knows what an acknowledgement waited for, whatever the default of the store is."""
+    """The name of a scenario tells its durability mode, for any default of the store."""
     for scenario in SCENARIOS:
         assert scenario.mode in ("async", "sync")
         assert (scenario.mode == "sync") == ("sync" in scenario.name)
 
 
 def test_a_shared_server_has_no_load_that_needs_an_empty_one() -> None:
-    """Lookups know their keys by counting what is stored, so nothing else may be there."""
+    """A scenario of lookups, which needs an empty server, is not in the short size with its shared servers.
+
+    A lookup knows its keys by counting the stored messages, so no other scenario may store messages there.
+    """
     assert not any(isinstance(one.what, Load) and one.what.fill for one in of_size("short"))
 
 
 def test_systems_change_places() -> None:
-    """Nobody is always first."""
+    """Each system is first in turn."""
     assert [rotated("abc", count) for count in range(4)] == [
         ["a", "b", "c"],
         ["b", "c", "a"],
@@ -56,7 +62,7 @@ def test_systems_change_places() -> None:
 
 
 def test_plan_counts_its_runs() -> None:
-    """Long scenarios have fewer rounds, and only systems that were asked for count."""
+    """Long scenarios have fewer rounds, and only requested systems count."""
     chosen = [scenario for scenario in SCENARIOS if scenario.name in ("append-1KiB", "lookup-20M")]
     plan = Plan(
         scenarios=chosen,
@@ -71,7 +77,7 @@ def test_plan_counts_its_runs() -> None:
 
 
 def test_figures_of_what_a_load_generator_prints() -> None:
-    """Rates come from counts and seconds, percentiles and further numbers are taken over."""
+    """Rates come from counts and seconds; percentiles and further numbers are copied."""
     told = {
         "messages": 2_000,
         "bytes": 4_000_000,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses are checked before they are used, and a service that is not there is told about in our words."""
+"""Addresses are checked before they are used, and a missing service is reported in the command's own words."""
 
 import socket
 import threading
@@ -50,7 +50,7 @@ def test_addresses(target: str) -> None:
     ],
 )
 def test_what_is_no_address(target: str, text: str) -> None:
-    """It is refused with what would be one."""
+    """A bad address is refused with an example of a good address."""
     with pytest.raises(typer.BadParameter) as caught:
         check_target(target, flag="--indexer", port=7102)
     assert text in caught.value.message
@@ -63,7 +63,10 @@ def test_what_is_no_address(target: str, text: str) -> None:
 def test_addresses_are_those_of_the_client(
     given: dict[str, str], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is typed goes before the environment, and that before the defaults, as in the client."""
+    """An option takes precedence over a variable, and a variable over the default.
+
+    The client has the same rule.
+    """
     for service in PORTS:
         monkeypatch.delenv(variable_of(service), raising=False)
     for service, target in environment.items():
@@ -73,7 +76,10 @@ def test_addresses_are_those_of_the_client(
 
 
 def test_whether_somebody_listens() -> None:
-    """Only of this machine that can be told without gRPC, which may go through a proxy elsewhere."""
+    """Only on this machine the command knows without gRPC whether a process listens.
+
+    For another machine gRPC may use a proxy.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert is_listening(f"127.0.0.1:{server.getsockname()[1]}")
     assert not is_listening("127.0.0.1:1")
@@ -83,7 +89,7 @@ def test_whether_somebody_listens() -> None:
 
 
 def test_one_that_is_just_starting_is_waited_for() -> None:
-    """One of several addresses is enough."""
+    """The command waits for a service that is starting, until a process listens at any of its addresses."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         starter = threading.Timer(0.2, server.listen)
@@ -93,7 +99,7 @@ def test_one_that_is_just_starting_is_waited_for() -> None:
 
 
 def test_nobody_is_there() -> None:
-    """After the time to wait: where, what it is, how to start it, and what names it."""
+    """After the wait the error has the address, the service, the command that starts it, and the settings for it."""
     with pytest.raises(CommandFailed) as caught:
         wait_listening("indexer", ["127.0.0.1:1"], 0)
     assert caught.value.code is ExitCode.UNAVAILABLE
@@ -109,7 +115,7 @@ def test_nobody_is_there() -> None:
     ["failed to connect to all addresses; last error: UNKNOWN: ipv4:9.9.9.9:7102: no", "errors resolving x:7102: no"],
 )
 def test_what_grpc_says_of_other_machines(text: str) -> None:
-    """Its words are replaced, and by the port it is known which service is meant."""
+    """gRPC's text is replaced, and the port in the text tells the service that was meant."""
     options = Options(indexer="x:7102", commitlog="y:7101")
     with (
         pytest.raises(CommandFailed, match="nobody answers at x:7102, where the Indexer should be"),
@@ -122,7 +128,7 @@ def test_what_grpc_says_of_other_machines(text: str) -> None:
 
 
 def test_somebody_is_there_who_understands_nothing() -> None:
-    """That is no service to start, but a matter of TLS."""
+    """A process that listens but understands no call is reported as a matter of TLS, not as a service to start."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         target = f"127.0.0.1:{other.getsockname()[1]}"
         with (
@@ -142,7 +148,7 @@ def test_somebody_is_there_who_understands_nothing() -> None:
     ],
 )
 def test_commands_say_who_is_away(arguments: tuple[str, ...], service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one line, soon."""
+    """A command whose service is missing fails soon, with exit code 4 and a line that names the service."""
     monkeypatch.setattr("cli.connection.client.WAIT_S", 0.2)
     started_s = time.monotonic()
     result = run_here(*arguments, extra=NOBODY)
@@ -152,7 +158,7 @@ def test_commands_say_who_is_away(arguments: tuple[str, ...], service: str, monk
 
 
 def test_addresses_are_checked_first() -> None:
-    """Wrong usage, whatever the command is."""
+    """A bad address is wrong usage in each command."""
     for arguments in (("status",), ("pull", "t"), ("health",), ("replicas",)):
         result = run_here("--indexer", "http://127.0.0.1:7102", *arguments, extra=NOBODY)
         assert (result.code, "is a URL" in result.errors) == (2, True), result

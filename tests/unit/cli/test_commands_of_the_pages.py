@@ -56,7 +56,10 @@ def simple_commands(line: str) -> Iterator[list[str]]:
 
 
 def complaint(words: list[str]) -> str:
-    """What is wrong with a command, "" if nothing is: walks the groups, and looks each option up."""
+    """Return the fault of a command, or "" if it has none.
+
+    Walks the groups, and looks each option up.
+    """
     command: Any = typer.main.get_command(app)
     options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     path = ["reput"]
@@ -86,14 +89,14 @@ def settings_of(section: str) -> Any:
 
 
 def is_value(command: Any, words: list[str], word: str) -> bool:
-    """Whether a word is the value of the option before it."""
+    """Return whether a word is the value of the option before it."""
     before = words[words.index(word) - 1] if words.index(word) else ""
     return any(before in parameter.opts and not getattr(parameter, "is_flag", False) for parameter in command.params)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_of_a_page_exist(page: Path) -> None:
-    """A reader can type each command as it stands there."""
+    """Each command of a page can be typed as it is written there."""
     wrong = []
     for program, *words in commands_of(page.read_text(encoding="utf-8")):
         if program == "make":
@@ -117,5 +120,5 @@ def test_commands_of_a_page_exist(page: Path) -> None:
     ],
 )
 def test_a_wrong_command_is_found(text: str, wrong: str) -> None:
-    """The check itself can fail."""
+    """The check finds a wrong command."""
     assert complaint(text.split()) == wrong

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What deletes asks first: yes, no, and nobody there."""
+"""Commands that delete ask first: yes, no, and no terminal."""
 
 import io
 import sys
@@ -11,22 +11,22 @@ from cli.exit_codes import CommandFailed, ExitCode
 
 
 class Terminal(io.StringIO):
-    """Somebody who has typed something."""
+    """A terminal with typed input."""
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
+        """Return that the input is a terminal."""
         return True
 
 
 def test_yes_needs_no_question(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is read and nothing is said."""
+    """With --yes nothing is read and nothing is printed."""
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     confirm("delete 3 segments", place="h:1", yes=True)
     assert capsys.readouterr() == ("", "")
 
 
 def test_somebody_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """On standard error, with the store and what would happen; a no changes nothing."""
+    """The question is on standard error, with the store and the planned change; after a no nothing is changed."""
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     confirm("delete 3 segments (3.0 GiB)", place="h:1 (context shop)", yes=False)
     assert capsys.readouterr() == ("", "At h:1 (context shop): delete 3 segments (3.0 GiB)? [y/N] ")
@@ -39,7 +39,10 @@ def test_somebody_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 @pytest.mark.parametrize("standard_input", [io.StringIO("y\n"), None], ids=["no terminal", "closed"])
 def test_nobody_can_be_asked(standard_input: io.StringIO | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script learns what it would have done, and what to say, also where standard input is closed."""
+    """Without a terminal the error tells a script the planned change, and that it needs --yes.
+
+    The same holds if standard input is closed.
+    """
     monkeypatch.setattr(sys, "stdin", standard_input)
     with pytest.raises(CommandFailed) as caught:
         confirm("delete 3 segments (3.0 GiB)", place="h:1 (context shop)", yes=False)

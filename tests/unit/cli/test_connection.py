@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a command asks: a service that is starting for half a minute, an address without one for a second."""
+"""The wait of a command: half a minute for a service that is starting, a second for an address without a service."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.support.reput_up import run_here
 
 
 def waits(patience: Patience, reason: str) -> list[float]:
-    """The delays between the attempts until it gives up."""
+    """The delays between the attempts until the patience ends."""
     error = UnavailableError("no", code=grpc.StatusCode.UNAVAILABLE, reason=reason, retry_after=0.1)
     delays: list[float] = []
     while (delay_s := patience.delay_s(len(delays), error)) is not None:
@@ -24,7 +24,10 @@ def waits(patience: Patience, reason: str) -> list[float]:
 
 @pytest.mark.parametrize("reason", sorted(STARTING_REASONS))
 def test_a_service_that_is_starting_is_waited_for(reason: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """For half a minute, whatever the other failures are allowed, and whoever waits learns once why."""
+    """A starting service is waited for half a minute, with any limit for other failures.
+
+    The user gets the reason once.
+    """
     patience = Patience()
     assert 12 < sum(waits(patience, reason)) < 60
     waits(patience, reason)
@@ -38,7 +41,7 @@ def test_the_time_out_ends_the_waiting() -> None:
 
 @pytest.mark.parametrize("reason", ["", "STOPPING", "STORE_FULL"])
 def test_others_are_not_waited_for(reason: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody there, going, or full: a few attempts, and no note."""
+    """A service that is missing, stopping or full gets a few attempts, and no note is printed."""
     assert len(waits(Patience(), reason)) == 4
     assert len(waits(Patience(retries=6), reason)) == 6
     assert capsys.readouterr().err == ""
@@ -46,7 +49,10 @@ def test_others_are_not_waited_for(reason: str, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("reason", ["", "NOT_LEADER", "NOT_ENOUGH_REPLICAS"])
 def test_the_next_leader_is_waited_for(reason: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """An election takes longer than a person waits for an address where nobody answers, and is told once."""
+    """The next leader is waited for as long as an election takes, and the wait is reported once.
+
+    A missing service at an address gets less time.
+    """
     patience = LeaderPatience(retries=6, timeout_s=30)
     assert 8 < sum(waits(patience, reason)) < 30
     waits(patience, reason)
@@ -55,7 +61,7 @@ def test_the_next_leader_is_waited_for(reason: str, capsys: pytest.CaptureFixtur
 
 
 def indexer(calls: list[Any], refusals: int) -> list[Unary]:
-    """Answers a query when it was refused so often, and its status never."""
+    """An Indexer that answers a query after the given number of refusals, and never its status."""
 
     def query(request: Any, context: Any) -> Any:
         calls.append(request)
@@ -74,7 +80,7 @@ def indexer(calls: list[Any], refusals: int) -> list[Unary]:
 
 
 def test_a_command_waits() -> None:
-    """A query is answered as soon as the service can; the status says what is so now."""
+    """A query is answered as soon as the service can answer; `status` shows the present state."""
     calls: list[Any] = []
     with serving(*indexer(calls, 6)) as target:
         extra = {"REPUT_CLIENT_INDEXER_TARGET": target}

@@ -15,7 +15,7 @@ REFUSED = ReputError("no", code=grpc.StatusCode.PERMISSION_DENIED, reason="PERMI
 
 
 def steps(*outcomes: int | ReputError) -> Callable[[int, float], int]:
-    """Calls that end in turn like this, and then with Ctrl-C."""
+    """Calls with these outcomes in turn, and Ctrl-C at the end."""
     left = list(outcomes)
 
     def step(_room: int, _poll_s: float) -> int:
@@ -30,7 +30,10 @@ def steps(*outcomes: int | ReputError) -> Callable[[int, float], int]:
 
 
 def test_an_outage_is_waited_out(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is told once for each reason, and its end too; delays grow. A topic that is away may be made again."""
+    """An outage is reported once for each reason, and its end, too; delays grow.
+
+    A missing topic may be made again.
+    """
     delays_s: list[float] = []
     with pytest.raises(KeyboardInterrupt):
         go_on(steps(3, AWAY, AWAY, AWAY, GONE, 0, 2, GONE), delays_s.append)
@@ -48,7 +51,10 @@ def test_an_outage_is_waited_out(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("outcomes", [(AWAY,), (GONE,), (1, REFUSED), (1, AWAY, REFUSED)])
 def test_other_failures_end_it(outcomes: tuple[int | ReputError, ...]) -> None:
-    """A refusal at any time, and at the first call whatever fails: a wrong address or a misspelt topic is noticed."""
+    """A refusal ends `reput consume` at any time, and any failure ends it at the first call.
+
+    So a wrong address or a misspelt topic is noticed.
+    """
     with pytest.raises(ReputError) as caught:
         go_on(steps(*outcomes), lambda _seconds: None)
     assert caught.value is outcomes[-1]

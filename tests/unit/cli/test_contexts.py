@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contexts: what `reput context` keeps, who may read it, and which store a command asks."""
+"""Contexts: the content of the file of `reput context`, its permissions, and the store that a command asks."""
 
 import json
 import os
@@ -62,7 +62,10 @@ def test_what_a_user_does(home: Path) -> None:
 
 
 def test_which_store_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options, then a context that is typed, then variables, then the one in use; two stores are never mixed."""
+    """Options take precedence, then a context that is typed, then variables, then the context in use.
+
+    Two stores are never mixed.
+    """
     add("shop", *SHOP)
     add("lab", "--indexer", "lab:5")
     run_here("context", "use", "shop")
@@ -81,7 +84,10 @@ def test_which_store_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_secret_is_kept(home: Path) -> None:
-    """Paths alone, absolute ones, in a file that nobody else may read; a variable's token goes before the context's."""
+    """A context keeps only absolute paths, in a file that no other user can read.
+
+    A variable's token takes precedence over the context in use.
+    """
     for name in ("ca", "pem", "key", "token"):
         (home / name).write_text(f"hidden words of {name}")
     before = Path.cwd()
@@ -123,7 +129,7 @@ def test_no_secret_is_kept(home: Path) -> None:
     ],
 )
 def test_refusals(arguments: tuple[str, ...], code: int, text: str) -> None:
-    """Each says what is wrong, and nothing is changed."""
+    """Each refusal tells the mistake, and nothing is changed."""
     add("shop", *SHOP)
     before = contexts_path().read_bytes()
     result = run_here(*arguments)
@@ -133,7 +139,7 @@ def test_refusals(arguments: tuple[str, ...], code: int, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"used": 1, "contexts": []}', '{"contexts": {}}'])
 def test_a_file_that_is_something_else(text: str) -> None:
-    """It is named, and left as it is; help and commands that ask nobody do without it."""
+    """A foreign file is named, and left as it is; help and commands that ask no store work without it."""
     contexts_path().parent.mkdir(parents=True)
     contexts_path().write_text(text)
     with pytest.raises(CommandFailed, match="is not what `reput context` writes"):
@@ -144,7 +150,10 @@ def test_a_file_that_is_something_else(text: str) -> None:
 
 
 def test_what_not_every_store_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Delivery and the gateway are where somebody says; beside a store that is elsewhere nobody looks for them here."""
+    """Delivery and the gateway have the addresses of a context or variable.
+
+    Beside a store at another address no local Delivery and gateway are assumed.
+    """
     add("shop", *SHOP, "--delivery", "d1:4,d2:4", "--gateway", "gate:5")
     assert beside_of({"context": "shop"}) == {"delivery": (["d1:4", "d2:4"], True), "gateway": (["gate:5"], True)}
     assert beside_of({"commitlog": "log:1"}) == {"delivery": ([], False), "gateway": ([], False)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reasons: each that a command gives is in the table that people read."""
+"""Reasons: each reason of a command is in the documented table."""
 
 import ast
 from pathlib import Path
@@ -8,7 +8,7 @@ from cli import exit_codes
 
 
 def test_every_reason_is_told() -> None:
-    """In all commands."""
+    """The reasons of all commands are in the table."""
     sources = Path(exit_codes.__file__).parent.rglob("*.py")
     calls = [node for path in sources for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     texts = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers as people say them."""
+"""Numbers in the form that people use."""
 
 import pytest
 
@@ -22,7 +22,7 @@ from cli.output.figures import counted, duration_text, many, rate_text, size_rat
     ],
 )
 def test_sizes(size_bytes: float, text: str) -> None:
-    """In the unit that gives at least 1, in at most four digits."""
+    """A size has the unit that gives at least 1, and at most four digits."""
     assert size_text(size_bytes) == text
 
 
@@ -44,12 +44,12 @@ def test_sizes(size_bytes: float, text: str) -> None:
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    """In two units at most."""
+    """A duration has at most two units."""
     assert duration_text(seconds) == text
 
 
 def test_counts_and_rates() -> None:
-    """One is no plural, and slow rates keep a decimal place."""
+    """A count of 1 has no plural, and slow rates keep a decimal place."""
     assert (counted(1, "message"), counted(60_046, "message")) == ("1 message", "60046 messages")
     assert (many(1, "message"), many(60_046, "message")) == ("1 message", "60,046 messages")
     assert (rate_text(0.25, "messages"), rate_text(1234.4, "messages")) == ("0.2 messages/s", "1,234 messages/s")

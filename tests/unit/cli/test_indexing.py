@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody is asked before queues go."""
+"""The question before queues are removed."""
 
 import pytest
 from reput.indexer.v1.index_service_pb2 import RemovedQueue, RemoveQueuesResponse
@@ -21,6 +21,6 @@ from cli.commands.indexes.index import prospect
     ],
 )
 def test_the_prospect(topic_count: int, queue_count: int, text: str) -> None:
-    """It names ten topics, and says that there are more."""
+    """The question names ten topics, and tells that there are more."""
     queues = [RemovedQueue(topic=f"t{number:02}") for number in range(topic_count)]
     assert prospect(RemoveQueuesResponse(removed_queue_count=queue_count, queues=queues, freed_bytes=1024)) == text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines are handed out as they come, whatever the reads cut."""
+"""Lines are returned as they arrive, with any boundaries of the reads."""
 
 import io
 import os
@@ -30,7 +30,7 @@ def test_lines(read_size_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pause_is_told() -> None:
-    """An empty list comes before a read that would wait, after all that has arrived."""
+    """An empty list is returned before a read that would wait, and after all lines that have arrived."""
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb") as stream, os.fdopen(write_end, "wb", buffering=0) as writer:
         lines = read_lines(stream)

@@ -34,7 +34,7 @@ def findings_of(path: Path) -> list[Finding]:
 
 
 def good_segment(*, end: str, crc_property: bool = True) -> tuple[bytes, list[int]]:
-    """Five records of different shape and one of three ends; the start of each record."""
+    """Five records of different shape with the given end of the segment, and the start of each record."""
     shapes: list[dict[str, object]] = [
         {"topic": "first"},
         {"topic": "second", "properties": b"KEYS\x01a b"},
@@ -59,7 +59,7 @@ def good_segment(*, end: str, crc_property: bool = True) -> tuple[bytes, list[in
 @pytest.mark.parametrize("end", ["blank", "unwritten", "exact"])
 @pytest.mark.parametrize("crc_property", [True, False])
 def test_sound_segment_prints_every_record(tmp_path: Path, end: str, crc_property: bool) -> None:
-    """A good segment has no findings, whatever ends it, and shows every record with its fields."""
+    """A good segment with any of the ends has no findings, and shows each record with its fields."""
     data, starts = good_segment(end=end, crc_property=crc_property)
     inspection = inspect_file(segment_path(tmp_path, data))
     items = [step for step in inspection if isinstance(step, Item)]
@@ -77,7 +77,10 @@ def test_sound_segment_prints_every_record(tmp_path: Path, end: str, crc_propert
 @pytest.mark.slow
 @pytest.mark.parametrize(("end", "bits"), [("blank", 0x01), ("unwritten", 0x80), ("exact", 0xFF)])
 def test_every_flipped_byte_names_its_record_and_field(tmp_path: Path, end: str, bits: int) -> None:
-    """With the CRC property, one flipped byte anywhere in a record gives one finding, with record and field."""
+    """With the CRC property each flipped byte of a record gives a single finding.
+
+    The finding has the record and the field.
+    """
     data, starts = good_segment(end=end)
     path = segment_path(tmp_path, data)
     for number, start in enumerate(starts):
@@ -112,7 +115,7 @@ def test_flips_without_crc_property_are_named_as_far_as_they_show(tmp_path: Path
 
 
 def test_damage_of_many_bytes_is_one_finding_and_the_walk_goes_on(tmp_path: Path) -> None:
-    """A record overwritten as a whole is one finding; the records behind it are still read."""
+    """A wholly overwritten record is a single finding, and the records behind it are still read."""
     data, starts = good_segment(end="blank")
     broken = data[: starts[1]] + b"\xee" * (starts[2] - starts[1]) + data[starts[2] :]
     inspection = inspect_file(segment_path(tmp_path, broken))
@@ -122,7 +125,7 @@ def test_damage_of_many_bytes_is_one_finding_and_the_walk_goes_on(tmp_path: Path
 
 
 def test_two_neighbouring_damaged_records_are_two_findings(tmp_path: Path) -> None:
-    """A flip in the total size of one record and in the topic of the next are both found."""
+    """A flip in the total size of a record and a flip in the next record are both found."""
     data, starts = good_segment(end="blank")
     broken = flipped(flipped(data, starts[1] + 3, 0x02), starts[2] + 5, 0x10)
     found = findings_of(segment_path(tmp_path, broken))
@@ -177,7 +180,7 @@ def test_window_limits_what_is_shown_but_not_what_is_checked(tmp_path: Path) -> 
 
 
 def test_progress_ends_with_the_whole_file(tmp_path: Path) -> None:
-    """The callback hears of the whole size at the end."""
+    """The last call of the callback has the whole size."""
     data, _ = good_segment(end="unwritten")
     calls: list[int] = []
     findings_in(inspect_file(segment_path(tmp_path, data), progress=calls.append))
@@ -257,14 +260,14 @@ def test_small_files_are_recognised_and_sound(tmp_path: Path, name: str) -> None
 def test_damaged_small_files_are_named_by_position(
     tmp_path: Path, name: str, data: bytes, position: int, field: str
 ) -> None:
-    """Damage in a small file is one finding with position and field."""
+    """Damage in a small file is a single finding with position and field."""
     path = tmp_path / name
     path.write_bytes(data)
     assert [(finding.position, finding.field) for finding in findings_in(inspect_file(path))] == [(position, field)]
 
 
 def test_files_of_unknown_kind_are_refused(tmp_path: Path) -> None:
-    """A file that is none of the store's, or a kind that does not exist, is said so."""
+    """A file of no known kind, and a kind that does not exist, raise an error."""
     path = tmp_path / "notes.txt"
     path.write_text("hello")
     with pytest.raises(UnknownKind):

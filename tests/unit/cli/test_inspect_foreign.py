@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queue files that only RocketMQ uses: shown unit by unit, and told where a unit can't be."""
+"""Queue files that only RocketMQ uses are shown unit by unit, and a unit that can't be right is reported."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def unit(number: int, **changes: int) -> BatchConsumeQueueUnit:
 
 
 def put(root: Path, folder: str, data: bytes) -> Path:
-    """A file in one of RocketMQ's directories."""
+    """A file in a directory of RocketMQ."""
     path = root / folder / "topic" / "0" / f"{0:020d}"
     path.parent.mkdir(parents=True)
     path.write_bytes(data)
@@ -34,7 +34,7 @@ def put(root: Path, folder: str, data: bytes) -> Path:
 
 @pytest.mark.parametrize("folder", ["batchconsumequeue", "compaction/compactionCq"])
 def test_batch_queue(tmp_path: Path, folder: str) -> None:
-    """Each unit, and how many messages they are."""
+    """Each unit is shown, with its number of messages."""
     inspection = inspect_file(put(tmp_path, folder, batches(unit(0), unit(1), unit(2))))
     items = [step for step in inspection if isinstance(step, Item)]
     assert inspection.kind == "batch_queue"
@@ -54,7 +54,7 @@ def test_batch_queue(tmp_path: Path, folder: str) -> None:
     ],
 )
 def test_damaged_batch_queue(tmp_path: Path, data: bytes, position: int, field: str) -> None:
-    """The position of what is wrong."""
+    """The finding has the position and field of the damage."""
     (finding,) = findings_in(inspect_file(put(tmp_path, "batchconsumequeue", data)))
     assert (finding.position, finding.field) == (position, field)
 
@@ -76,6 +76,6 @@ def test_extension(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["compaction/compactionLog", "timerlog"])
 def test_what_is_not_read(tmp_path: Path, folder: str) -> None:
-    """A copy of a record is no segment, although it looks like one."""
+    """A file of RocketMQ with copies of records is not read as a segment, although it looks like a segment."""
     with pytest.raises(UnknownKind, match="RocketMQ's alone"):
         inspect_file(put(tmp_path, folder, bytes(64)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `reput inspect` prints for people: small items as tables, others line by line, values as the file has them."""
+"""The text output of `reput inspect`: small items as tables, others line by line, values as the file has them."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def queue_file(tmp_path: Path) -> Path:
 
 
 def test_units_are_a_table(queue_file: Path) -> None:
-    """Titles once in a hundred rows, and sizes to the byte; the summary has a line for each thing."""
+    """Titles are repeated after a hundred rows, and sizes are exact; the summary has a line for each figure."""
     result = run_here("inspect", str(queue_file))
     assert result.code == 0, result
     lines = result.output.splitlines()
@@ -38,7 +38,7 @@ def test_units_are_a_table(queue_file: Path) -> None:
 
 
 def test_others_are_line_by_line(tmp_path: Path) -> None:
-    """With times in words beside the file's own."""
+    """Other items have a line for each field, with times in words beside the file's number."""
     values = {"time": 1_795_397_076_803, "trigger": "HOUR", "decisions": []}
     (tmp_path / "reput").mkdir()
     path = tmp_path / "reput" / "retention_history.jsonl"
@@ -49,7 +49,7 @@ def test_others_are_line_by_line(tmp_path: Path) -> None:
 
 
 def test_times_are_told_in_words(tmp_path: Path) -> None:
-    """Beside the number that the file has."""
+    """A time in words is beside the number of the file."""
     fields = inspect.exact({"store_time_ms": 1_795_397_076_803, "time_ms": 0, "properties": {"a": "b", "c": "d"}})
     assert fields == {
         "store time ms": "1795397076803 (2026-11-23T01:24:36.803Z)", "time ms": 0, "properties": "a=b, c=d"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inspection of consume queue and index files: sound ones print, structural damage is named by position."""
+"""Inspection of consume queue and index files: sound files are printed, structural damage is named by position."""
 
 import struct
 from pathlib import Path
@@ -36,7 +36,10 @@ def findings_of(path: Path, kind: str | None = None) -> list[Finding]:
 
 
 def test_sound_queue_prints_its_units(tmp_path: Path) -> None:
-    """Units with their queue offsets, pre-blanks marked; no findings; the summary gives the queue's range."""
+    """Units have their queue offsets, and pre-blanks are marked.
+
+    Nothing is found. The summary has the queue's range.
+    """
     data = queue_data(blank_count=5)
     inspection = inspect_file(queue_path(tmp_path, data, name=len(data)), start=4, limit=2)
     items = [step for step in inspection if isinstance(step, Item)]
@@ -64,7 +67,7 @@ def test_every_grave_flip_in_a_unit_names_the_unit(tmp_path: Path, blank_count: 
 
 
 def test_units_out_of_order_name_the_culprit(tmp_path: Path) -> None:
-    """Of two units whose records overlap, the one that does not fit the others either is named."""
+    """Of two units whose records overlap, the unit that does not fit the other units either is named."""
     data = queue_data()
     for number in range(1, 20):
         for wrong in (0, 10**12) if number < 18 else (0,):
@@ -73,7 +76,7 @@ def test_units_out_of_order_name_the_culprit(tmp_path: Path) -> None:
 
 
 def test_last_units_out_of_order_name_both(tmp_path: Path) -> None:
-    """Where no unit follows, either of two units may be wrong, and the finding says so."""
+    """If no unit follows, either of two units may be wrong, and the finding names both."""
     found = findings_of(queue_path(tmp_path, patched(queue_data(), 20 * 18, struct.pack(">q", 10**12))))
     assert [(f.position, f.item) for f in found] == [(20 * 18, "unit 18 or unit 19")]
 
@@ -100,7 +103,7 @@ def test_delivery_times_belong_to_the_schedule_topic(tmp_path: Path) -> None:
 
 
 def index_data(entry_count: int = 60) -> bytes:
-    """An index file of 25 slots as its writer would leave it: one entry per second, long chains."""
+    """An index file of 25 slots as its writer leaves it: an entry for each second, long chains."""
     slots = [0] * SLOT_COUNT
     entries = [b"\0" * ENTRY_SIZE_BYTES]
     for number in range(1, entry_count + 1):
@@ -198,7 +201,7 @@ def test_entries_beyond_the_count_are_found(tmp_path: Path) -> None:
 
 
 def test_other_proportions_need_the_slot_count(tmp_path: Path) -> None:
-    """A file that is not of four entries per slot says what it needs, and is read when told."""
+    """A file without four entries per slot asks for the slot count, and is read if the count is given."""
     data = index_data()[: -20 * 3]
     assert [f.field for f in findings_of(index_path(tmp_path, data))] == ["size"]
     assert findings_of(index_path(tmp_path, data), kind=f"index_file:{SLOT_COUNT}") == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups that share messages, as the command line asks for them."""
+"""Groups that share messages, as the command line requests them."""
 
 import threading
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from tests.support.patience import LIMIT_S
 
 
 class Calls:
-    """Answers calls for groups once so many are under way."""
+    """Answers calls for groups when the expected number of calls has arrived."""
 
     def __init__(self, count_at_once: int) -> None:
         self.barrier = threading.Barrier(count_at_once)
@@ -29,7 +29,7 @@ class Calls:
 
 
 def test_groups_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list of many groups does not wait for one call after the other, and a group that goes meanwhile is left out."""
+    """The groups of a long list are requested in parallel, and a group that disappears meanwhile is left out."""
     monkeypatch.setattr(known, "has_delivery", lambda _: True)
     client: Any = SimpleNamespace(share_groups=Calls(known.CALLS_AT_ONCE))
     found = known.sharing_groups(SimpleNamespace(), client, None)  # type: ignore[arg-type]

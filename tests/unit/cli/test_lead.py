@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput replicas` of several logs: who needs care, and why."""
+"""`reput replicas` of several logs: the logs that need care, and the reason."""
 
 from typing import Any
 
@@ -27,14 +27,14 @@ from tests.support.reput_up import run_here
     ("state", "reason"), [(FOLLOWING_STATE_CONNECTING, "the leader is away"), (FOLLOWING_STATE_FOLLOWING, "")]
 )
 def test_an_error_that_is_over_is_no_reason(state: FollowingState.ValueType, reason: str) -> None:
-    """A log that follows again keeps its last error, but needs nobody."""
+    """A log that follows again keeps its last error, but needs no care."""
     following = Following(state=state, is_in_sync=True, last_error="the leader is away")
     row = member_of(GetStatusResponse(replica_id="b", following=following), {})
     assert (row["reason"], row["is_in_sync"]) == (reason, True)
 
 
 def test_logs_that_nobody_answers_for() -> None:
-    """In our words, not in gRPC's."""
+    """A log without an answer is reported in the command's words, not in gRPC's."""
     result = run_here("--commitlog", "127.0.0.1:1,127.0.0.1:2", "replicas", "--json")
     assert (result.code, [row["reason"] for row in result.rows]) == (4, ["nobody answers"] * 2)
 
@@ -54,14 +54,14 @@ def test_logs_that_nobody_answers_for() -> None:
     ],
 )  # fmt: skip
 def test_who_leads(state: GetStatusResponse, is_leader: bool, shown: str) -> None:
-    """A log without its lease refuses appends: another one may lead already, and nobody does for certain."""
+    """A log without its lease refuses appends: another log may lead already, and no log leads for certain."""
     row = member_of(state, {})
     assert (leads(state), row["state"], row["is_in_sync"]) == (is_leader, shown, is_leader)
     assert ("takes no appends" in str(row["reason"])) == (shown == "NOT_LEADING")
 
 
 def _log(**answers: Any) -> Any:
-    """Serve a log that answers so."""
+    """Serve a log with these answers."""
     kinds = {"Demote": replication_service_pb2.DemoteRequest, "Promote": replication_service_pb2.PromoteRequest}
     state = GetStatusResponse(replica_id="b", state=LOG_STATE_SERVING)
     states = {"GetStatus": (log_service_pb2.GetStatusRequest, lambda *_: state)}
@@ -72,7 +72,10 @@ def _log(**answers: Any) -> Any:
 
 
 def test_a_next_leader_that_is_down_is_told_apart_from_the_leader() -> None:
-    """The leader is well: nobody should look at its TLS; and whoever asked learns that nothing was changed."""
+    """A next leader that is down is named alone, because the leader and its TLS are in order.
+
+    The error tells that nothing was changed.
+    """
     with _log() as leader:
         result = run_here("--commitlog", leader, "handover", "127.0.0.1:1")
     assert result.code == 4
@@ -81,7 +84,7 @@ def test_a_next_leader_that_is_down_is_told_apart_from_the_leader() -> None:
 
 
 def test_a_next_leader_that_dies_in_the_middle_is_told() -> None:
-    """The old leader follows already, which is what whoever asked has to know."""
+    """If the next leader dies during the handover, the error tells that the old leader already follows it."""
 
     def die(_request: Any, context: Any) -> Any:
         fail(context, status(grpc.StatusCode.UNAVAILABLE, "STOPPING"))
@@ -94,7 +97,7 @@ def test_a_next_leader_that_dies_in_the_middle_is_told() -> None:
 
 
 def test_an_answer_of_the_leader_that_is_lost_is_told() -> None:
-    """Nobody knows whether it has handed over, and it says so."""
+    """After a lost answer the error tells that the handover of the leader is not known."""
 
     def lose(_request: Any, context: Any) -> Any:
         context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command does not need is not imported, and is whole when it is needed after all."""
+"""A command does not import modules that it does not need, and a deferred module is complete when it is used."""
 
 import ast
 import importlib
@@ -52,7 +52,7 @@ def after_command(*arguments: str) -> set[str]:
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("put", "--help"), ("tpoics",), ("put", "--file")])
 def test_help_needs_nothing(arguments: tuple[str, ...]) -> None:
-    """Neither the client nor what draws, and no command but the one that is named."""
+    """Help imports neither the client nor modules that draw, and no command but the named command."""
     loaded = after_command(*arguments)
     assert loaded.isdisjoint(HEAVY)
     assert ("cli.commands.messages.put" in loaded) == (arguments[0] == "put")
@@ -60,13 +60,13 @@ def test_help_needs_nothing(arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("arguments", [("status",), ("pull", "t")])
 def test_a_service_that_is_away_needs_no_client(arguments: tuple[str, ...]) -> None:
-    """That nobody listens is known before gRPC is loaded."""
+    """A command reports a missing service before gRPC is imported."""
     nobody = [text for name in ("commitlog", "indexer", "janitor") for text in (f"--{name}", "127.0.0.1:1")]
     assert after_command(*nobody, *arguments).isdisjoint({*HEAVY} - {"cli.commands.state.status"})
 
 
 def test_a_client_needs_nothing_asynchronous() -> None:
-    """A whole call over a channel, which fails."""
+    """A whole call over a channel, which fails, imports no asynchronous module."""
     loaded = modules_after(
         "from cli.connection import lean; lean.install()\n"
         "import reput_client\n"
@@ -79,7 +79,10 @@ def test_a_client_needs_nothing_asynchronous() -> None:
 
 
 def test_what_is_asked_for_is_there() -> None:
-    """Modules that were put off are whole: by attribute, by `from`, a part of a package, and after a second import."""
+    """A deferred module is complete.
+
+    Cases: by attribute, by `from`, a part of a package, and after a second import.
+    """
     modules_after(
         "from cli.connection import lean; lean.install(); lean.install()\n"
         "import grpc, sys, asyncio, asyncio\n"
@@ -111,12 +114,12 @@ def test_what_is_asked_for_is_there() -> None:
     ],
 )
 def test_a_part_comes_after_its_package(line: str) -> None:
-    """Whatever is imported first: the package has run before its part does."""
+    """A package runs before its part, for any order of imports."""
     modules_after(f"from cli.connection import lean; lean.install()\n{line}")
 
 
 def test_what_is_asked_of_the_standard_library_is_there() -> None:
-    """Each module that is put off works when it is used, also by others: a traceback shows its lines."""
+    """Each deferred module works when it is used, also by others: a traceback shows its lines."""
     modules_after(
         "from cli.connection import lean; lean.install()\n"
         "import bz2, calendar, ipaddress, json, linecache, lzma, numbers, selectors, stringprep, subprocess\n"
@@ -140,7 +143,10 @@ def test_what_is_asked_of_the_standard_library_is_there() -> None:
 
 @pytest.mark.parametrize(("arguments", "is_taken_apart"), [("version --json", False), ("serve janitor --help", True)])
 def test_a_short_command_ends_at_once(arguments: str, is_taken_apart: bool) -> None:
-    """With all that it has printed, and its exit code; what runs a service ends as any program."""
+    """A short command ends at once, with all its output and its exit code.
+
+    A command that runs a service ends as any program.
+    """
     code = (
         f"import atexit, sys; sys.argv = ['reput', *{arguments.split()!r}]\n"
         "atexit.register(print, 'taken apart')\n"
@@ -155,7 +161,7 @@ def test_a_short_command_ends_at_once(arguments: str, is_taken_apart: bool) -> N
 
 
 def test_the_client_s_door() -> None:
-    """A name is imported when it is asked for, and type checkers are told the same as programs."""
+    """A name of the client is imported when it is used, and type checkers see the same names as programs."""
     loaded = modules_after("import reput_client\nassert reput_client.__version__\nassert 'Client' in dir(reput_client)")
     assert loaded.isdisjoint({"grpc", "reput_client.sync.client", "reput_client.core.options"})
     import reput_client
@@ -175,7 +181,7 @@ def test_the_client_s_door() -> None:
 
 
 def test_threads_see_no_half_of_a_module() -> None:
-    """Who comes while a module runs waits until it has."""
+    """A thread that uses a module while it is imported waits until the import is complete."""
     modules_after(
         "from cli.connection import lean; lean.install()\n"
         "import asyncio, threading\n"

@@ -39,19 +39,19 @@ def commands() -> dict[str, Any]:
 
 
 def test_page_is_up_to_date() -> None:
-    """docs/cli.md says what the commands say."""
+    """docs/cli.md is equal to the page that is made from the commands."""
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m cli.document"
 
 
 @pytest.mark.parametrize("path", sorted(set(commands()) - WITHOUT_JSON))
 def test_json_everywhere(path: str) -> None:
-    """Scripts can ask every command for JSON."""
+    """Each command has --json."""
     assert any("--json" in parameter.opts for parameter in commands()[path].params)
 
 
 @pytest.mark.parametrize("path", sorted(commands()))
 def test_every_command_has_help(path: str) -> None:
-    """Every command and each of its options says what it is."""
+    """Each command and each of its options has a help text."""
     command = commands()[path]
     assert command.help
     for parameter in command.params:
@@ -67,7 +67,7 @@ def test_the_table_says_what_the_commands_say(name: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(set(commands()) - WITHOUT_JSON))
 def test_every_command_shows_an_example(path: str) -> None:
-    """One line that can be copied: its command is this one, and its options are there."""
+    """Each command has a line to copy, with the command's own name and existing options."""
     command = commands()[path]
     (example,) = (line for line in command.help.splitlines() if line.startswith("Example: "))
     words = shlex.split(example.removeprefix("Example: "))
@@ -80,7 +80,7 @@ def test_every_command_shows_an_example(path: str) -> None:
 
 @pytest.mark.parametrize("arguments", [("-h",), ("--help",), ()])
 def test_help(arguments: tuple[str, ...]) -> None:
-    """Every command is there with a whole sentence."""
+    """Each command is listed with a whole sentence."""
     result = run_here(*arguments)
     text = " ".join((result.output + result.errors).split())
     assert all(entry.line in text for entry in COMMANDS.values())
@@ -96,13 +96,13 @@ def test_short_help_everywhere() -> None:
 
 
 def test_version() -> None:
-    """In front, as everybody tries it first."""
+    """--version works in front of a command, where users try it first."""
     result = run_here("--version")
     assert (result.code, result.output) == (0, f"reput {VERSION}\n")
 
 
 def test_typos() -> None:
-    """What was meant is named, in groups as well."""
+    """A misspelt command gets the nearest known name, in groups as well."""
     result = run_here("tpoics")
     assert (result.code, result.output) == (2, "")
     assert "No such command 'tpoics'. Did you mean 'topics'?" in result.errors
@@ -111,14 +111,14 @@ def test_typos() -> None:
 
 @pytest.mark.parametrize("arguments", [("--json", "status"), ("--timeout=5", "--json", "status"), ("topics", "--json")])
 def test_json_in_front_of_the_command(arguments: tuple[str, ...]) -> None:
-    """Whoever puts it there is told where it stands."""
+    """--json in front of the command is refused, with its right place."""
     result = run_here(*arguments)
     assert (result.code, result.output) == (2, "")
     assert "--json stands behind the command" in result.errors
 
 
 def test_completion() -> None:
-    """Shells are told names of commands and options."""
+    """Shells get the names of commands and options."""
     found = run_here(extra={"_REPUT_COMPLETE": "complete_bash", "COMP_WORDS": "reput topi", "COMP_CWORD": "1"})
     assert found.output.split() == ["topics"]
     found = run_here(extra={"_REPUT_COMPLETE": "complete_bash", "COMP_WORDS": "reput status --w", "COMP_CWORD": "2"})
@@ -137,7 +137,7 @@ def test_completion() -> None:
 def test_errors_of_the_world(
     error: BaseException, code: int, text: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """An error of the world is one line and an exit code, and a reader that left is no error."""
+    """An error of the system is a line and an exit code, and a reader of the output that left is no error."""
 
     def fail(**_: object) -> None:
         raise error
@@ -149,7 +149,7 @@ def test_errors_of_the_world(
 
 
 def test_up_tells_services_where_the_others_are(tmp_path) -> None:
-    """Each child listens where the others look for it, over one directory."""
+    """Each child listens where the others look for it, over the same directory."""
     ports = chosen_ports({"commitlog": 0, "indexer": 0, "janitor": 7103})
     assert ports["janitor"] == 7103
     assert len(set(ports.values())) == 3
@@ -166,7 +166,10 @@ def test_up_tells_services_where_the_others_are(tmp_path) -> None:
 
 @pytest.mark.parametrize("etcd", [None, "e:2379"])
 def test_ports_and_roles_of_copies(tmp_path: Path, etcd: str | None) -> None:
-    """Ten apart, each in a directory of its own; the first one leads, or all may."""
+    """The ports of copies are ten apart, and each copy has its own directory.
+
+    The first log leads, or with etcd each log may lead.
+    """
     ports = {"commitlog": 7101, "indexer": 7102, "janitor": 7103}
     copies = copies_of(tmp_path, ports, etcd, 3, listen_hosts(ports, None, None))
     assert [copy.target("commitlog") for copy in copies] == [f"127.0.0.1:{port}" for port in (7101, 7111, 7121)]
@@ -181,7 +184,10 @@ def test_ports_and_roles_of_copies(tmp_path: Path, etcd: str | None) -> None:
 
 
 def test_up_listens_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The flag counts before a service's variable, and that before its table; nothing said is loopback."""
+    """The flag takes precedence over a service's variable, and the variable over the service's table in the file.
+
+    Without a setting the service listens on loopback.
+    """
     file = tmp_path / "reput.toml"
     file.write_text('[commitlog]\nlisten_host = "192.0.2.1"\n[indexer]\nlisten_host = "192.0.2.1"\n')
     monkeypatch.setenv("REPUT_INDEXER_LISTEN_HOST", "0.0.0.0")
@@ -198,7 +204,7 @@ def test_up_listens_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("before", [signal.SIG_IGN, signal.SIG_DFL])
 async def test_up_below_nohup_outlives_its_terminal(before: signal.Handlers) -> None:
-    """A hang-up stops it, unless the program that started it has the signal ignored."""
+    """A hang-up stops `reput up`, unless the program that started it has the signal ignored."""
     former = signal.signal(signal.SIGHUP, before)
     try:
         stop_at_signals(Supervisor([], print))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times as people type them, and as they are shown."""
+"""Times as users type them, and as commands show them."""
 
 import time
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def local_ms(*parts: int) -> int:
     ],
 )
 def test_exact_times(text: str, expected: int) -> None:
-    """Milliseconds, ISO 8601 with a zone, and local time without one."""
+    """A time is in milliseconds, in ISO 8601 with a zone, or in local time without a zone."""
     assert parse_time(text, now=NOW) == expected
 
 
@@ -58,7 +58,7 @@ def test_exact_times(text: str, expected: int) -> None:
     ],
 )
 def test_distances(text: str, distance_ms: int) -> None:
-    """Counted back from now."""
+    """A distance is subtracted from the present time."""
     assert parse_time(text, now=NOW) == NOW_MS - distance_ms
 
 
@@ -75,7 +75,7 @@ def test_distances(text: str, distance_ms: int) -> None:
     ],
 )
 def test_days_and_clocks(text: str, parts: tuple[int, ...]) -> None:
-    """Local time, of today where no day is named."""
+    """A time of day is in local time, and of today if no day is given."""
     assert parse_time(text, now=NOW) == local_ms(*parts)
 
 
@@ -91,7 +91,10 @@ def central_europe(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("central_europe")
 def test_changes_of_the_clock() -> None:
-    """What spring skips has the UTC offset before the change; of what comes twice in autumn it is the first."""
+    """A local time that spring skips has the UTC offset before the change.
+
+    Of a local time that comes twice in autumn the first is meant.
+    """
     spring = ["2026-03-29T01:59", "2026-03-29T02:00", "2026-03-29T02:30", "2026-03-29T03:00", "2026-03-29T03:30"]
     assert [time_text(parse_time(text))[11:16] for text in spring] == ["00:59", "01:00", "01:30", "01:00", "01:30"]
     assert time_text(parse_time("2026-10-25T02:30")) == "2026-10-25T00:30:00.000Z"
@@ -101,7 +104,7 @@ def test_changes_of_the_clock() -> None:
 
 
 def test_the_clock_is_the_machines() -> None:
-    """Without a moment of its own."""
+    """Without a given time, the present time is the machine's."""
     assert abs(parse_time("now") - datetime.now(UTC).timestamp() * 1000) < 60_000
 
 
@@ -122,7 +125,7 @@ def test_the_clock_is_the_machines() -> None:
     ],
 )
 def test_bad_times(text: str, said: str) -> None:
-    """What is no time is a usage error that says what is one."""
+    """A bad time is a usage error with examples of good times."""
     with pytest.raises(typer.BadParameter) as caught:
         parse_time(text, now=NOW)
     assert said in caught.value.message
@@ -136,7 +139,10 @@ def test_time_text() -> None:
 
 
 def test_short_text() -> None:
-    """A time of today is its clock, another one has its day; both are what a time without a zone means."""
+    """A time of today is shown as its clock, and any other time with its day.
+
+    Both texts are read again as the same local time.
+    """
     assert short_text(NOW_MS, now=NOW) == "12:03:07"
     earlier = NOW - timedelta(days=1)
     shown = short_text(round(earlier.timestamp() * 1000), now=NOW)
@@ -145,7 +151,7 @@ def test_short_text() -> None:
 
 
 def test_durations() -> None:
-    """Numbers with units; what has none, or is none, is refused."""
+    """Durations are numbers with units; a number without a unit, and any other text, is refused."""
     assert [parse_duration(text) for text in ("90s", "1h30m", "2 days", "1.5 sec")] == [
         90_000, 3 * HOUR_MS // 2, 48 * HOUR_MS, 1_500,
     ]  # fmt: skip

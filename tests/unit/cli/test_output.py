@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands print: bodies, rows, fields, and which error gives which exit code."""
+"""The output of commands: bodies, rows, fields, and the exit code of each error."""
 
 import io
 import json
@@ -49,7 +49,7 @@ def test_bodies(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_compressed_bodies(capsys: pytest.CaptureFixture[str]) -> None:
-    """They are shown inflated; one that can't be is shown as it is stored, with the reason."""
+    """A compressed body is shown inflated; a body that can't be inflated is shown as it is stored, with the reason."""
     print_message(stored(zlib.compress(b"hello"), sys_flag=1), as_json=False)
     print_message(stored(b"plain", sys_flag=1), as_json=False)
     shown = capsys.readouterr().out.splitlines()
@@ -95,7 +95,7 @@ def test_rows_and_fields(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_error_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """An error is one line, whatever its text."""
+    """An error is a single line, with any text."""
     error_line("a\nb   c")
     assert capsys.readouterr().err == "error: a b c\n"
 
@@ -115,11 +115,11 @@ def test_error_line(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_exit_codes(kind: type[ReputError], code: ExitCode) -> None:
-    """Scripts can tell failures apart."""
+    """Each kind of failure has its own exit code for scripts."""
     assert code_of(kind("text", code=grpc.StatusCode.UNKNOWN)) is code
 
 
 def test_all_codes_are_documented() -> None:
-    """Each exit code has a meaning, and those of `serve` are the process shell's."""
+    """Each exit code has a meaning, and the codes of `serve` are the codes of the process shell."""
     assert set(MEANINGS) == set(ExitCode)
     assert set(SERVE_MEANINGS) == {*map(int, ServeCode), ExitCode.INTERRUPTED}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput put`: where messages come from, which line is wrong, what is stored before it, and how far it is."""
+"""`reput put`: the source of the messages, the wrong line, the messages stored before it, and the progress."""
 
 import io
 import sys
@@ -38,7 +38,7 @@ class Store:
 
 
 def sent(file: Path) -> tuple[Store, CommandFailed | None]:
-    """Send a file of JSON lines, and tell what failed."""
+    """Send a file of JSON lines. Returns the store and the failure."""
     store = Store()
     with Lines(DEFAULTS, file, are_json=True) as source:
         try:
@@ -62,7 +62,10 @@ def sent(file: Path) -> tuple[Store, CommandFailed | None]:
     ],
 )
 def test_a_bad_line_is_named(lines: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By its number in the file, empty lines counted; what lies before it is stored, and nothing behind it."""
+    """The error has the number of the line in the file, where empty lines count.
+
+    The lines before it are stored, and no line behind it.
+    """
     (tmp_path / "file").write_text("\n".join(lines), encoding="utf-8")
     store, failure = sent(tmp_path / "file")
     assert failure is not None
@@ -74,7 +77,7 @@ def test_a_bad_line_is_named(lines: list[str], text: str, tmp_path: Path, capsys
 
 
 def test_a_bad_first_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is stored, and that is said once."""
+    """Nothing is stored, and the output tells this once."""
     (tmp_path / "file").write_text("nonsense")
     store, failure = sent(tmp_path / "file")
     assert str(failure) == "BAD_LINE: line 1: no JSON at column 1: expecting value; nothing was stored"
@@ -82,7 +85,10 @@ def test_a_bad_first_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_sources_know_how_much_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files by their bytes, from where they stand; arguments by their number; pipes do not."""
+    """The total of a file is its bytes from the current position, and of arguments their number.
+
+    A pipe has no total.
+    """
     (tmp_path / "file").write_bytes(b"first\nab\ncd\n")
     with (tmp_path / "file").open("rb") as stream:
         assert size_left(stream) == 12
@@ -99,14 +105,17 @@ def test_sources_know_how_much_there_is(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_line_that_is_no_utf_8() -> None:
-    """The place is named, and what to do."""
+    """The error has the place and a remedy."""
     with pytest.raises(UnicodeDecodeError) as caught:
         from_json(b'{"body": "\xff"}', DEFAULTS)
     assert said(caught.value) == "no UTF-8 at byte 11: give a body that is no text as 'body_base64'"
 
 
 def test_a_closed_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is sent all the same; to read standard input is refused, and the text says what to give instead."""
+    """A file is sent although standard input is closed.
+
+    A read of closed standard input is refused with the remedy.
+    """
     monkeypatch.setattr(sys, "stdin", None)
     (tmp_path / "file").write_text('{"body": "a"}\n')
     store, failure = sent(tmp_path / "file")
@@ -117,7 +126,10 @@ def test_a_closed_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_progress_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is measured in bytes, so that the time that is left is known; people are told messages and their rate."""
+    """The progress of a file is measured in bytes, so that the remaining time is known.
+
+    Users are shown messages and their rate.
+    """
     (tmp_path / "file").write_text('{"body": "a"}\n' * 10)
     shown: list[tuple[int, int | None]] = []
     monkeypatch.setattr(Meter, "show", lambda _self, done, *, count=None, total=None: shown.append((done, count)))
@@ -127,7 +139,10 @@ def test_progress_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_a_meter_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count and rate, as messages or as sizes; nothing within the first second and where nobody watches."""
+    """A meter shows count and rate, as messages or as sizes.
+
+    It shows nothing within the first second, and nothing if it is not to be shown.
+    """
     seconds = [100.0]
     monkeypatch.setattr("cli.output.progress.time.monotonic", lambda: seconds[0])
     told: list[dict[str, Any]] = []
@@ -161,7 +176,7 @@ def test_what_a_meter_tells(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_lines() -> None:
-    """Bytes in base64 and text are bodies; what is no message says which field it is."""
+    """Bytes in base64 and text are bodies; the error of a bad message names its field."""
     assert from_json(b'{"body_base64": "/wA=", "tag": "x"}', DEFAULTS).body == b"\xff\x00"
     with pytest.raises(ValueError, match="unknown key 'colour'"):
         from_json(b'{"body": "a", "colour": 1}', DEFAULTS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput status` names groups that are held up, and not those that wait for a moment."""
+"""`reput status` names groups that are held up for some time, and not groups that wait for a moment."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -35,7 +35,7 @@ def group(name: str, *queues: ShareQueue) -> ShareGroup:
 
 
 class Client:
-    """One whose Delivery has these groups; a name that is not there any more fails."""
+    """A client whose Delivery has these groups; a request for a missing group fails."""
 
     def __init__(self, *groups: ShareGroup, gone: int = 0) -> None:
         self.groups = groups
@@ -55,7 +55,10 @@ class Client:
 
 
 def test_who_is_held_up() -> None:
-    """A queue counts whose oldest message has waited for a while; of several the one that has waited longest."""
+    """A queue with a reason counts if its oldest message has waited for some time.
+
+    Of several queues of a topic, the longest wait is shown.
+    """
     found = still_of(
         [
             group("quick", queue(0, STILL_S - 1, BLOCKED), queue(1, None), queue(2, 900.0)),
@@ -74,7 +77,7 @@ def test_who_is_held_up() -> None:
 
 
 def test_lines_and_questions_are_bounded() -> None:
-    """However many groups there are."""
+    """The number of lines and requests is limited, for any number of groups."""
     groups = [group(f"g{number:03d}", queue(0, 60.0, PAUSED)) for number in range(GROUP_COUNT_MAX + 1)]
     client: Any = Client(*groups, gone=1)
     found = look_still(client)
@@ -84,7 +87,7 @@ def test_lines_and_questions_are_bounded() -> None:
 
 
 def test_a_delivery_that_goes_spoils_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then nothing is known of groups."""
+    """If Delivery is missing, no group is reported."""
     client: Any = Client()
 
     def fails() -> Iterator[ShareGroup]:
@@ -95,7 +98,7 @@ def test_a_delivery_that_goes_spoils_no_page(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_page_has_them() -> None:
-    """Beside all else, and without a group that is held up there is no such line."""
+    """The page has a line for a group that is held up, and no such line without a held-up group."""
     states = States(0.0, {})
     assert not [line for line in page_lines(states, [], Rates.between(None, states), 100) if "held up" in line]
     states.still = [Still("billing", "orders", 1, 60.0, PAUSED)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput status`: the verdict comes first and says what to do, the page fits a terminal, and JSON has all."""
+"""`reput status`: the verdict comes first with an action, the page fits a terminal, and JSON has all fields."""
 
 import io
 import json
@@ -84,7 +84,7 @@ def page(states: States, rates: Rates | None = None, width: int = 80) -> list[st
 
 
 def test_a_healthy_store() -> None:
-    """Everything that is asked for at night is on the page, in words."""
+    """The page of a healthy store has, in words, everything that an operator needs at night."""
     lines = page(healthy())
     assert lines[0] == "healthy"
     text = "\n".join(lines)
@@ -101,7 +101,7 @@ def test_a_healthy_store() -> None:
 
 
 def test_it_fits_80_columns_and_24_lines() -> None:
-    """With two disks, two replicas, rates, and three things that are not as they should be."""
+    """A page with two disks, two replicas, rates and three troubles fits 80 columns and 24 lines."""
     states = healthy()
     assert states.log is not None
     states.log.log_directories.extend([states.log.log_directories[0]])
@@ -115,7 +115,7 @@ def test_it_fits_80_columns_and_24_lines() -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 100])
 def test_it_has_an_end(width: int) -> None:
-    """However much there is to tell, and no line is too long."""
+    """The page has a limited length for any amount of data, and no line is wider than the terminal."""
     states = healthy()
     assert states.log is not None
     assert states.retention is not None
@@ -131,7 +131,7 @@ def test_it_has_an_end(width: int) -> None:
 
 
 def test_rates_need_two_looks() -> None:
-    """They are the difference between them, and nothing if a service has started again in between."""
+    """Rates are the difference between two states, and missing if a service has started again in between."""
     before, after = healthy(), healthy()
     after = States(NOW_S + 2, {}, after.log, after.index, after.retention)
     assert after.log is not None
@@ -157,7 +157,7 @@ def test_rates_need_two_looks() -> None:
     ],
 )
 def test_an_index_that_is_behind(rates: Rates | None, said: str) -> None:
-    """By bytes, by time, and when it will be there."""
+    """The page tells the lag in bytes and in time, and the expected end of the lag."""
     states = healthy()
     assert states.index is not None
     states.index.indexed_physical_offset -= GIB
@@ -173,7 +173,7 @@ def test_an_index_that_is_behind(rates: Rates | None, said: str) -> None:
     ],
 )
 def test_forecasts(free_gib: int, hours: int, said: str) -> None:
-    """By the pace of the log's own history: whether what is kept fits, and when not."""
+    """By the log's own growth the page tells whether the retained messages fit, or when the limit is reached."""
     states = healthy()
     assert states.log is not None
     assert states.policy is not None
@@ -261,7 +261,7 @@ def _out(states: Any) -> None:
     ],
 )
 def test_troubles(spoil: Callable[[Any], None], text: str, action: str) -> None:
-    """Each makes the verdict, and says what to do."""
+    """Each trouble changes the verdict, and has an action."""
     states = healthy()
     spoil(states)
     (trouble,) = troubles_of(states)
@@ -273,7 +273,10 @@ def test_troubles(spoil: Callable[[Any], None], text: str, action: str) -> None:
 
 
 def test_a_log_that_lost_its_lease_says_why_first() -> None:
-    """That it has no lease, then that it can't ask for one; others may lead by now, so their absence is no trouble."""
+    """The missing lease is the first trouble, and the missing coordinator the second.
+
+    Other logs may lead by now, so missing followers are no trouble.
+    """
     states = healthy()
     _without_lease(states)
     assert states.log is not None
@@ -284,7 +287,7 @@ def test_a_log_that_lost_its_lease_says_why_first() -> None:
 
 
 def test_notes_do_not_wake_anybody() -> None:
-    """They stand behind the troubles, and the store is healthy with them."""
+    """Notes are behind the troubles, and the store is healthy with them."""
     states = healthy()
     assert states.log is not None
     states.log.recovery.truncated_bytes, states.log.recovery.truncated_copy_path = 5, "cut/5"
@@ -295,7 +298,7 @@ def test_notes_do_not_wake_anybody() -> None:
 
 
 def test_a_log_that_recovers_shows_how_far_it_is() -> None:
-    """Numbers that it does not know yet are left out instead of shown as zeros."""
+    """Numbers that a recovering log does not know yet are left out instead of shown as zeros."""
     states = healthy()
     _recovering(states)
     shown: Any = document(states)["commitlog"]
@@ -305,7 +308,7 @@ def test_a_log_that_recovers_shows_how_far_it_is() -> None:
 
 
 def test_the_document_has_all() -> None:
-    """Every field of the answers, exactly, and the verdict."""
+    """The document has each field of the answers, exactly, and the verdict."""
     found: Any = document(healthy())
     assert set(found) == {"commitlog", "indexer", "janitor", "verdict"}
     assert set(found["commitlog"]) == set(log_pb.GetStatusResponse.DESCRIPTOR.fields_by_name)
@@ -317,7 +320,10 @@ def test_the_document_has_all() -> None:
 
 
 def test_delivery_and_the_gateway() -> None:
-    """Those that serve are in one line, one that somebody named and that does not serve is a trouble."""
+    """Delivery and gateway processes that serve are in a line.
+
+    A process that does not serve is a trouble if its address was given.
+    """
     serving = [Beside("delivery", f"{name}:7104", "SERVING", 1.0) for name in "abc"]
     serving.append(Beside("gateway", "a:8081", "SERVING", 1.0))
     states = healthy()
@@ -333,7 +339,7 @@ def test_delivery_and_the_gateway() -> None:
 
 
 def test_watching(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal each page takes the place of the one before, line by line, and leaves nothing of it."""
+    """On a terminal each page replaces the page before, line by line, and leaves nothing of it."""
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -350,7 +356,7 @@ def test_watching(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nobody_is_there() -> None:
-    """All three are named, with what to do, and the exit code is that of a service that is away."""
+    """All three services are named with an action, and the exit code is that of a missing service."""
     arguments = [text for name in ("commitlog", "indexer", "janitor") for text in (f"--{name}", "127.0.0.1:1")]
     result = run_here(*arguments, "status")
     assert result.code == 4
@@ -365,7 +371,10 @@ def test_nobody_is_there() -> None:
 
 
 def test_of_several_addresses_those_that_were_asked_are_shown() -> None:
-    """The log and the Indexer may be of two machines, and what is said of both is read otherwise then."""
+    """The page shows the addresses that were asked if there are several.
+
+    The log and the Indexer may be on two machines, which changes the meaning of the page.
+    """
     states = healthy()
     states.targets = {"commitlog": "b:7101", "indexer": "a:7102"}
     assert "asked      the CommitLog at b:7101, the Indexer at a:7102" in page(states)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals to children: what they ended with is known, however close the signal is to their end."""
+"""Signals to children: the exit code of a child is known, with a signal at any moment near its end."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ EXIT_CODE = 3
 
 
 async def test_a_child_that_just_ends_keeps_its_exit_code() -> None:
-    """Some were killed, the others ended by themselves; none is said to have ended with something else."""
+    """A child has its own exit code or that of SIGKILL, and never another code."""
     codes = set()
     for _ in range(CHILD_COUNT):
         child = await asyncio.create_subprocess_exec("sh", "-c", f"exit {EXIT_CODE}")

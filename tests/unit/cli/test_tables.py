@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables on terminals: whatever the width, no number and no time is broken, and nothing is lost."""
+"""Tables on terminals: at any width no number and no time is broken, and nothing is lost."""
 
 import json
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ PROSE = [{"base_physical_offset": 1 << 40, "reason": "NOT_EXPIRED", "explanation
 
 @pytest.mark.parametrize("width", [24, 40, 60, 80, 100, 140])
 def test_nothing_is_broken(width: int) -> None:
-    """All offsets, sizes and times stand whole in one line, and lines fit where the longest value does."""
+    """Each offset, size and time is whole within a line, and lines fit if the longest value fits."""
     lines = list(table_lines(SEGMENTS, COLUMNS, width))
     text = "\n".join(lines)
     for row in SEGMENTS:
@@ -41,7 +41,7 @@ def test_nothing_is_broken(width: int) -> None:
 
 
 def test_at_80_columns_it_is_still_a_table() -> None:
-    """Titles take several lines, numbers stand at the right, and what matters least is left out."""
+    """Titles take several lines, numbers are right-aligned, and the least important columns are left out."""
     lines = list(table_lines(SEGMENTS, COLUMNS, 80, spare=("reader_count", "size_bytes")))
     rows = lines[-len(SEGMENTS) :]
     assert rows[0].startswith(f"{0:>10}  663 MiB  {short_text(1_795_397_076_803)}  ")
@@ -66,7 +66,7 @@ def test_prose_stands_below_its_row() -> None:
 
 
 def test_records_line_by_line() -> None:
-    """What is too wide for any table has a line for each value."""
+    """A row that is too wide for any table has a line for each value."""
     rows = [{"path": "/" + "x" * 15, "used_percent": 37}, {"path": "/y", "used_percent": 5}]
     assert list(table_lines(rows, ("path", "used_percent"), 20)) == [
         f"path  /{'x' * 15}",
@@ -96,32 +96,35 @@ def test_records_line_by_line() -> None:
     ],
 )
 def test_values_by_their_names(name: str, value: object, text: str) -> None:
-    """Units at the end of a name say how a value is shown."""
+    """The unit at the end of a name decides the form of its value."""
     assert cell(name, value) == text
 
 
 def test_times_are_short() -> None:
-    """Text in UTC, milliseconds and moments of the client alike."""
+    """A time is short, from a UTC text, from milliseconds and from a datetime of the client."""
     for value in ("2026-11-23T01:24:36.803Z", datetime(2026, 11, 23, 1, 24, 36, tzinfo=UTC)):
         assert cell("store_time", value) == short_text(1_795_397_076_000)
     assert cell("store_time_ms", 1_795_397_076_803) == short_text(1_795_397_076_803)
 
 
 def test_titles_have_no_units_that_values_say() -> None:
-    """As the values say them."""
+    """A title has no unit, because the value has it."""
     names = ("size_bytes", "lag_s", "clock_ahead_ms_max", "read_queue_count", "in_per_s")
     assert [title_of(name) for name in names] == ["size", "lag", "clock ahead max", "read queue count", "in/s"]
 
 
 def test_wide_characters() -> None:
-    """They take two columns of a terminal, so that columns behind them stay in line."""
+    """A wide character takes two columns of a terminal, so that columns behind it stay aligned."""
     rows = [{"name": "\u65e5\u672c", "n": 1}, {"name": "abcd", "n": 2}]
     lines = list(table_lines(rows, ("name", "n"), 80))
     assert {text_width(line) for line in lines} == {7}
 
 
 def test_an_empty_table_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """To people: titles alone look like an answer that got lost. Scripts get the titles."""
+    """A user is told that an empty table has no rows, because titles alone look like a lost answer.
+
+    A script gets the titles.
+    """
     print_rows([], ("name", "n"), as_json=False)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
@@ -132,13 +135,13 @@ def test_an_empty_table_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def test_json_is_exact(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever people get."""
+    """JSON has the exact values, independent of the table for users."""
     print_rows(SEGMENTS, COLUMNS, as_json=True)
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == SEGMENTS
 
 
 def test_fields_with_lists_of_things(capsys: pytest.CaptureFixture[str]) -> None:
-    """They are tables below, not Python's dictionaries."""
+    """A list of objects is a table below the fields, and not Python's dictionaries."""
     print_fields({"is_full": False, "disks": [{"service": "commitlog", "free_bytes": 1024}]}, as_json=False)
     assert capsys.readouterr().out.splitlines() == ["is full  no", "disks", "service       free", "commitlog  1.0 KiB"]
 
@@ -154,7 +157,10 @@ GROUP_COLUMNS = tuple(GROUPS[0])
 
 @pytest.mark.parametrize("width", [40, 80, 140])
 def test_a_long_name_takes_no_table_away(width: int) -> None:
-    """It has a line of its own in its row; nothing is lost, cut or wider than the terminal, and numbers stay whole."""
+    """A long name has a line of its own in its row.
+
+    Nothing is lost, cut or wider than the terminal, and numbers stay whole.
+    """
     lines = list(table_lines(GROUPS, GROUP_COLUMNS, width, spare=("is_shared",)))
     assert max(map(text_width, lines)) <= width
     text = "\n".join(lines)
@@ -170,7 +176,7 @@ def test_a_long_name_takes_no_table_away(width: int) -> None:
 
 
 def test_an_id_keeps_its_column() -> None:
-    """All ids are as long, so that the long names beside them make room."""
+    """Ids have equal lengths and keep their column, so the long names beside them are moved."""
     rows = [{"id": f"{number:032X}", "group": "shop" * 9, "topic": LONG, "begun_time": None} for number in range(2)]
     lines = list(table_lines(rows, tuple(rows[0]), 80))
     assert [line.split()[0] for line in lines if line[:4] == "0000"] == [row["id"] for row in rows]
@@ -179,7 +185,7 @@ def test_an_id_keeps_its_column() -> None:
 
 
 def test_long_values_of_one_thing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """They go on beside their title."""
+    """A long value continues beside its title."""
     monkeypatch.setattr("cli.output.tables.output_width", lambda: 40)
     print_fields({"backoffs_s": [10, 30, 60, 120, 180, 240], "topic": LONG}, as_json=False)
     lines = capsys.readouterr().out.splitlines()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput top`: rates are what changed between two looks, the page fits, and JSON has all."""
+"""`reput top`: rates are the changes between two looks, the page fits, and JSON has all fields."""
 
 import json
 from typing import Any
@@ -28,7 +28,10 @@ AFTER = Traffic(
 
 
 def test_topics() -> None:
-    """In is what its queues grew, out is what groups took, lag that of the slowest; the busiest comes first."""
+    """The in-rate is the growth of a topic's queues, the out-rate the messages taken by its groups.
+
+    The lag is the lag of the slowest group. The busiest topic comes first.
+    """
     rows = topic_rows(BEFORE, AFTER)
     assert [row["topic"] for row in rows] == ["orders", "new", "quiet"]
     assert rows[0] == {
@@ -39,7 +42,10 @@ def test_topics() -> None:
 
 
 def test_groups() -> None:
-    """Who is farthest behind comes first; who takes more than comes is there one day, the others are not."""
+    """The group with the greatest lag comes first.
+
+    Only a group that takes more messages than arrive has a remaining time.
+    """
     slow, readers = group_rows(BEFORE, AFTER)
     assert slow == {"group": "slow", "topic": "orders", "out_per_s": 25.0, "lag": 1_450, "left_s": None}
     assert readers == {"group": "readers", "topic": "orders", "out_per_s": 125.0, "lag": 50, "left_s": 2.0}
@@ -47,14 +53,14 @@ def test_groups() -> None:
 
 
 def test_what_goes_back_is_no_rate() -> None:
-    """A group that was reset has taken nothing, a queue that lost its tail has got nothing."""
+    """A group that was reset has an out-rate of zero, and a queue that lost its tail has an in-rate of zero."""
     later = Traffic(103.0, {("orders", 0): Ends(0, 900)}, {("readers", "orders", 0): Place(0, 900)})
     assert topic_rows(AFTER, later)[0]["in_per_s"] == 0.0
     assert group_rows(AFTER, later)[0]["out_per_s"] == 0.0
 
 
 class _Some:
-    """A client of a store with many queues and one group with many offsets."""
+    """A client of a store with many queues and a group with many offsets."""
 
     def __init__(self, count: int) -> None:
         self.queues, self.groups = self, self
@@ -76,14 +82,17 @@ class _Some:
 
 @pytest.mark.parametrize(("count", "is_cut"), [(9_999, False), (20_000, True)])
 def test_a_look_has_a_bound(count: int, is_cut: bool) -> None:
-    """Of very many queues the first are looked at, and it says so; the store's own topics are left out."""
+    """Of very many queues only the first are looked at, and the page tells this.
+
+    The store's own topics are left out.
+    """
     client: Any = _Some(count)
     found = look_at_traffic(client, 1.0)
     assert (len(found.queues), len(found.offsets), found.is_cut) == (9_999, min(count, 10_000), is_cut)
 
 
 def states(time_s: float, step: int) -> States:
-    """What the services say at a moment; `step` is how often the numbers have grown."""
+    """The states of the services at a moment; the numbers are multiples of `step`."""
     log = log_pb.GetStatusResponse(
         state=log_pb.LOG_STATE_SERVING, appended_message_count=3_000 * step, max_physical_offset=step << 21,
         confirmed_physical_offset=step << 21, sync_count=40 * step,
@@ -115,7 +124,7 @@ def test_the_page(width: int) -> None:
 
 
 def test_the_first_page_has_no_rates() -> None:
-    """What is known at once is shown at once."""
+    """The first page shows at once all values except the rates."""
     text = "\n".join(top_lines(View(states(1_000.0, 1), AFTER), 80, 40))
     assert "/s," not in text
     assert "2,800" in text
@@ -123,7 +132,10 @@ def test_the_first_page_has_no_rates() -> None:
 
 @pytest.mark.parametrize("height", [24, 50])
 def test_a_page_of_many_topics_fits(height: int) -> None:
-    """The busiest are shown, groups keep their share, and how many are left is said."""
+    """The busiest topics are shown, and groups keep their share of the lines.
+
+    A line has the number of the others.
+    """
     queues = {(f"t{number:03}", 0): Ends(0, number) for number in range(500)}
     offsets = {(f"g{number:03}", "t000", 0): Place(0, number) for number in range(100)}
     lines = list(top_lines(View(states(1.0, 1), Traffic(1.0, queues, offsets)), 80, height))
@@ -134,7 +146,7 @@ def test_a_page_of_many_topics_fits(height: int) -> None:
 
 
 def test_json() -> None:
-    """Numbers as they are, and None where two looks do not tell."""
+    """Numbers are exact, and None if two looks do not give a value."""
     found: Any = json.loads(json.dumps(document(VIEW)))
     assert found["commitlog"] == {
         "messages_per_s": 1500.0, "bytes_per_s": float(1 << 20), "syncs_per_s": 20.0, "answer_ms": 1.2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of options are those that Typer would make, and what is none says why."""
+"""Values of options are equal to Typer's, and the refusal of a bad value has its reason."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ def command(
     draft: Path | None = None,
     flag: Annotated[bool | None, typer.Option("--flag/--no-flag")] = None,
 ) -> None:
-    """Takes one of everything."""
+    """A command with an option of each type."""
 
 
 def parameters() -> dict[str, Any]:
@@ -69,7 +69,7 @@ def parameters() -> dict[str, Any]:
     ],
 )
 def test_values_are_typers(name: str, typed: Any) -> None:
-    """The same value, or refused by both."""
+    """Both give the same value, or both refuse the text."""
     slow, quick = parameters()[name], parameters()[name]
     read_quickly([quick])
     assert isinstance(quick.get_runtime_param(), Value)
@@ -97,7 +97,7 @@ def test_values_are_typers(name: str, typed: Any) -> None:
     ],
 )
 def test_refusals_name_value_and_limit(name: str, typed: str, text: str) -> None:
-    """As every error does."""
+    """A refusal names the value and the limit, as every error does."""
     parameter = parameters()[name]
     read_quickly([parameter])
     with pytest.raises(typer.BadParameter) as caught:
@@ -106,7 +106,7 @@ def test_refusals_name_value_and_limit(name: str, typed: str, text: str) -> None
 
 
 def test_other_types_are_left_to_typer() -> None:
-    """Nothing is guessed."""
+    """An option of another type is read by Typer."""
     assert kind_of(dict) is None
     assert kind_of(list[dict[str, str]]) is None
     assert kind_of(list[Path]) is Path

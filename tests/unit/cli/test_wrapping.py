@@ -11,7 +11,7 @@ from cli.output.wrapping import beside, folded, text_width, wrapped
     "text", ["", "a", "many short words in a row", "x" * 50, "\u8ba2\u5355\u5df2\u521b\u5efa" * 9, "e\u0301" * 30]
 )
 def test_nothing_is_lost_or_too_wide(text: str, width: int) -> None:
-    """In columns, of which a Chinese letter takes two and an accent none."""
+    """No line is wider than the width; a Chinese letter has two columns, and an accent none."""
     lines = list(wrapped(text, width))
     assert max(map(text_width, lines)) <= width
     assert " ".join(lines).replace(" ", "") == text.replace(" ", "")
@@ -29,7 +29,7 @@ def test_lines_end_between_words() -> None:
 
 
 def test_a_unit_stays_beside_its_number() -> None:
-    """So that nobody reads one without the other."""
+    """A number and its unit are on the same line."""
     assert list(wrapped("10 s, 30 s, 2 min 5 s of 1,024 MiB, 7 % 5 6", 13)) == [
         "10 s, 30 s,",
         "2 min 5 s of",
@@ -45,6 +45,6 @@ def test_beside_a_title() -> None:
 
 
 def test_a_word_in_pieces() -> None:
-    """A letter that is wider than the line stands alone."""
+    """A letter that is wider than the line has a line of its own."""
     assert folded("\u8ba2\u5355", 1) == ["\u8ba2", "\u5355"]
     assert folded("", 5) == [""]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command conformance takes the Go client through the cases of tests/clients: it reads one JSON object a line, does
-// what it says, and answers in one line. tests/clients/README.md has the protocol.
+// Command conformance runs the Go client through the cases of tests/clients: it reads a JSON object per line, runs its
+// step, and answers with a line. tests/clients/README.md has the protocol.
 package main
 
 import (
@@ -318,7 +318,7 @@ func (d *driver) consume(ctx context.Context, step *step) (fields, error) {
 	return fields{"bodies": bodies, "positions": positions}, nil
 }
 
-// start returns where to begin: a word, or milliseconds since the epoch.
+// start returns the start of a consumer: a word, or milliseconds since the epoch.
 func start(text json.RawMessage) time.Time {
 	var timeMs int64
 	if json.Unmarshal(text, &timeMs) == nil && timeMs != 0 {

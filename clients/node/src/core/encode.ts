@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A message to send becomes the bytes of one `messages` entry of an append request. No I/O.
+// Encodes a message as the bytes of a `messages` entry of an append request. No I/O.
 //
-// A request is then nothing but such chunks one behind the other, which is how protobuf writes a repeated field; a
-// batch can be cut anywhere between two chunks without touching the messages again. The bytes are written here and not
-// by the stubs, which take several times as long. Fields: append_service.proto, AppendMessage.
+// A request then consists of such chunks in sequence, as protobuf writes a repeated field. A batch can be cut between
+// any two chunks without encoding the messages again. The bytes are written here and not by the stubs, which take
+// several times as long. Fields: append_service.proto, AppendMessage.
 
 import { type NewMessage, TIME_MS_MAX } from "./message.js";
 import { MESSAGE_SIZE_BYTES_MAX } from "./options.js";
@@ -16,7 +16,7 @@ const PROPERTY_STRING = 0x2a;
 const FLAG = 0x30;
 const BORN_TIME_MS = 0x40;
 const MESSAGES = 0x0a;
-/** Most bytes of one message in a request that has its durability, too. */
+/** Most bytes of a message in a request; the rest of the request is for its durability. */
 const ENTRY_SIZE_BYTES_MAX = MESSAGE_SIZE_BYTES_MAX - 1024;
 /** Most bytes of all numbers, tags and sizes of a chunk: 7 tags, 4 sizes of 5 bytes, 3 numbers of 10 bytes. */
 const OVERHEAD_BYTES_MAX = 57;
@@ -24,8 +24,8 @@ const OVERHEAD_BYTES_MAX = 57;
 const HEAD_SIZE_MAX = 6;
 
 /**
- * Encodes a message that was born at `nowMs` unless it says otherwise. Throws RangeError or TypeError for what breaks a
- * rule; `uniqueId` is empty if it is to have none.
+ * Encodes a message. Its born time is `nowMs` unless it has a born time. `uniqueId` is empty for no unique id. Throws
+ * RangeError or TypeError for a message that breaks a rule.
  */
 export function encode(message: NewMessage, uniqueId: string, nowMs: number): Buffer {
   const { topic, body, queueId, flag = 0, bornTimeMs = nowMs } = message;
@@ -54,7 +54,7 @@ export function encode(message: NewMessage, uniqueId: string, nowMs: number): Bu
   return entry;
 }
 
-/** Returns RocketMQ's property string of a message. Throws RangeError or TypeError for what can't be meant. */
+/** Returns RocketMQ's property string of a message. Throws RangeError or TypeError for invalid values. */
 export function propertyString(message: NewMessage, uniqueId: string): string {
   const { tag, keys, shardingKey, delayLevel = 0 } = message;
   const properties: Record<string, string> = { ...message.properties };
@@ -97,7 +97,7 @@ function checkNumber(name: string, value: number, min: number, max: number): voi
   }
 }
 
-/** Writes protobuf: fields forwards, behind a gap for the head of the entry, whose size is known in the end. */
+/** Writes protobuf: fields in order, after a gap for the head of the entry, whose size is known at the end. */
 class Writer {
   readonly #bytes: Buffer;
   #end = HEAD_SIZE_MAX;
@@ -116,7 +116,7 @@ class Writer {
     this.#end += size;
   }
 
-  /** Writes a field with a whole number; protobuf has negative ones as 64 bits. */
+  /** Writes a field with a whole number; protobuf writes negative numbers as 64 bits. */
   number(tag: number, value: number): void {
     this.#bytes[this.#end++] = tag;
     if (value >= 0) return this.#varint(value);
@@ -125,7 +125,7 @@ class Writer {
     this.#bytes[this.#end++] = Number(rest);
   }
 
-  /** Returns what was written as one entry of a repeated field. */
+  /** Returns the written fields as an entry of a repeated field. */
   entry(tag: number): Buffer {
     const end = this.#end;
     const size = end - HEAD_SIZE_MAX;

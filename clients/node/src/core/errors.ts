@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failed call says, decoded once, so that callers switch on a code or a reason. No I/O.
+// Errors of this client: the decoded details of a failed call, so that callers can switch on a code or a reason. No
+// I/O.
 
 import { status, type StatusObject } from "@grpc/grpc-js";
 import { BadRequest, ErrorInfo, RetryInfo } from "../gen/google/rpc/error_details.js";
 import { Status } from "../gen/google/rpc/status.js";
 
-/** The name of one of gRPC's status codes, such as `NOT_FOUND`. */
+/** The name of a status code of gRPC, such as `NOT_FOUND`. */
 export type Code = keyof typeof status;
 
-/** What is known of a failed call beside its text. */
+/** The details of a failed call, apart from its text. */
 export interface ErrorDetails {
   code?: Code;
   reason?: string;
@@ -20,11 +21,11 @@ export interface ErrorDetails {
 
 const DETAILS_KEY = "grpc-status-details-bin";
 const DOMAIN = "reput";
-/** How gRPC's texts begin for a call that found no connection; its codes do not tell. */
+/** The beginnings of gRPC's texts for a call without a connection; its codes do not show this. */
 const NO_CONNECTION = /^(No connection established|Name resolution failed|Channel closed before call started)/;
-/** How gRPC for Node.js tells of a connection that broke, with the code INTERNAL, which is no server's. */
+/** The text of gRPC for Node.js for a broken connection; its code INTERNAL does not come from a server. */
 const CONNECTION_BROKE = /^Received RST_STREAM with code \d+ (triggered by internal client error|\(Call ended without)/;
-/** With these a server turns a stream away before it looks at what the stream brings. */
+/** Codes with which a server refuses a stream before it reads its messages. */
 const TURNED_AWAY: readonly Code[] = ["UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED"];
 
 /** A call failed. */
@@ -32,17 +33,17 @@ export class ReputError extends Error {
   override readonly name = "ReputError";
   /** gRPC's status code, by its name. */
   readonly code: Code;
-  /** One word of docs/errors.md to switch on; empty if the answer did not come from Reput. */
+  /** A reason of docs/errors.md to switch on; empty if the answer did not come from Reput. */
   readonly reason: string;
   /** The values that belong to the reason: `field`, `value`, `limit` and others. */
   readonly metadata: Readonly<Record<string, string>>;
-  /** Names of the request's fields that are at fault, such as `messages[0].topic`. */
+  /** Names of the request's invalid fields, such as `messages[0].topic`. */
   readonly fields: readonly string[];
-  /** Milliseconds after which another attempt makes sense; undefined if the server named no time. */
+  /** Milliseconds after which another attempt makes sense; undefined if the server gave no time. */
   readonly retryAfterMs: number | undefined;
   /** True for a message that may or may not be stored: it was sent, and its answer is lost. */
   readonly isOutcomeUnknown: boolean;
-  /** What happened, in words that may change at any time; `message` has the reason or the code before it. */
+  /** A text for people, which may change at any time; `message` has the reason or the code before it. */
   readonly text: string;
 
   constructor(text: string, details: ErrorDetails = {}) {
@@ -57,23 +58,23 @@ export class ReputError extends Error {
     this.isOutcomeUnknown = details.isOutcomeUnknown ?? false;
   }
 
-  /** The field at fault, if the server named one. */
+  /** The invalid field, if the server named a field. */
   get field(): string | undefined {
     return this.metadata.field ?? this.fields[0];
   }
 
-  /** The value that was refused, if the server told it. */
+  /** The refused value, if the server named it. */
   get value(): string | undefined {
     return this.metadata.value;
   }
 
-  /** The limit that the value breaks, if the server told it. */
+  /** The limit that the value breaks, if the server named it. */
   get limit(): string | undefined {
     return this.metadata.limit;
   }
 }
 
-/** Returns the error that a google.rpc.Status describes. Throws for one whose details can't be read. */
+/** Returns the error that a google.rpc.Status describes. Throws if its details can't be read. */
 export function fromStatus(answer: Status): ReputError {
   const details: ErrorDetails = { code: codeName(answer.code) };
   for (const { typeUrl, value } of answer.details) {
@@ -101,37 +102,37 @@ export function fromCall(ended: Pick<StatusObject, "code" | "details" | "metadat
     try {
       return fromStatus(Status.decode(bytes));
     } catch {
-      // Not a Status: a proxy's doing. The plain code still tells.
+      // Not a Status: from a proxy. The plain code is used.
     }
   }
   const code = CONNECTION_BROKE.test(ended.details) ? "UNAVAILABLE" : codeName(ended.code);
   return new ReputError(ended.details || "no text", { code });
 }
 
-/** Returns the error for a stream that the server ended although more was to come. */
+/** Returns the error for a stream that the server ended too early. */
 export function streamEnded(): ReputError {
   return new ReputError("the server ended the stream", { code: "UNAVAILABLE" });
 }
 
-/** Returns the error for an answer that can't be right. */
+/** Returns the error for an inconsistent answer. */
 export function nonsense(failure: unknown): ReputError {
   const why = failure instanceof Error ? failure.message : failure;
   return new ReputError(`the server's answer makes no sense: ${why}`, { code: "INTERNAL" });
 }
 
-/** Returns the error for what is asked of a client, producer or the like that is closed. */
+/** Returns the error for a use of a closed client, producer or the like. */
 export function closed(what: string): ReputError {
   return new ReputError(`the ${what} is closed`, { code: "CANCELLED" });
 }
 
-/** Returns what callers get for messages that may have reached the server and whose answer is lost. */
+/** Returns the error of messages that may have reached the server and whose answer is lost. */
 export function outcomeUnknown(error: ReputError): ReputError {
   const text = `${error.text}; the message may or may not be stored`;
   const { code, reason, metadata, fields, retryAfterMs } = error;
   return new ReputError(text, { code, reason, metadata, fields, retryAfterMs, isOutcomeUnknown: true });
 }
 
-/** Tells whether what was sent over a stream that ended so may have been stored. */
+/** Returns whether messages of a stream that ended with this error may have been stored. */
 export function mayHaveArrived(error: ReputError): boolean {
   const isUnsent = error.code === "UNAVAILABLE" && NO_CONNECTION.test(error.text);
   return !isUnsent && !TURNED_AWAY.includes(error.code);

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many answers of a stream may wait for somebody to take them.
+// Gate: limits the answers of a stream that wait for the caller.
 
-/** Lets answers in while there is room, and keeps the one that fills it, so that its stream reads no further. */
+/** Admits answers while there is room, and keeps the answer that fills it, so that its stream stops reading. */
 export class Gate {
   readonly #max: number;
   #heldCount = 0;
   #letIn: (() => void) | undefined;
 
-  /** `max`: most answers that are held, from 2, the one that is kept among them. */
+  /** `max`: most answers that wait, from 2, with the kept answer. */
   constructor(max: number) {
     this.#max = max;
   }
 
-  /** An answer came; `letIn` is called, now or later, when the next one may come as well. */
+  /** Called for each answer. `letIn` is called, now or later, when the next answer may come. */
   enter(letIn: () => void): void {
     this.#heldCount++;
     if (this.#heldCount < this.#max) letIn();
     else this.#letIn = letIn;
   }
 
-  /** An answer that was let in is taken. */
+  /** Called when an admitted answer is taken. */
   leave(): void {
     this.#heldCount--;
     const letIn = this.#letIn;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that callers see: messages to send, messages that were stored, results. No I/O.
+// Values of the API: messages to send, stored messages, results. No I/O.
 
 import { Durability as DurabilityNumber, type Host, type StoredMessage } from "../gen/reput/common/v1/message.js";
 import { hexadecimal } from "./unique-ids.js";
 
-/** How safe a stored message is; each level covers the faults of the levels before it. */
+/** The durability of a stored message; each level covers the faults of the levels before it. */
 export type Durability = "MEMORY" | "LOCAL_DISK" | "REPLICATED";
 
-/** A moment: a Date, or milliseconds since the epoch. */
+/** A time: a Date, or milliseconds since the epoch. */
 export type Time = Date | number;
 
 /** A place in a queue: its first message, its end, or the first message stored at or after a time. */
@@ -18,16 +18,18 @@ export interface NewMessage {
   topic: string;
   /** Text is sent as UTF-8. The bytes are copied before `send` returns. */
   body: Uint8Array | string;
-  /** Queue within the topic, from 0. Without one the store chooses, by the sharding key if there is one. */
+  /**
+   * Queue within the topic, from 0. If it is absent, the store chooses the queue, by the sharding key if it is given.
+   */
   queueId?: number;
   tag?: string;
-  /** Keys to find the message by, none of them empty or with a space. */
+  /** Keys by which queries find the message; a key is not empty and has no space. */
   keys?: readonly string[];
   /** Names are not empty and have neither 0x01 nor 0x02; values are not empty and have no 0x02. */
   properties?: Readonly<Record<string, string>>;
-  /** Messages with the same one go to the same queue. */
+  /** Messages with the same sharding key are stored in the same queue. */
   shardingKey?: string;
-  /** Without one the producer makes one, unless its option `uniqueIds` is false. */
+  /** If it is absent, the producer makes a unique id, unless its option `uniqueIds` is false. */
   uniqueId?: string;
   /**
    * From 1 on: consumers get the message after 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h and 2 h (levels 1
@@ -40,7 +42,7 @@ export interface NewMessage {
   bornTimeMs?: number;
 }
 
-/** Where one message was stored, and how safe it was then. Of a delayed message it tells where it waits. */
+/** The place of a stored message, and its durability. For a delayed message it is the place where the message waits. */
 export class SendResult {
   constructor(
     readonly queueId: number,
@@ -50,14 +52,14 @@ export class SendResult {
     readonly physicalOffset: number,
     /** Milliseconds since the epoch by the store's clock. */
     readonly storeTimeMs: number,
-    /** Lower than asked for: stored, but the sync or the replicas took too long. Undefined for a level unknown here. */
+    /** If it is lower than requested, the sync or the replicas took too long. Undefined for a level unknown here. */
     readonly durability: Durability | undefined,
-    /** Empty if it has none. */
+    /** Empty without a unique id. */
     readonly uniqueId: string,
     private readonly storeHost: string,
   ) {}
 
-  /** The id that names the record's place: upper-case hexadecimal of store host and physical offset. */
+  /** The id of the record's place: upper-case hexadecimal of store host and physical offset. */
   get offsetMessageId(): string {
     return this.storeHost + this.physicalOffset.toString(16).toUpperCase().padStart(16, "0");
   }
@@ -74,33 +76,33 @@ export class Message {
     Object.assign(this, stored);
   }
 
-  /** The tag, if it has one. */
+  /** The tag, if it has a tag. */
   get tag(): string | undefined {
     return this.properties.TAGS;
   }
 
-  /** The keys, without the unique id. Spaces alone separate them, so that other white space is part of a key. */
+  /** The keys, without the unique id. Only spaces separate them, so that other white space is part of a key. */
   get keys(): string[] {
     return this.properties.KEYS?.split(" ").filter(Boolean) ?? [];
   }
 
-  /** The unique id, if it has one. */
+  /** The unique id, if it has a unique id. */
   get uniqueId(): string | undefined {
     return this.properties.UNIQ_KEY;
   }
 
-  /** When it was born, by the producer's clock. */
+  /** The born time, by the producer's clock. */
   get bornTime(): Date {
     return new Date(this.bornTimeMs);
   }
 
-  /** When it was stored, by the store's clock. */
+  /** The store time, by the store's clock. */
   get storeTime(): Date {
     return new Date(this.storeTimeMs);
   }
 }
 
-/** Returns the API's number of a level; without one the level is the store's own. Throws RangeError for other words. */
+/** Returns the API's number of a level; undefined means the store's own level. Throws RangeError for other words. */
 export function durabilityNumber(durability?: Durability): DurabilityNumber {
   if (durability === undefined) return DurabilityNumber.UNSPECIFIED;
   if (!["MEMORY", "LOCAL_DISK", "REPLICATED"].includes(durability)) {
@@ -109,12 +111,12 @@ export function durabilityNumber(durability?: Durability): DurabilityNumber {
   return DurabilityNumber[durability];
 }
 
-/** Returns the name of a level, undefined for a number that is not one. */
+/** Returns the name of a level, undefined for an unknown number. */
 export function durabilityName(level: DurabilityNumber): Durability | undefined {
   return level > 0 ? (DurabilityNumber[level] as Durability | undefined) : undefined;
 }
 
-/** Returns how offset message ids begin: address and port. Throws RangeError for a port that is none. */
+/** Returns the beginning of offset message ids: address and port. Throws RangeError for an invalid port. */
 export function hostHexadecimal(host: Host | undefined): string {
   const port = Buffer.alloc(4);
   if (host !== undefined && !(host.port >= 0 && host.port <= 0xffff)) throw new RangeError(`${host.port} is no port`);
@@ -128,8 +130,8 @@ const PLAUSIBLE_MS_MIN = 1e11;
 export const TIME_MS_MAX = 253_402_300_799_999;
 
 /**
- * Returns the moment as a Date. Throws RangeError for what is no moment, and for a number that is most likely in
- * seconds, microseconds or nanoseconds: one of 1970 to 1973, or behind the year 9999.
+ * Returns a time as a Date. Throws RangeError for a value that is not a time, and for a number that is most likely in
+ * seconds, microseconds or nanoseconds: a time of 1970 to 1973, or after the year 9999.
  */
 export function toDate(time: Time): Date {
   if (typeof time === "number" && time > 0 && time < PLAUSIBLE_MS_MIN) {
@@ -143,7 +145,7 @@ export function toDate(time: Time): Date {
   return date;
 }
 
-/** Returns a place as it is. Throws RangeError for what is none. */
+/** Returns a place unchanged. Throws RangeError for an invalid place. */
 export function checkedPlace(place: Place): Place {
   if (typeof place !== "string") toDate(place);
   else if (place !== "earliest" && place !== "latest") {

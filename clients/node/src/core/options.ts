@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the services are and how to reach them: what is given, then the environment, then defaults. No I/O but `read`.
+// Options: addresses and credentials of the services, from arguments, then the environment, then defaults. No I/O
+// except `read`.
 
 import { RetryPolicy, type RetryOptions } from "./retry.js";
 import { durabilityNumber, type Durability } from "./message.js";
 import { TIMER_MS_MAX } from "./signal.js";
 
-/** Largest answer or request of the transport; servers answer with about 8 MiB and take batches of 16 MiB. */
+/** Largest answer or request of the transport; servers answer with about 8 MiB and accept batches of 16 MiB. */
 export const MESSAGE_SIZE_BYTES_MAX = 64 << 20;
 
-/** How to reach a store. What is given counts before the environment, and that before the defaults. */
+/**
+ * The options of a client. A given option takes precedence over the environment, and the environment over the default.
+ */
 export interface ClientOptions {
   /**
-   * The CommitLog: host:port, or several with commas. REPUT_CLIENT_COMMITLOG_TARGET, 127.0.0.1:7101.
-   * Calls go to the first one, to the next when it can't be reached or shuts down, and to the leader that it names.
+   * The CommitLog: host:port, or several with commas. REPUT_CLIENT_COMMITLOG_TARGET, 127.0.0.1:7101. Calls use the
+   * first address, the next when it can't be reached or shuts down, and the leader that a follower names.
    */
   commitlog?: string;
-  /** The Indexer: likewise. REPUT_CLIENT_INDEXER_TARGET, 127.0.0.1:7102. */
+  /** The Indexer: host:port, or several with commas. REPUT_CLIENT_INDEXER_TARGET, 127.0.0.1:7102. */
   indexer?: string;
-  /** File of PEM authorities, or "system" for those of Node.js; turns TLS on. REPUT_CLIENT_CA_FILE. */
+  /** File of PEM authorities, or "system" for the authorities of Node.js; turns TLS on. REPUT_CLIENT_CA_FILE. */
   caFile?: string;
   /** File of the client's own PEM certificate, for mutual TLS. REPUT_CLIENT_CERTIFICATE_FILE. */
   certificateFile?: string;
@@ -25,40 +28,40 @@ export interface ClientOptions {
   keyFile?: string;
   /** Bearer token. REPUT_CLIENT_TOKEN, or the first word of the file REPUT_CLIENT_TOKEN_FILE. */
   token?: string;
-  /** Longest time of one call with all its retries, in milliseconds, from 1 to 2^31 - 1. 30,000 unless given. */
+  /** Longest time of a call with all its retries, in milliseconds, from 1 to 2^31 - 1. 30,000 unless given. */
   timeoutMs?: number;
-  /** How calls are repeated, and what producers are sent unless they have their own. */
+  /** The retries of calls, and of producers without their own retries. */
   retry?: RetryOptions;
 }
 
-/** How a producer batches, waits and retries. */
+/** The options of a producer: batches, waiting and retries. */
 export interface ProducerOptions {
-  /** How long the first message of a batch waits for company, in milliseconds, from 0 to 2^31 - 1. 5 unless given. */
+  /** How long the first message of a batch waits for others, in milliseconds, from 0 to 2^31 - 1. 5 unless given. */
   lingerMs?: number;
   /**
-   * A batch is sent when it has so many bytes, whatever its age: from 1 to 8 MiB, and to `windowBytes`. 512 KiB, or the
+   * A batch is sent when it has so many bytes, at any age: from 1 to 8 MiB, and to `windowBytes`. 512 KiB, or the
    * window if that is smaller, unless given.
    */
   batchSizeBytes?: number;
   /** Bytes of messages whose outcome is not known; `send` waits while there are more. From 1, 8 MiB unless given. */
   windowBytes?: number;
-  /** What the store waits for before it answers; the store's own level unless given. */
+  /** The level that the store waits for before it answers; the store's own level unless given. */
   durability?: Durability;
-  /** How failed attempts are repeated; the client's unless given. With 0 retries no message is stored twice. */
+  /** The retries of failed batches; the client's retries unless given. With 0 retries no message is stored twice. */
   retry?: RetryOptions;
-  /** Whether messages without a unique id get one. True unless given. */
+  /** Whether messages without a unique id get a unique id. True unless given. */
   uniqueIds?: boolean;
 }
 
 type Targets = [string, ...string[]];
 
-/** ClientOptions with nothing left open. */
+/** ClientOptions with all values set. */
 export interface Settings extends Required<Omit<ClientOptions, "commitlog" | "indexer" | "retry">> {
   targets: { commitlog: Targets; indexer: Targets };
   retry: RetryPolicy;
 }
 
-/** ProducerOptions with nothing left open. */
+/** ProducerOptions with all values set. */
 export interface ProducerSettings extends Required<Omit<ProducerOptions, "durability" | "retry">> {
   durability: number;
   retry: RetryPolicy;
@@ -66,7 +69,7 @@ export interface ProducerSettings extends Required<Omit<ProducerOptions, "durabi
 
 const BATCH_SIZE_BYTES_MAX = 8 << 20;
 
-/** Merges options over the environment. `read` returns a file's text. Throws RangeError for what can't be meant. */
+/** Merges options over the environment. `read` returns a file's text. Throws RangeError for invalid options. */
 export function clientSettings(
   options: ClientOptions,
   environment: Readonly<Record<string, string | undefined>>,
@@ -123,7 +126,7 @@ export function isLocal(target: string): boolean {
   return /^(unix:|localhost:|127(\.\d+){3}:|\[::1\]:)/.test(target);
 }
 
-/** Returns the addresses of a list. Throws RangeError for one that is none. */
+/** Returns the addresses of a list. Throws RangeError for an invalid address. */
 function targets(text: string, otherwise: string): Targets {
   const [first = otherwise, ...others] = text.split(",").map((target) => target.trim()).filter(Boolean);
   const wrong = [first, ...others].find((target) => !/^(unix:.+|\S+:\d+)$/.test(target));

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was delivered and not yet handed out, and the next queue offset of each queue as the caller sees it. No I/O.
+// Messages that were delivered and not yet returned, and the next queue offset of each queue. No I/O.
 
 import type { StoredMessage } from "../gen/reput/common/v1/message.js";
 import type { SubscribeResponse } from "../gen/reput/indexer/v1/queue_service.js";
 
-/** The position of a queue is behind the last message of it that was handed out. */
+/** The position of a queue is the offset after its last message that was returned. */
 export class Positions {
   readonly #next = new Map<number, number>();
   readonly #committed = new Map<number, number>();
-  /** The messages of one answer, of which those from `#index` on wait. */
+  /** The messages of an answer. The messages from `#index` on wait. */
   #waiting: readonly StoredMessage[] = [];
   #index = 0;
   #queueId = 0;
   #endQueueOffset = 0;
 
-  /** Takes note of what a queue's stream delivered, once nothing waits any more. */
+  /** Adds an answer of a queue's stream. Called when no message waits any more. */
   add(queueId: number, answer: SubscribeResponse): void {
     this.#waiting = answer.messages;
     this.#index = 0;
@@ -23,7 +23,7 @@ export class Positions {
     if (answer.messages.length === 0) this.#next.set(queueId, answer.nextQueueOffset);
   }
 
-  /** Returns the next message to hand out, undefined if none waits. */
+  /** Returns the next message, undefined if no message waits. */
   pop(): StoredMessage | undefined {
     const message = this.#waiting[this.#index];
     if (message === undefined) return undefined;
@@ -33,7 +33,7 @@ export class Positions {
     return message;
   }
 
-  /** Goes to a position of a queue, of which nothing waits then. */
+  /** Sets the position of a queue, and drops its waiting messages. */
   move(queueId: number, queueOffset: number): void {
     if (queueId === this.#queueId) this.#waiting = [];
     this.#next.set(queueId, queueOffset);
@@ -49,7 +49,7 @@ export class Positions {
     return new Map([...this.all()].filter(([queueId, queueOffset]) => this.#committed.get(queueId) !== queueOffset));
   }
 
-  /** Takes note of a commit. */
+  /** Records committed offsets. */
   committed(positions: ReadonlyMap<number, number>): void {
     for (const [queueId, queueOffset] of positions) this.#committed.set(queueId, queueOffset);
   }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a failed attempt is repeated, and when. Pure but for the jitter.
+// RetryPolicy: decides whether and when a failed attempt is repeated. Pure except for the jitter.
 
 import type { ReputError } from "./errors.js";
 import { TIMER_MS_MAX } from "./signal.js";
 
-/** How failed attempts are repeated. */
+/** The options of retries. */
 export interface RetryOptions {
-  /** Attempts after the first one, from 0, which never repeats anything. 12 unless given. */
+  /** Attempts after the first attempt, from 0, which never repeats. 12 unless given. */
   retries?: number;
-  /** Shortest delay, in milliseconds, from 0: the one before the first retry. 50 unless given. */
+  /** Shortest delay, in milliseconds, from 0: the delay before the first retry. 50 unless given. */
   delayMinMs?: number;
   /** Longest delay, in milliseconds, from 0. 5,000 unless given. */
   delayMaxMs?: number;
 }
 
-/** With these the server says: nothing was done, and later it may work. docs/errors.md. */
+/** Reasons of a temporary refusal: the server did nothing, and a later attempt may work. See docs/errors.md. */
 const RETRYABLE_REASONS: ReadonlySet<string> = new Set([
   "STORE_FULL",
   "QUEUE_OFFSETS_UNKNOWN",
@@ -27,18 +27,18 @@ const RETRYABLE_REASONS: ReadonlySet<string> = new Set([
   "STORE_REPLACED",
 ]);
 
-/** Answers in a row that name the leader and are followed: logs that change their leader may name each other. */
+/** Most answers in a row whose leader is tried at once: logs that change their leader may name each other. */
 const FOLLOWS_MAX = 3;
 
 /**
- * Tells whether the next attempt goes at once to the leader that an answer names. Nothing was done then, so it counts
- * as no failed attempt. `followCount`: how often that was done in a row.
+ * Returns whether the next attempt is sent at once to the leader that an answer names. The server did nothing, so this
+ * is no failed attempt. `followCount`: the number of such answers in a row.
  */
 export function isFollowed(error: ReputError, followCount: number): boolean {
   return error.reason === "NOT_LEADER" && Boolean(error.metadata.leader) && followCount < FOLLOWS_MAX;
 }
 
-/** Exponential back-off with jitter, never shorter than what the server asks for. Throws RangeError for bad options. */
+/** Exponential back-off with jitter, never shorter than the server's delay. Throws RangeError for bad options. */
 export class RetryPolicy {
   readonly #retries: number;
   readonly #delayMinMs: number;
@@ -56,8 +56,8 @@ export class RetryPolicy {
   }
 
   /**
-   * Returns milliseconds to wait after failed attempt number `attempt` (from 0), undefined to give up.
-   * `isRepeatable` false allows only retries of what the server itself says it did not do.
+   * Returns milliseconds to wait after failed attempt number `attempt` (from 0), undefined to give up. With
+   * `isRepeatable` false only calls are retried for which the server says that it did not execute them.
    */
   delayMs(attempt: number, error: ReputError, isRepeatable = true): number | undefined {
     const isRefused = RETRYABLE_REASONS.has(error.reason);
@@ -67,7 +67,7 @@ export class RetryPolicy {
     return Math.min(delayMs, TIMER_MS_MAX);
   }
 
-  /** Does as `delayMs` does, for a call that has `leftMs` milliseconds left. */
+  /** Returns the delay as `delayMs` does, for a call that has `leftMs` milliseconds left. */
   delayWithinMs(leftMs: number, attempt: number, error: ReputError, isRepeatable = true): number | undefined {
     const delayMs = this.delayMs(attempt, error, isRepeatable);
     return delayMs === undefined || delayMs >= leftMs ? undefined : delayMs;

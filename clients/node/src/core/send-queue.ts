@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The producer's brain: batches, the window, outcomes, retries and splits. No I/O, no clock.
+// SendQueue: the logic of a producer: batches, the window, outcomes, retries and splits. No I/O, no clock.
 //
-// The life of a message: outside of the window -> open batch -> ready -> in flight -> settled, or back to ready when
-// it is tried again.
+// The states of a message: outside of the window -> in the open batch -> ready -> in flight -> settled, or ready again
+// when it is retried.
 //
-// Invariants: batches are in flight in the order in which they were handed out, and outcomes come in that order.
-// `#unsettledBytes` is the size of everything that entered the window and is not settled. Messages go in the order of
-// `add`, except for what is retried. While `#blockedUntilMs` lies ahead, or the stream is to end because appends go
-// elsewhere, nothing is handed out. Times are milliseconds of one monotonic clock, given by the caller.
+// Invariants: batches are in flight in the order in which `pop` returned them, and outcomes come in this order.
+// `#unsettledBytes` is the size of all messages that entered the window and are not settled. Messages are sent in the
+// order of `add`, except for retried messages. While `#blockedUntilMs` lies ahead, or the stream is to end because
+// appends move to another address, `pop` returns no batch. Times are milliseconds of a monotonic clock, given by the
+// caller.
 //
-// One bad message must not fail its neighbours: a refusal that names messages[i] takes that message out and the rest
-// goes again; one that names a topic takes out all messages of it; one that names neither cuts the batch in halves.
+// A bad message must not fail the other messages of its batch. A refusal that names messages[i] fails this message, and
+// the rest is sent again. A refusal that names a topic fails all messages of this topic. Any other refusal of the batch
+// as invalid cuts the batch in halves.
 
 import {
   type AppendOutcome,
@@ -26,9 +28,9 @@ import { isFollowed, type RetryPolicy } from "./retry.js";
 const BATCH_MESSAGE_COUNT_MAX = 32_768;
 const TOPIC_REASONS: readonly string[] = ["TOPIC_NOT_FOUND", "TOPIC_FORBIDDEN", "TOPIC_SET_APART", "BAD_TOPIC_NAME"];
 
-/** A message on its way, and where its outcome goes: exactly one call of `resolve` or `reject`. */
+/** An encoded message in the queue. Its outcome is exactly a single call of `resolve` or `reject`. */
 export interface Entry {
-  /** The message as one entry of a request. */
+  /** The message as an entry of a request. */
   readonly chunk: Buffer;
   readonly topic: string;
   readonly uniqueId: string;
@@ -36,17 +38,17 @@ export interface Entry {
   readonly reject: (error: ReputError) => void;
 }
 
-/** Messages that travel together. */
+/** Messages that are sent together. */
 export class Batch {
   readonly sizeBytes: number;
   /** Whether an earlier attempt may have reached the server. */
   wasSent = false;
-  /** How often in a row it went to the leader that an answer named, which is no failed attempt. */
+  /** The number of attempts in a row that were sent to the leader of an answer; these are no failed attempts. */
   followCount = 0;
 
   /**
-   * `order`: the batch's place among all, a number, and for a part of a batch that was split the part's number behind.
-   * `attempt`: how many attempts failed.
+   * `order`: the batch's place among all batches: a number; for a part of a split batch the part's number is added.
+   * `attempt`: the number of failed attempts.
    */
   constructor(
     readonly entries: readonly Entry[],
@@ -56,7 +58,7 @@ export class Batch {
     this.sizeBytes = sizeOf(entries);
   }
 
-  /** Returns the request, of which `end` is what stands behind the messages. */
+  /** Returns the request; `end` has the fields after the messages. */
   toRequest(end: Uint8Array): Buffer {
     const chunks: Uint8Array[] = this.entries.map((entry) => entry.chunk);
     chunks.push(end);
@@ -64,9 +66,9 @@ export class Batch {
   }
 }
 
-/** The window bounds `#unsettledBytes`; one message may always enter an empty window. */
+/** The send queue of a producer. The window bounds `#unsettledBytes`; an empty window takes a message of any size. */
 export class SendQueue {
-  /** What stands in a request behind its messages. */
+  /** The fields of a request after its messages. */
   readonly requestEnd: Uint8Array;
   #unsettledBytes = 0;
   #blockedUntilMs = 0;
@@ -75,7 +77,7 @@ export class SendQueue {
   readonly #windowBytes: number;
   readonly #lingerMs: number;
   readonly #retry: RetryPolicy;
-  /** In the order of their coming, as sets are; an array's shift() would move all that is behind. */
+  /** In the order of `add`, as sets keep it; an array's shift() would move all later elements. */
   readonly #outside = new Set<Entry>();
   #open: Entry[] = [];
   #openSizeBytes = 0;
@@ -98,21 +100,21 @@ export class SendQueue {
     return this.#unsettledBytes === 0 && this.#outside.size === 0;
   }
 
-  /** Whether the window has room, and nobody waits outside of it. */
+  /** Whether the window has room, and no message waits outside of it. */
   get hasRoom(): boolean {
     return this.#outside.size === 0 && this.#unsettledBytes < this.#windowBytes;
   }
 
-  /** Adds a message. Returns whether there is something new to wait for or to send: a batch began or became ready. */
+  /** Adds a message. Returns whether a batch began or became ready, so that the sender must look again. */
   add(entry: Entry, nowMs: number): boolean {
     if (this.#outside.size > 0 || !this.#fits(entry)) {
       this.#outside.add(entry);
-      return this.closeBatch(); // nobody can make it any larger
+      return this.closeBatch(); // no message can enter the batch now
     }
     return this.#enter(entry, nowMs);
   }
 
-  /** Makes what was collected ready, whatever its age. Returns whether there was something. */
+  /** Makes the open batch ready, at any age. Returns whether it had messages. */
   closeBatch(): boolean {
     if (this.#open.length === 0) return false;
     this.#ready.push(new Batch(this.#open, [this.#batchCount++]));
@@ -121,7 +123,7 @@ export class SendQueue {
     return true;
   }
 
-  /** Takes the next batch to send, undefined if there is none yet. It is in flight from now on. */
+  /** Takes the next batch to send, undefined if no batch is due. It is in flight from now on. */
   pop(nowMs: number): Batch | undefined {
     if (this.#moved !== undefined || nowMs < this.#blockedUntilMs) return undefined;
     if (this.#ready.length === 0 && nowMs >= this.#openUntilMs) this.closeBatch();
@@ -130,7 +132,7 @@ export class SendQueue {
     return batch;
   }
 
-  /** Returns milliseconds until `pop` may have something, undefined if that is not before something else happens. */
+  /** Returns milliseconds until `pop` may return a batch, undefined if it returns none before another event. */
   waitMs(nowMs: number): number | undefined {
     if (this.#moved !== undefined || (this.#ready.length === 0 && this.#open.length === 0)) return undefined;
     const untilMs = this.#ready.length > 0 ? 0 : this.#openUntilMs;
@@ -138,8 +140,8 @@ export class SendQueue {
   }
 
   /**
-   * Takes the refusal that says that appends go elsewhere, once nothing is in flight: then the stream may end, and
-   * nothing is handed out until this was asked.
+   * Takes the refusal that moves appends to another address, when no batch is in flight: then the stream may end. `pop`
+   * returns no batch until this was called.
    */
   takeMoved(): ReputError | undefined {
     if (this.#inFlight.length > 0) return undefined;
@@ -149,8 +151,8 @@ export class SendQueue {
   }
 
   /**
-   * Applies the server's answers to the batches in flight, oldest first. Throws an error for an answer that can't be
-   * right; its batch is still in flight then.
+   * Applies the server's answers to the batches in flight, oldest first. Throws an error for an inconsistent answer;
+   * its batch is still in flight then.
    */
   onOutcomes(outcomes: readonly AppendOutcome[], nowMs: number): void {
     for (const outcome of outcomes) {
@@ -171,7 +173,7 @@ export class SendQueue {
     this.#admit(nowMs);
   }
 
-  /** Sends the batches in flight again after the end of the stream, or fails them if they may not be. */
+  /** Makes the batches in flight ready again after the end of the stream, or fails them if no retry is left. */
   onBroken(error: ReputError, nowMs: number): void {
     this.#moved = undefined;
     for (const batch of this.#inFlight.splice(0)) {
@@ -183,7 +185,7 @@ export class SendQueue {
     this.#admit(nowMs);
   }
 
-  /** Gives up on everything. */
+  /** Fails all messages. */
   failAll(error: ReputError): void {
     this.closeBatch();
     for (const batch of this.#inFlight.splice(0)) {
@@ -199,7 +201,7 @@ export class SendQueue {
     return this.#unsettledBytes === 0 || this.#unsettledBytes + entry.chunk.length <= this.#windowBytes;
   }
 
-  /** Lets those in that waited outside, as far as there is room. */
+  /** Admits messages that wait outside of the window, as far as there is room. */
   #admit(nowMs: number): void {
     if (this.#outside.size === 0) return;
     for (const entry of this.#outside) {
@@ -228,7 +230,7 @@ export class SendQueue {
 
   #onRefused(batch: Batch, error: ReputError, nowMs: number): void {
     if (error.reason === "NOT_LEADER" || error.reason === "LEASE_OVER") this.#moved = error;
-    // Stored, and perhaps given up by the next leader: as after a stream that broke.
+    // Stored, and perhaps dropped by the next leader: as after a broken stream.
     if (error.reason === "LEASE_OVER") batch.wasSent = true;
     if (isFollowed(error, batch.followCount)) {
       const again = new Batch(batch.entries, batch.order, batch.attempt);
@@ -251,7 +253,7 @@ export class SendQueue {
     this.#blockedUntilMs = Math.max(this.#blockedUntilMs, notBeforeMs);
   }
 
-  /** Puts messages of a batch back among the ready ones, where they belong. */
+  /** Puts messages of a batch back among the ready batches, at their place in the order. */
   #again(batch: Batch, again: Batch): void {
     if (again.entries.length === 0) return;
     again.wasSent = batch.wasSent;
@@ -266,7 +268,7 @@ export class SendQueue {
   }
 }
 
-/** Returns each message's own columns of a batch's result. Throws an error if they can't be right. */
+/** Returns each message's own columns of a batch's result. Throws an error if they are inconsistent. */
 function resultsOf({ entries }: Batch, result: AppendResult): SendResult[] {
   const { physicalOffsets, queueIds, queueOffsets, storeTimeMs } = result;
   if ([physicalOffsets, queueIds, queueOffsets].some((column) => column.length !== entries.length)) {
@@ -282,7 +284,7 @@ function resultsOf({ entries }: Batch, result: AppendResult): SendResult[] {
   });
 }
 
-/** Returns the messages that a refusal is about, and the others in batches to send again. */
+/** Returns the messages that a refusal names, and the other messages in batches to send again. */
 function split(entries: readonly Entry[], error: ReputError): [readonly Entry[], (readonly Entry[])[]] {
   const index = /messages\[(\d+)\]/.exec([...error.fields, error.metadata.field].join(" "))?.[1];
   const named = index === undefined ? undefined : entries[Number(index)];

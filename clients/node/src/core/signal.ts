@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one part of a program waits until another one has changed something.
+// Signal: a part of a program waits until another part has made a change.
 
-/** Longest time of a timer, in milliseconds; Node.js takes a longer one for no time at all. */
+/** Longest time of a timer, in milliseconds; Node.js treats a longer time as no time. */
 export const TIMER_MS_MAX = 2 ** 31 - 1;
 
-/** Wakes all who wait. They look for themselves whether the change is theirs. */
+/** Wakes all waiting functions. Each checks itself whether the change concerns it. */
 export class Signal {
   readonly #waiters = new Set<() => void>();
 
@@ -12,7 +12,7 @@ export class Signal {
     for (const wake of this.#waiters) wake();
   }
 
-  /** Resolves at the next `notify`, after `timeoutMs` milliseconds, or sooner: when a timer can't last so long. */
+  /** Resolves at the next `notify`, after `timeoutMs` milliseconds, or sooner if a timer can't last so long. */
   wait(timeoutMs?: number): Promise<void> {
     return new Promise((resolve) => {
       const wake = () => {

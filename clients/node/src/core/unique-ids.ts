@@ -5,8 +5,8 @@ import { randomBytes } from "node:crypto";
 import { networkInterfaces } from "node:os";
 
 /**
- * Makes unique ids. Four random bytes stand where RocketMQ's client puts the hash code of its class loader. Layout:
- * RocketMQ 5.3, MessageClientIDSetter.
+ * Makes unique ids. Four random bytes replace the hash code of the class loader of RocketMQ's client. Layout: RocketMQ
+ * 5.3, MessageClientIDSetter.
  */
 export class UniqueIds {
   readonly #prefix: string;
@@ -16,7 +16,7 @@ export class UniqueIds {
   #timeMs = -1;
   #head = "";
 
-  /** `prefix`: 10 bytes that nobody else has. */
+  /** `prefix`: 10 bytes that no other process has. */
   constructor(prefix: Buffer = ownPrefix()) {
     this.#prefix = hexadecimal(prefix);
   }
@@ -28,7 +28,7 @@ export class UniqueIds {
     return this.#head + (0x10000 + this.#count).toString(16).slice(1).toUpperCase();
   }
 
-  /** Times count from the first day of the month, local time, as RocketMQ's client has it. */
+  /** Sets the start of times to the first day of the month in local time, as RocketMQ's client does. */
   #setTime(nowMs: number): void {
     if (!(this.#startMs <= nowMs && nowMs < this.#endMs)) {
       const now = new Date(nowMs);

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python client of Reput: Producer, Writer, Consumer, ShareConsumer and Query.
 
-`connect()` makes a synchronous client, which is thread-safe; `reput_client.aio.connect()` its asyncio twin with the
-same methods. The synchronous door is generated from the asyncio one, but for what threads do otherwise than tasks.
-A name is imported when it is first asked for: a program that needs an error's class alone does not wait for gRPC.
+`connect()` returns a synchronous client, which is thread-safe. `reput_client.aio.connect()` returns its asyncio twin
+with the same methods. The synchronous modules are generated from the asyncio modules, except where threads and tasks
+differ. A name is imported at its first use: a program that needs only an error class does not wait for gRPC.
 """
 
 from importlib import import_module
@@ -166,14 +166,14 @@ _HOMES = {
     "sync.transactions": "Check Transaction Transactions",
     "sync.writer": "Writer",
 }
-"""Where each name comes from, for programs; the imports above say the same to type checkers."""
+"""The module of each name, for programs; the imports above say the same to type checkers."""
 
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
-if not TYPE_CHECKING:  # a type checker would take every name for one of ours
+if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        """Return a name of the package, imported now, or its version, which is looked up now."""
+        """Import and return a name of the package, or look up its version."""
         if name == "__version__":
             from importlib.metadata import version
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark looks for to know `format("reput")` by itself: a top-level `pyspark_*` package with `DefaultSource`.
+"""The package by which Spark finds `format("reput")` without registration: `pyspark_*` with a `DefaultSource`.
 
-A package of this kind that fails to import hides all others of its kind from Spark, so nothing heavy is imported here:
+A package of this kind that fails to import hides all others of its kind from Spark, so it imports only light modules:
 `reput_spark.source` needs only PySpark and the standard library until it reads.
 """
 

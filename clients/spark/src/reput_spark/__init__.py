@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark data source and sink of Reput: `format("reput")`, and shorter ways to it.
+"""Spark data source and sink of Reput: `format("reput")`, and functions for frequent uses.
 
 Where this package is installed for Spark's own Python interpreter, the format needs no registration. Otherwise (for
-example with `--py-files`) call `register(spark)` once per session. Options and columns: docs/spark-reference.md.
+example with `--py-files`) call `register(spark)` in each session. Options and columns: docs/spark-reference.md.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["ReputSparkError", "append", "count", "lag", "load", "register"]
 
 
 def count(spark: SparkSession, *, where: str | Column | None = None, **options: Any) -> int:
-    """Count messages without moving bodies: by what the plan says, or if only some pass, by their queue offsets.
+    """Count messages without moving bodies: from the plan, or with a filter from their queue offsets.
 
-    Takes what `load` takes, and raises what it raises.
+    Takes the arguments of `load` except `columns`, and raises the same errors.
     """
     from reput_spark import session
 
@@ -28,7 +28,10 @@ def count(spark: SparkSession, *, where: str | Column | None = None, **options: 
 
 
 def lag(progress: object) -> int:
-    """Return the entries that a streaming query has not read yet, by its `lastProgress`, of its sources in Python."""
+    """Return the number of entries that a streaming query has not read yet, from its `lastProgress`.
+
+    Only sources in Python are counted.
+    """
     from reput_spark.read.stream import lag as entries_behind
 
     return entries_behind(progress)
@@ -41,12 +44,12 @@ def load(
     columns: str | list[str] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """Return a batch read that takes only what a condition and columns need from the store.
+    """Return a batch read that takes only the rows and columns from the store that a condition and columns need.
 
-    The options are those of `format("reput")`, with underscores for dots; values may be numbers, lists, dictionaries.
-    What `where` says of timestamp, key, tag, topic, partition and offset becomes options, and the condition itself
-    stays in the query. Spark's plans show what is read. With Spark 3.3 to 3.5, which have no `format("reput")`, the
-    read goes through mapInArrow and is planned now.
+    The options are the options of `format("reput")`, with underscores in place of dots; values may be numbers, lists
+    and dictionaries. The parts of `where` about timestamp, key, tag, topic, partition and offset become options, and
+    the condition itself stays in the query. Spark's plans describe the read. With Spark 3.3 to 3.5, which have no
+    `format("reput")`, the read uses mapInArrow and is planned at once.
     Raises BadOption, WrongPython and AnalysisException; CallFailed for a condition on offsets.
     """
     from reput_spark import session
@@ -55,9 +58,9 @@ def load(
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("reput")` known to this session. Harmless when it is known already.
+    """Register `format("reput")` in this session. No effect if it is registered already.
 
-    Raises WrongPython if the interpreter that Spark runs on this machine lacks what the data source needs.
+    Raises WrongPython if the interpreter that Spark runs on this machine lacks a package of the data source.
     """
     from reput_spark import session
 
@@ -67,7 +70,8 @@ def register(spark: SparkSession) -> None:
 def append(frame: DataFrame, **options: Any) -> None:
     """Append a DataFrame, as `frame.write.format("reput").options(...).mode("append").save()` does.
 
-    The options are those of the sink, as `load` takes them: `commitlog_endpoint="127.0.0.1:7101", topic="orders"`.
+    The options are the options of the sink, in the form that `load` takes: `commitlog_endpoint="127.0.0.1:7101",
+    topic="orders"`.
     """
     from reput_spark import session
 

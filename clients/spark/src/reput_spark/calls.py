@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls over the Python client's channels, with the retries that the options of Spark ask for.
+"""Calls over the Python client's channels, with the retries of the data source's options.
 
-Invariant: no channel is made before the first call of a process, and none crosses a fork or a pickle: they are kept per
-process and options, because Spark's Python workers live on from task to task.
-Imported where it is used, as is all that needs `reput_client`: see source.py.
+Invariant: no channel is made before the first call of a process, and no channel is used across a fork or a pickle.
+Channels are kept per process and options, because a Python worker of Spark runs many tasks.
+This module is imported where it is used, like all modules that need `reput_client`: see source.py.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 RETRY_INTERVAL_S_MAX = 30.0
 BEYOND_END = "OFFSET_BEYOND_END"
 REACH_RETRY_COUNT = 2
-"""Retries of the first call of a batch: a service that is down is told within some seconds."""
+"""Retries of the first call of a batch: a service that is down is reported within some seconds."""
 SERVICES = {"commitlog": ("CommitLog", "commitlog.endpoint"), "indexer": ("Indexer", "endpoint")}
-"""What people call a service, and the option that has its addresses."""
+"""The name of a service for people, and the option that has its addresses."""
 ONCE = RetryPolicy(retries=0)
-"""Channels leave retries to Attempts, which goes from one server to the next."""
+"""The channels do not retry: Attempts does, and uses the next server each time."""
 
 T = TypeVar("T")
 _channels: dict[tuple[int, Options], Channels] = {}
-"""Those of this process, and of the one that it was forked from."""
+"""The channels of this process, and of the process that it was forked from, by process id and options."""
 _answered: dict[tuple[str, ...], str] = {}
-"""Which server of a list answered last: the next call begins there."""
+"""The server that answered last, by the list of servers. The next call begins with it."""
 
 
 def run(options: CallOptions, call: Call[T]) -> T:
@@ -59,9 +59,9 @@ def run(options: CallOptions, call: Call[T]) -> T:
 
 
 def check_reach(options: CallOptions, request: Message) -> None:
-    """Ask any of the servers something, unless one has answered this process before. Raises CallFailed if all are away.
+    """Check that a server of the list answers, unless this process has had an answer. Raises CallFailed if none does.
 
-    For the driver, before a batch begins. An answer of any kind will do.
+    For the driver, before a batch begins. Any answer is sufficient, also a refusal.
     """
     if options.endpoints in _answered:
         return
@@ -80,7 +80,7 @@ def check_reach(options: CallOptions, request: Message) -> None:
 
 
 class Attempts:
-    """One call with its retries: which server is next, how long to wait, when to give up."""
+    """A call with its retries: the next server, the delay, and the end of the retries."""
 
     def __init__(self, options: CallOptions, path: str) -> None:
         interval_s = options.retry_interval_ms / 1000
@@ -97,19 +97,19 @@ class Attempts:
         return channels_to(self._options, self.endpoint)
 
     def answered(self) -> None:
-        """Note that an answer came: failures before it don't count any more."""
+        """Record an answer: the number of failures becomes 0, and later calls begin with this server."""
         self._failure_count = 0
         _answered[self._options.endpoints] = self.endpoint
 
     def failed(self, error: ReputError) -> None:
-        """Wait before the next attempt after a failed one. Raises CallFailed if there is none."""
+        """Wait before the next attempt after a failed attempt. Raises CallFailed if no attempt is left."""
         endpoint = self.endpoint
         if not self.goes_on(error):
             raise failure(self._path, endpoint, error) from None
 
     def goes_on(self, error: ReputError) -> bool:
-        """Wait before the next attempt, at the next server. Returns whether there is one."""
-        # An Indexer that was restarted, or follows another log, may not have yet what the plan had seen.
+        """Wait before the next attempt, at the next server. Returns False without a wait if no attempt is left."""
+        # An Indexer that was restarted, or that indexes another log, may lack entries that the plan has.
         may_pass = is_passing(error) or error.reason == BEYOND_END
         delay_s = self.retry.backoff_s(self._failure_count, error) if may_pass else None
         if delay_s is None:
@@ -120,7 +120,7 @@ class Attempts:
         return True
 
     def go_on(self) -> None:
-        """Let the next attempt be at the next server."""
+        """Use the next server for the next attempt."""
         self.endpoint = next(self._endpoints)
 
 
@@ -145,7 +145,7 @@ def method_service(path: str) -> str:
 
 
 def channels_to(options: CallOptions, endpoint: str) -> Channels:
-    """Return the channels of this process to a server, with the credentials of now. Raises BadOption."""
+    """Return the channels of this process to a server, with the current credentials. Raises BadOption."""
     given = {
         "commitlog": endpoint,
         "indexer": endpoint,

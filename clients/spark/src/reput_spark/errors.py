@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the data source. They cross process borders, so each pickles with its attributes."""
+"""Errors of the data source. They are sent between processes, so each pickles with its attributes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class ReputSparkError(Exception):
 
 
 class BadOption(ReputSparkError):
-    """An option is unknown, malformed, out of range or contradicts another. Raised while Spark plans."""
+    """An option is unknown, malformed, out of range or contradicts another option. Raised while Spark plans."""
 
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(option, problem)
@@ -22,7 +22,7 @@ class BadOption(ReputSparkError):
 
 
 class WrongPython(ReputSparkError):
-    """The interpreter that Spark runs lacks what the data source needs."""
+    """The interpreter that Spark runs lacks a package that the data source needs."""
 
     def __init__(self, program: str, problem: str) -> None:
         super().__init__(program, problem)
@@ -36,7 +36,7 @@ class WrongPython(ReputSparkError):
 
 
 class BadSchema(ReputSparkError):
-    """The schema given by the user has a column that the source lacks, or one of another type."""
+    """The schema given by the user has a column that does not exist, or a column of another type."""
 
 
 class BadRow(ReputSparkError):
@@ -51,7 +51,7 @@ class BadRow(ReputSparkError):
 
 
 class DataLoss(ReputSparkError):
-    """An offset that was asked for is not in the queue: it has expired, or was never written."""
+    """A requested offset is not in the queue: its entry has expired, or was never written."""
 
     def __init__(self, *, topic: str, queue_id: int, option: str, value: int, kept: tuple[int, int]) -> None:
         super().__init__(topic, queue_id, option, value, kept)
@@ -87,7 +87,7 @@ class QueueLeftOut(ReputSparkError):
 
 
 class NoMessageAtTime(ReputSparkError):
-    """A queue has no message at or after the time at which it is to be read from."""
+    """A queue has no message at or after its starting time."""
 
     def __init__(self, topic: str, queue_id: int, time_ms: int) -> None:
         super().__init__(topic, queue_id, time_ms)
@@ -112,7 +112,7 @@ class CallFailed(ReputSparkError):
 
 
 class ReplayChanged(ReputSparkError):
-    """A batch was written before under the same writer id and number, with other rows."""
+    """A batch with other rows was written before under the same writer id and number."""
 
     def __init__(self, writer_id: str, sequence: int, details: str) -> None:
         super().__init__(writer_id, sequence, details)
@@ -123,4 +123,4 @@ class ReplayChanged(ReputSparkError):
 
 
 class BadAnswer(ReputSparkError):
-    """The Indexer's answer contradicts the request, or is not the Arrow that was asked for."""
+    """The Indexer's answer contradicts the request, or is not the requested Arrow data."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's Python: whether the interpreter that Spark runs for this session has what the data source needs.
+"""Spark's Python: a check that the interpreter that Spark runs for this session has the packages of the data source.
 
-Without it Spark says in some hundred lines that a module is missing, or that no data source has this name.
+Without this check Spark reports in some hundred lines that a module is missing, or that no data source has this name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TIMEOUT_S = 60
 
 
 def check_python(spark: SparkSession) -> None:
-    """Raise WrongPython if Spark's Python on this machine lacks a package. Not known of Spark Connect."""
+    """Raise WrongPython if Spark's Python on this machine lacks a package. With Spark Connect it is not known."""
     context = getattr(spark, "sparkContext", None)
     if context is not None:
         _check(context.pythonExec, is_shipped=not Path(__file__).exists())
@@ -36,7 +36,7 @@ def check_python(spark: SparkSession) -> None:
 
 @cache
 def _check(program: str, *, is_shipped: bool) -> None:
-    """Check once for each interpreter. What lies in an archive, as of --py-files, Spark ships to it by itself."""
+    """Check each interpreter a single time. Spark itself ships packages in an archive, for example of --py-files."""
     found = shutil.which(program)
     if found is None:
         raise WrongPython(program, "is not there")

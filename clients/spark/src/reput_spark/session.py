@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs call: registration with a look at Spark's Python, reads that are narrow, counts, writes.
+"""The functions of the package: registration with a check of Spark's Python, narrow reads, counts, writes.
 
-Imported where it is used, as it brings the client along.
+This module is imported where it is used, because it imports the client.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from reput_spark.read.options import ReadOptions
 
 QUEUE_COUNT_MAX = 10_000
-"""Offsets narrow a read of at most so many queues."""
+"""Most queues of a read that offsets in a condition narrow."""
 _known: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
-"""Names of formats by session: Spark warns of each that is registered again."""
+"""Registered formats by session: Spark logs a warning when a format is registered again."""
 
 
 def register(spark: SparkSession) -> None:
@@ -84,7 +84,7 @@ def append(frame: DataFrame, options: dict[str, Any]) -> None:
 
 
 def texts(options: dict[str, Any]) -> dict[str, str]:
-    """Return options as Spark wants them: dots for underscores in names, JSON for what is no text."""
+    """Return options in Spark's form: dots for underscores in names, JSON for values that are not text."""
     return {
         name.replace("_", "."): value if isinstance(value, str) else json.dumps(value)
         for name, value in options.items()
@@ -98,7 +98,7 @@ def named(where: str | Column) -> list[str]:
 
 
 def _load(spark: SparkSession, chosen: ReadOptions, given: dict[str, str]) -> DataFrame:
-    """Return a read under a name that tells what it reads: Spark shows it in plans, and shows nothing else of it."""
+    """Return a read whose name describes it: Spark shows only the name of a source in plans."""
     if not hasattr(spark, "dataSource"):  # Spark 3
         return read_frame(spark, chosen)
     check_python(spark)
@@ -116,13 +116,13 @@ def _narrow_frame(spark: SparkSession, narrow: dict[str, str], found: list[Compa
 
 
 def offsets_between(chosen: ReadOptions, first: int, end: int) -> dict[str, str]:
-    """Return the options that cut each queue, as far as it reaches now, to offsets of a range. Raises CallFailed."""
+    """Return the options that cut each current queue to a range of offsets. Raises CallFailed."""
     from reput_spark.read import positions
 
     kept = positions.bounds(chosen)
     if not 1 <= len(kept) <= QUEUE_COUNT_MAX:
         return {}
-    # What lies at an edge of a queue is said as such: the edge may be elsewhere when the query runs.
+    # An offset at or outside an edge of a queue is given as this edge, which may have moved when the query runs.
     starts = {queue: EARLIEST if first <= low else min(first, high) for queue, (low, high) in kept.items()}
     ends = {queue: LATEST if end > high else EARLIEST if end <= low else end for queue, (low, high) in kept.items()}
     return {

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data source itself: what Spark calls.
+"""The data source itself: the class that Spark calls.
 
-Spark pickles the source, its reader and its partitions to Python workers of its own, so they hold plain values, and
-whatever needs grpc, protobuf or pyarrow is imported where it is used.
-No filter is taken from Spark: its push-down for Python sources gives wrong answers when a DataFrame is used twice
-(docs/spark.md), so keys, times, tags and queues are options; `reput_spark.load` finds them in a condition.
+Spark pickles the source, its reader and its partitions to its own Python workers, so they hold plain values. Modules
+that need grpc, protobuf or pyarrow are imported where they are used.
+The source takes no filter from Spark: Spark's push-down for Python sources gives wrong results when a DataFrame is used
+twice (docs/spark.md). So keys, times, tags and queues are options; `reput_spark.load` finds them in a condition.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ReputDataSource(DataSource):
         return "reput"
 
     def schema(self) -> str:
-        """Return all default columns. Raises BadOption for options that neither a batch read nor a stream can have."""
+        """Return all default columns. Raises BadOption for options that are invalid for batch reads and for streams."""
         try:
             options = parse(self.options)
         except BadOption as error:
@@ -76,7 +76,7 @@ class ReputDataSource(DataSource):
 
 
 def _fitted(options: ReadOptions, schema: StructType) -> tuple[ReadOptions, tuple[str, ...]]:
-    """Return the options of a read and its columns, as the schema has them that Spark plans with."""
+    """Return the options and the columns of a read, adapted to the schema that Spark plans with."""
     columns = projection(schema)
     if options.columns and columns != options.columns:
         raise BadOption("columns", f"names other columns than the schema, {', '.join(columns)}; leave one of them out")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Option values that reading and writing share: names in any case, text in, checked values out.
+"""Option values that reading and writing share: parses texts into checked values. Names are case-insensitive.
 
 Pure: no Spark, no network. Every refusal is a BadOption that names the option.
 """
@@ -18,7 +18,7 @@ from reput_spark.errors import BadOption
 
 ENDPOINT_PATTERN = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s:,/]+):([0-9]{1,5})")
 KAFKA_ADDRESS_NAMES = ("kafka.bootstrap.servers", "bootstrap.servers")
-"""What Spark's Kafka source and sink call the addresses of servers."""
+"""Names of Spark's Kafka source and sink for the addresses of servers."""
 KAFKA_ONLY = {
     "groupidprefix": "a scan has no consumer group; leave it out",
     "kafka.group.id": "a scan has no consumer group; leave it out",
@@ -27,19 +27,19 @@ KAFKA_ONLY = {
 }
 """Options of Spark's Kafka source that have no counterpart, and why, by their names in lower case."""
 REQUIRED: Any = object()
-"""In place of the default of an option that has none."""
+"""Marks an option without a default."""
 T = TypeVar("T")
 Convert = Callable[[str, str], T]
 """Makes a value of the name and the text of an option. Raises BadOption."""
 
 
 def option(name: str, convert: Convert[T], default: T) -> T:
-    """Declare a field that is an option: its name, how its text becomes a value, and the value without it."""
+    """Declare a field that is an option: its name, the parser of its text, and its default."""
     return cast("T", field(metadata={"option": (name, convert, default)}))
 
 
 def choice(**values: T) -> Convert[T]:
-    """Return a parser of one of a few words, in any case."""
+    """Return a parser of a choice between words, in any case."""
     words = f"neither {' nor '.join(values)}" if len(values) == 2 else f"none of {', '.join(values)}"
 
     def convert(name: str, text: str) -> T:
@@ -111,16 +111,16 @@ def addresses(name: str, text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """Whom to call, and how. Holds no secret, only where to find one."""
+    """The options of calls: servers, retries, time-outs and credentials. Holds no secret, only names of files."""
 
     endpoints: tuple[str, ...]
     """Addresses of servers of the same store, `host:port`; tried in turn."""
     retry_count_max: int
     """Retries in a row without progress before the call fails."""
     rpc_timeout_ms: int = option("rpcTimeoutMs", number(1, 3_600_000), 30_000)
-    """Longest wait for one answer or one frame."""
+    """Longest wait for an answer or a frame, in milliseconds."""
     retry_interval_ms: int = option("retryIntervalMs", number(0, 600_000), 1000)
-    """Wait before the first retry; doubles with each."""
+    """Wait before the first retry, in milliseconds; it doubles with each retry."""
     auth_token_file: str = option("auth.token.file", file_name, "")
     tls_ca_file: str = option("tls.ca.file", file_name, "")
     tls_cert_file: str = option("tls.cert.file", file_name, "")
@@ -147,7 +147,7 @@ def values_of(kind: type[CallOptions], given: Mapping[str, str]) -> dict[str, An
 
 
 def canonical(options: Mapping[str, str], names: Sequence[str], aliases: Mapping[str, str]) -> dict[str, str]:
-    """Return the options by their own names. Raises BadOption for one that is unknown or given under two names."""
+    """Return the options by their own names. Raises BadOption for an option that is unknown or given twice."""
     known = {name.lower(): name for name in (*names, *aliases)}
     given: dict[str, str] = {}
     for key, text in options.items():
@@ -162,7 +162,7 @@ def canonical(options: Mapping[str, str], names: Sequence[str], aliases: Mapping
 
 
 def unknown_option(key: str, known: Mapping[str, str]) -> str:
-    """Return why an option is refused, with the name that was probably meant."""
+    """Return the reason why an option is refused, with a similar name of a known option."""
     if key.lower() == "auth.token":
         return "options appear in query plans; use 'auth.token.file', or REPUT_CLIENT_TOKEN in the environment"
     if key.lower() == "path":
@@ -176,7 +176,7 @@ def unknown_option(key: str, known: Mapping[str, str]) -> str:
 
 
 def _unrepeated(name: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object. Raises BadOption for a name that comes twice: one of the values would count in silence."""
+    """Return a JSON object. Raises BadOption for a name that comes twice: a value would be ignored silently."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of one small real store for every test."""
+"""Copies of a small real store for each test."""
 
 import shutil
 from pathlib import Path
@@ -19,5 +19,5 @@ def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(made_store: Path, tmp_path: Path) -> Path:
-    """A copy of it that may be damaged."""
+    """A copy of the store that may be damaged."""
     return shutil.copytree(made_store, tmp_path / "store")

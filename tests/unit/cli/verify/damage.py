@@ -36,11 +36,11 @@ class Target:
             file.write(data)
 
     def flip(self, path: Path, position: int, bits: int = 0x10) -> None:
-        """Change bits of one byte."""
+        """Change bits of a byte."""
         self.write(path, position, bytes([path.read_bytes()[position] ^ bits]))
 
     def write_log(self, physical_offset: int, data: bytes) -> None:
-        """Overwrite bytes of the log, which must be of one segment."""
+        """Overwrite bytes of the log that are within a single segment."""
         path = self.root / "commitlog" / f"{physical_offset - physical_offset % SEGMENT_SIZE:020d}"
         self.write(path, physical_offset % SEGMENT_SIZE, data)
 
@@ -108,7 +108,7 @@ class Target:
         self._edit("index_progress", "index-progress", change)
 
     def write_log_history(self, **fields: object) -> None:
-        """Make what the Indexer knows of the log besides."""
+        """Write the file of the Indexer's knowledge of the log's history."""
         path = self.root / "reput" / "log_history"
         path.write_bytes(checksummed.wrap("log-history", json.dumps(fields).encode()))
 
@@ -125,7 +125,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of damage: what it does, and the code that must name it."""
+    """A kind of damage: its effect, and the code that must name it."""
 
     code: str
     damage: Callable[[Target], object]
@@ -134,7 +134,7 @@ class Case:
     """Codes that come with it, because the damage really is all of this."""
     is_note: bool = False
     is_rebuilt: bool = False
-    """Whether the store is sound again after its indexes were rebuilt."""
+    """The store is sound again after its indexes were rebuilt."""
 
     @property
     def id(self) -> str:

@@ -29,14 +29,14 @@ def other(store: Path, tmp_path: Path) -> Path:
 
 
 def differences(store: Path, other: Path) -> list[Finding]:
-    """What the comparison finds; the check of the store itself finds nothing."""
+    """The findings of the comparison; the check of the store itself finds nothing."""
     found: list[Finding] = []
     verify_store(store, Report(show=found.append, limit=1_000), against=other)
     return found
 
 
 def confirm(directory: Path, physical_offset: int) -> None:
-    """Write into a checkpoint how far its log was confirmed."""
+    """Write a confirmed offset into a checkpoint."""
     path = directory / store_layout.CHECKPOINT
     checkpoint = store_checkpoint.decode(path.read_bytes())
     path.write_bytes(store_checkpoint.encode(replace(checkpoint, confirmed_physical_offset=physical_offset)))
@@ -45,7 +45,7 @@ def confirm(directory: Path, physical_offset: int) -> None:
 def test_a_copy_is_the_same(
     store: Path, other: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All bytes of the log are compared, and the summary says how many."""
+    """All bytes of the log are compared, and the summary has their number."""
     assert run(monkeypatch, store, "--against", other) == ExitCode.OK
     target = Target(store)
     blanks = sum(SEGMENT_SIZE - max(end for end in _ends(target, base)) - 8 for base in _closed(target))
@@ -65,7 +65,7 @@ def _ends(target: Target, base: int) -> list[int]:
 @pytest.mark.parametrize("number", [0, 7, 150, -1])
 @pytest.mark.parametrize("at", [0, 30, -1], ids=["first byte", "middle", "last byte"])
 def test_one_byte_differs(store: Path, other: Path, number: int, at: int) -> None:
-    """Wherever it is, it is told with its place, and nothing else is."""
+    """A differing byte at any place is found with its place, and nothing else is found."""
     found = Target(other).records[number]
     place = found.physical_offset + (at if at >= 0 else found.size_bytes + at)
     path = other / "commitlog" / f"{place - place % SEGMENT_SIZE:020d}"
@@ -77,7 +77,7 @@ def test_one_byte_differs(store: Path, other: Path, number: int, at: int) -> Non
 
 
 def test_each_segment_is_told_once(store: Path, other: Path) -> None:
-    """The first difference of a segment stands for all that follow in it."""
+    """Only the first difference of a segment is reported."""
     target = Target(other)
     for path in target.segments[:2]:
         for position in (100, 200, 300):
@@ -88,7 +88,7 @@ def test_each_segment_is_told_once(store: Path, other: Path) -> None:
 
 
 def test_behind_a_blank_there_is_no_log(store: Path, other: Path) -> None:
-    """RocketMQ leaves there what it likes; the blank itself counts."""
+    """Bytes behind a blank do not count, because RocketMQ may leave any bytes there; the blank itself counts."""
     target = Target(other)
     end = max(_ends(target, 0))
     assert end + 8 < SEGMENT_SIZE
@@ -99,7 +99,7 @@ def test_behind_a_blank_there_is_no_log(store: Path, other: Path) -> None:
 
 
 def test_one_that_ends_or_begins_elsewhere(store: Path, other: Path) -> None:
-    """What both have is compared; what one has alone is a note."""
+    """The bytes that both logs have are compared; the bytes that only one log has are a note."""
     target = Target(other)
     last = target.records[-1]
     target.write_log(last.physical_offset, bytes(last.size_bytes))
@@ -119,7 +119,7 @@ def test_one_that_ends_or_begins_elsewhere(store: Path, other: Path) -> None:
 
 @pytest.mark.parametrize("who", ["store", "other"])
 def test_what_was_not_confirmed_may_differ(store: Path, other: Path, who: str) -> None:
-    """Behind the smaller confirmed offset a difference is a note, at and below it a fault."""
+    """From the smaller confirmed offset on a difference is a note, and below it a fault."""
     last = Target(other).records[-1]
     Target(other).flip(Target(other).segments[-1], last.physical_offset % SEGMENT_SIZE + 60)
     confirm(store if who == "store" else other, last.physical_offset)
@@ -131,7 +131,7 @@ def test_what_was_not_confirmed_may_differ(store: Path, other: Path, who: str) -
 
 
 def test_where_histories_part_is_told(store: Path, other: Path) -> None:
-    """The tables of epochs say from where on two writers had the log."""
+    """The tables of epochs tell the place from which two writers had the log."""
     target = Target(other)
     start = target.records[200].physical_offset
     (other / store_layout.EPOCHS).write_bytes(epoch_file.encode([Epoch(1, 0), Epoch(2, start)]))
@@ -143,14 +143,14 @@ def test_where_histories_part_is_told(store: Path, other: Path) -> None:
 def test_a_directory_without_a_log(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is no store, and that is said before anything is read."""
+    """A directory without a log is no store, and the error comes before anything is read."""
     (tmp_path / "empty").mkdir()
     assert run(monkeypatch, store, "--against", tmp_path / "empty") == ExitCode.NOT_FOUND
     assert "NO_STORE" in capsys.readouterr().err
 
 
 def test_a_difference_is_told_whatever_is_asked_for(store: Path, other: Path) -> None:
-    """Who has two logs compared wants to hear of it, whichever parts of the store are checked besides."""
+    """A difference of two logs is reported, for any parts of the store that are checked besides."""
     Target(other).flip(Target(other).segments[0], 100)
     found: list[Finding] = []
     verify_store(store, Report(show=found.append, limit=10, areas=frozenset((Area.INDEX,))), against=other)
@@ -158,7 +158,7 @@ def test_a_difference_is_told_whatever_is_asked_for(store: Path, other: Path) ->
 
 
 def test_a_file_that_can_not_be_read_is_told(store: Path, other: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison goes on in the next segment."""
+    """A file that can't be read is reported, and the comparison continues in the next segment."""
     target, read = Target(other), Files.read
     target.flip(target.segments[1], 100)
 

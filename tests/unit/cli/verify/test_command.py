@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `reput verify`: exit codes, what it prints, and that it changes nothing."""
+"""The command `reput verify`: exit codes, output, and that the store is not changed."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.unit.cli.verify.made_store import MESSAGE_COUNT, index
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    """Run `reput verify` in this process; the exit code."""
+    """Run `reput verify` in this process. Returns the exit code."""
     monkeypatch.setattr("sys.argv", ["reput", "verify", *map(str, arguments)])
     try:
         return commands.run()
@@ -34,7 +34,7 @@ def contents(store: Path) -> dict[Path, tuple[bytes, int]]:
 def test_sound_store_ends_with_a_summary_and_exit_code_0(
     store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line counts what was looked at, and no byte of the store has changed."""
+    """A line has the counts of the checked items, and no byte of the store has changed."""
     before = contents(store)
     assert run(monkeypatch, store) == ExitCode.OK
     printed = capsys.readouterr().out
@@ -46,7 +46,7 @@ def test_sound_store_ends_with_a_summary_and_exit_code_0(
 def test_fault_is_printed_counted_and_exit_code_6(
     store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A fault shows its code and place, then its code again with what to do."""
+    """A fault is shown with code and place, and then its code with an action."""
     Target(store).write_unit(5, bytes(20))
     assert run(monkeypatch, store) == ExitCode.DAMAGED
     printed = capsys.readouterr()
@@ -58,7 +58,7 @@ def test_fault_is_printed_counted_and_exit_code_6(
 def test_limit_bounds_what_is_shown_but_not_what_is_counted(
     store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With --json there is one document, with counts of all and the first findings."""
+    """With --json there is a single document, with all counts and the first findings."""
     for number in range(10):
         Target(store).write_unit(number, b"\x01", 19)
     assert run(monkeypatch, store, "--json", "--limit", 3) == ExitCode.DAMAGED
@@ -74,7 +74,7 @@ def test_limit_bounds_what_is_shown_but_not_what_is_counted(
 
 @pytest.mark.parametrize(("only", "code"), [("queues", ExitCode.DAMAGED), ("log", ExitCode.OK), ("index", ExitCode.OK)])
 def test_only_looks_at_a_part(store: Path, monkeypatch: pytest.MonkeyPatch, only: str, code: ExitCode) -> None:
-    """Damage of a queue is no affair of a check of the log."""
+    """Damage of a queue is not found by a check of the log alone."""
     Target(store).write_unit(5, bytes(20))
     assert run(monkeypatch, store, "--only", only) == code
 
@@ -130,7 +130,7 @@ def test_directory_without_a_store_is_not_found(tmp_path: Path, monkeypatch: pyt
 
 
 def test_every_code_is_planted_by_a_test() -> None:
-    """No code stands in the documentation that was never found."""
+    """Each documented code is found in a case of the damage tests, or is listed here as found in another test."""
     from tests.unit.cli.verify.test_damage_indexes import INDEX, QUEUES
     from tests.unit.cli.verify.test_damage_log import FILES, LOG
 

@@ -54,7 +54,7 @@ def _zero_header_count(t: Target) -> None:
 
 
 def _entry_with(t: Target, file: int, *, has_previous: bool) -> int:
-    """Number of an entry in the middle that has an older one in its bucket, or has none."""
+    """The number of an entry in the middle that has an older entry in its bucket, or has none."""
     numbers = range(10, ENTRY_CAPACITY - 2)
     return next(number for number in numbers if (t.entry(file, number).previous_entry > 0) == has_previous)
 
@@ -89,7 +89,7 @@ def _drop_first_file_as_rocketmq(t: Target) -> None:
 
 
 def _trim_first_file(t: Target) -> None:
-    """Remove the first file as the Indexer does: after it said so."""
+    """Remove the first file as the Indexer does, after a change of index_progress."""
     t.edit_progress(lambda fields: fields.update(index_finished_count=fields["index_finished_count"] - 1))
     t.index_files[0].unlink()
 
@@ -105,14 +105,14 @@ def _drop_last_file_and_be_behind(t: Target) -> None:
 
 
 def _first_time_of_rocketmq(t: Target) -> None:
-    """Count the first entry of the second file from the end of the first one."""
+    """Count the first entry of the second file from the end of the first file."""
     difference = (t.header(1).begin_time_ms - t.header(0).end_time_ms) // 1000
     assert difference > 0
     t.write_entry(1, 1, INT.pack(difference), 12)
 
 
 def _be_behind(t: Target) -> None:
-    """Take the units and entries of the last records away, and say that they are not indexed yet."""
+    """Remove the units of the last records, and set the progress of the queues before them."""
     start = next(found.physical_offset for found in t.records[-3:])
     for path in (t.root / "consumequeue").glob("*/*/*"):
         data = bytearray(path.read_bytes())
@@ -124,20 +124,20 @@ def _be_behind(t: Target) -> None:
 
 
 def _trim(t: Target) -> None:
-    """Remove a queue's first file as the Indexer does: after it said so."""
+    """Remove a queue's first file as the Indexer does, after a change of index_progress."""
     t.edit_progress(lambda fields: fields.update(queue_start_sum=fields["queue_start_sum"] + QUEUE_FILE_SIZE // 20))
     min(t.queue().iterdir()).unlink()
 
 
 def _drop_queue(t: Target) -> None:
-    """Remove a queue whose end the Indexer had kept at an earlier rebuild, without its knowledge."""
+    """Remove a queue without the Indexer's knowledge; the Indexer had kept its end at an earlier rebuild."""
     end = ["orders", 1, t.unit_count(), _of_queue(t, 1)[-1]]
     t.write_log_history(ends=[end])
     shutil.rmtree(t.queue())
 
 
 def _remove_queue(t: Target) -> None:
-    """Remove a queue as the Indexer does: it keeps the end, and counts the queue no more."""
+    """Remove a queue as the Indexer does: it keeps the end, and no longer counts the queue."""
     count = t.unit_count()
     _drop_queue(t)
     t.edit_progress(lambda fields: fields.update(queue_end_sum=fields["queue_end_sum"] - count))
@@ -255,7 +255,10 @@ INDEX = [
 
 @pytest.mark.parametrize("case", QUEUES + INDEX, ids=lambda case: case.id)
 def test_damage_is_found_named_and_repaired(store: Path, case: Case) -> None:
-    """Each kind of damage is found under its code, nothing sound is blamed, and a rebuild leaves nothing to find."""
+    """Each kind of damage is found under its code, and no sound part is reported.
+
+    After a rebuild nothing is found.
+    """
     case.damage(Target(store))
     _, found, report = verified(store)
     assert set(report.counts) == {case.code, *case.others}, found

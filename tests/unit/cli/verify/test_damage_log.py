@@ -21,7 +21,7 @@ from tests.unit.cli.verify.test_store import verified
 BARE = 172
 """A record in the middle of a segment, without keys, tag, delay or IPv6 host."""
 KEYED = 173
-"""The next one has keys."""
+"""The next record, with keys."""
 UNCHECKED = frozenset({"QUEUE_UNIT_UNCHECKED", "INDEX_ENTRY_UNCHECKED"})
 LONG = struct.Struct(">q")
 HOUR_MS = 3_600_000
@@ -73,7 +73,7 @@ def _queue_offset(t: Target, number: int, change: int) -> bytes:
 
 
 def _topic(t: Target, number: int) -> int:
-    """Where the topic's second character lies in a record."""
+    """The position of the topic's second character in a record."""
     return t.raw(number).index(t.records[number].topic.encode()) + 1
 
 
@@ -236,7 +236,7 @@ FILES = [
 
 @pytest.mark.parametrize("case", LOG + FILES, ids=lambda case: case.id)
 def test_damage_is_found_and_named(store: Path, case: Case) -> None:
-    """Each kind of damage is found under its code, as fault or note, and nothing that is sound is blamed for it."""
+    """Each kind of damage is found under its code, as fault or note, and no sound part is reported."""
     case.damage(Target(store))
     _, found, report = verified(store)
     assert set(report.counts) == {case.code, *case.others}, found
@@ -245,7 +245,7 @@ def test_damage_is_found_and_named(store: Path, case: Case) -> None:
 
 
 def test_copy_of_a_cut_tail_is_a_note(store: Path) -> None:
-    """What recovery cut off is told of, with its place."""
+    """The bytes that recovery cut off are a note with their place."""
     directory = store / "reput" / "cut"
     directory.mkdir()
     (directory / "00000000000000012345-2").write_bytes(b"tail")
@@ -256,7 +256,7 @@ def test_copy_of_a_cut_tail_is_a_note(store: Path) -> None:
 
 
 def test_place_of_a_damaged_record_is_named(store: Path) -> None:
-    """A finding says file, position and physical offset of what is wrong."""
+    """A finding has the file, position and physical offset of the damage."""
     target = Target(store)
     target.write_record(KEYED, 90, b"\xff")
     physical_offset = target.records[KEYED].physical_offset
@@ -271,7 +271,10 @@ def test_place_of_a_damaged_record_is_named(store: Path) -> None:
 
 @pytest.mark.parametrize(("tail", "code"), [(b"\x01\x01", "LOG_RECORD_LENGTH"), (bytes(2), "LOG_HOLE")])
 def test_a_segment_may_end_before_the_size_of_a_record_does(tmp_path: Path, tail: bytes, code: str) -> None:
-    """Too few bytes for a record, and whole ones in the next segment, are told like other damage of a killed store."""
+    """Too few bytes for a record at the end of a segment are reported, also if the next segment has whole records.
+
+    The report is that of other damage of a killed store.
+    """
     first = encoded(0) + tail
     second = encoded(len(first), queue_offset=8).ljust(len(first), b"\0")
     (tmp_path / "commitlog").mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of findings: many that are alike take few lines."""
+"""Groups of findings: many similar findings take few lines."""
 
 from cli.verify.findings import Counts, Finding
 from cli.verify.groups import COPIED_WHILE_RUNNING, Groups, likely_cause
@@ -10,7 +10,7 @@ def finding(number: int, code: str = "QUEUE_UNIT_PAST_END", file: str = "consume
 
 
 def test_the_first_of_a_kind_are_shown() -> None:
-    """Of a code, each kind of file has its first findings, and one line counts the others."""
+    """For each code and kind of file the first findings are shown, and a line has the number of the others."""
     shown: list[Finding] = []
     groups = Groups(shown.append)
     for number in range(50):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store whose Indexer had no room for queues of a topic that was deleted: in order, as its notes say."""
+"""A store whose Indexer had no room for queues of a deleted topic is in order, as its notes say."""
 
 import asyncio
 import errno
@@ -30,7 +30,10 @@ async def _make(data_dir: Path) -> None:
 
 
 def test_what_was_left_out_is_no_fault(tmp_path: Path) -> None:
-    """As long as the Indexer says that it was; every other message has its unit."""
+    """Records that the Indexer left out are no fault if index_progress has them.
+
+    Every other message has its unit.
+    """
     asyncio.run(_make(tmp_path))
     assert list((tmp_path / "consumequeue" / "wide").iterdir()) == []
     findings = verified(tmp_path)[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores in which another program began a queue again: in order, whatever generation the queue's files are of."""
+"""Stores in which another program began a queue again are in order, with queue files of any generation."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ async def _appended(data_dir: Path, count: int) -> None:
 
 
 def _write_foreign(data_dir: Path, queue_offsets: list[int]) -> int:
-    """Records that RocketMQ appended; where the first of them is."""
+    """Write records as RocketMQ appends them. Returns the physical offset of the first record."""
     segment = data_dir / "commitlog" / f"{0:020d}"
     data = bytearray(segment.read_bytes())
     start = end = len(bytes(data).rstrip(b"\0"))
@@ -62,7 +62,10 @@ def _found(data_dir: Path) -> tuple[set[str], list[Finding]]:
 
 
 def test_a_new_generation_is_no_fault(tmp_path: Path) -> None:
-    """The old records have no unit, the log counts on where the new ones end, and a note tells of it."""
+    """The old records have no unit, and the log continues at the end of the new records.
+
+    A note reports the new generation.
+    """
     _make(tmp_path)
     codes, faults = _found(tmp_path)
     assert faults == []
@@ -70,7 +73,7 @@ def test_a_new_generation_is_no_fault(tmp_path: Path) -> None:
 
 
 def test_what_was_stepped_over_is_no_fault(tmp_path: Path) -> None:
-    """As long as the Indexer says that it was."""
+    """Records that the Indexer stepped over are no fault if index_progress has them."""
     _make(tmp_path, odd=(99, 3))
     codes, faults = _found(tmp_path)
     assert faults == []
@@ -80,7 +83,7 @@ def test_what_was_stepped_over_is_no_fault(tmp_path: Path) -> None:
 
 
 def test_an_indexer_that_has_yet_to_see_it_is_behind(tmp_path: Path) -> None:
-    """Its files are of the older generation, and whole."""
+    """An Indexer that has not read the new generation is behind; its files are of the old generation, and whole."""
     _make(tmp_path, odd=(99,), is_behind=True)
     codes, faults = _found(tmp_path)
     assert faults == []
@@ -89,7 +92,7 @@ def test_an_indexer_that_has_yet_to_see_it_is_behind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", [0, 3, NEW_COUNT])
 def test_damage_of_the_new_generation_is_found(tmp_path: Path, unit: int) -> None:
-    """A unit that points to a record of the older one, at any place."""
+    """A unit of the new generation that points to an old record is found, at any place."""
     _make(tmp_path)
     path = tmp_path / "consumequeue" / "orders" / "0" / f"{0:020d}"
     data = bytearray(path.read_bytes())

@@ -13,7 +13,7 @@ from tests.unit.cli.verify.made_store import SEGMENT_SIZE
 from tests.unit.cli.verify.test_store import verified
 
 NO_DAMAGE = ("lock", "indexer.lock", "topics.json.bak")
-"""An empty lock file, and a backup that nobody reads, are in order."""
+"""An empty lock file, and a backup that is not read, are in order."""
 
 
 def _files(store: Path) -> list[Path]:
@@ -32,7 +32,7 @@ def _one_of_each_kind(store: Path) -> list[Path]:
 
 @pytest.mark.parametrize("kind", ["noise", "ones", "empty", "half", "longer"])
 def test_rubbish_in_any_file_is_found(store: Path, chance: random.Random, kind: str) -> None:
-    """Each kind of file in turn is filled with noise, emptied, cut or made longer: each time something is found."""
+    """A file of each kind that is filled with noise, emptied, cut or made longer gives a finding."""
     for path in _one_of_each_kind(store):
         data = path.read_bytes()
         match kind:
@@ -52,14 +52,14 @@ def test_rubbish_in_any_file_is_found(store: Path, chance: random.Random, kind: 
 
 
 def test_all_files_at_once_may_be_noise(store: Path, chance: random.Random) -> None:
-    """Nothing in the store makes sense, and that is what is told."""
+    """A store of noise alone gives findings, and no exception."""
     for path in _files(store):
         path.write_bytes(chance.randbytes(path.stat().st_size))
     assert verified(store)[2].fault_count > 10
 
 
 def test_random_flips_are_found_or_harmless(store: Path, chance: random.Random) -> None:
-    """One wrong byte anywhere in the log's records, in queues or index files is found."""
+    """A wrong byte anywhere in the log's records, in queues or index files is found."""
     files = [path for path in _files(store) if path.parent.name == "commitlog"]
     files += [path for path in _files(store) if path.parts[-4:-3] == ("consumequeue",) or path.parent.name == "index"]
     for _ in range(100):

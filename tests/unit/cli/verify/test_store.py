@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput verify` on a sound store: nothing is found, whatever part of it is there."""
+"""`reput verify` on a sound store: nothing is found, with any of its parts present."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.unit.cli.verify.made_store import MESSAGE_COUNT, SEGMENT_SIZE, commit
 
 
 def verified(data_dir: Path, *, only: Area | None = None, limit: int = 100) -> tuple[Summary, list[Finding], Report]:
-    """What a check of the store gives."""
+    """The results of a check of the store."""
     shown: list[Finding] = []
     report = Report(show=shown.append, limit=limit, areas=frozenset([only]) if only else frozenset(Area))
     return verify_store(data_dir, report), shown, report
@@ -33,7 +33,7 @@ def test_sound_store_has_neither_fault_nor_note(store: Path) -> None:
 
 
 async def test_a_log_that_ends_with_a_closed_segment_is_sound(store: Path) -> None:
-    """A start finds the end behind the blank, where the next segment begins that is not there yet."""
+    """The end of the log is behind the blank, at the begin of a next segment that does not exist yet."""
     segments = sorted((store / "commitlog").iterdir())
     for path in (segments[-1], store / "checkpoint", store / "epochFileCheckpoint", store / "reput" / "queue_offsets"):
         path.unlink()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in order although it looks odd: expired heads, pre-blanks, RocketMQ's ways to fill index files."""
+"""Stores that look odd and are in order: expired heads, pre-blanks, RocketMQ's ways to fill index files."""
 
 import asyncio
 import struct
@@ -75,7 +75,10 @@ def _keys(found: Record) -> list[str]:
 
 
 def _index_as_rocketmq(target: Target) -> int:
-    """Replace the index by what IndexService of RocketMQ would write; how many messages have keys in two files."""
+    """Replace the index by the files that RocketMQ's IndexService writes.
+
+    Returns the number of messages with keys in two files.
+    """
     for path in target.index_files:
         path.unlink()
     entries = [(found, key) for found in target.records for key in _keys(found)]
@@ -117,7 +120,10 @@ def _save(target: Target, data: bytearray, header: IndexHeader, number: int) -> 
 
 
 def test_index_files_as_rocketmq_fills_them_are_sound(store: Path) -> None:
-    """Keys of one message in two files are in order; first entries that are counted from the file before are notes."""
+    """Keys of a message in two files are in order.
+
+    First entries that are counted from the file before are notes.
+    """
     assert _index_as_rocketmq(Target(store)) > 0
     _, found, report = verified(store)
     assert {finding.code for finding in found} <= {"INDEX_FIRST_TIME", "PROGRESS_FILE_GONE"}
@@ -136,7 +142,10 @@ def test_queues_of_rocketmq_5_that_are_unknown_are_named(store: Path) -> None:
 
 
 def test_topics_that_are_set_apart_are_named(store: Path) -> None:
-    """What they have in `consumequeue/` is RocketMQ's, whatever it is; so is how far their consumers are."""
+    """Files in `consumequeue/` of a topic that is set apart are RocketMQ's, with any content, and are not checked.
+
+    The same holds for the topic's consumer offsets.
+    """
     target = Target(store)
     topic = target.records[0].topic
     path = store / "config" / "topics.json"
@@ -151,7 +160,10 @@ def test_topics_that_are_set_apart_are_named(store: Path) -> None:
 
 
 def test_what_rocketmq_is_owed_is_no_unclean_stop(store: Path) -> None:
-    """`abort` stays over clean stops for its sake; after a kill there is a process id in it, too."""
+    """`abort` stays after clean stops if RocketMQ still has to recover files.
+
+    After a kill it has a process id, too.
+    """
     (store / "abort").write_text("owed\n")
     assert _codes(store) == set()
     for word in ("owed", "follows", "follows owed"):
@@ -206,13 +218,19 @@ async def _log_that_gets_the_crc_property(data_dir: Path) -> None:
 
 
 def test_messages_without_properties_before_the_crc_property_was_on_are_in_order(tmp_path: Path) -> None:
-    """Their last bytes are the size of properties, which is 0, and not what is left of a CRC property."""
+    """The last bytes of such a message are the size of its properties, which is 0.
+
+    They are not the rest of a CRC property.
+    """
     asyncio.run(_log_that_gets_the_crc_property(tmp_path))
     assert _codes(tmp_path) == set()
 
 
 def test_a_place_at_the_end_of_a_removed_queue_is_in_order(store: Path) -> None:
-    """The queue goes on there when its topic is made again, although the log has no record of it any more."""
+    """The offset of a consumer may be at the end of a removed queue without records in the log.
+
+    The queue continues there when its topic is made again.
+    """
     Target(store).write_log_history(ends=[["gone", 0, 5, 0]])
     offsets = store / "config" / "consumerOffset.json"
     offsets.write_text('{"offsetTable":{"gone@readers":{0:5}}}')

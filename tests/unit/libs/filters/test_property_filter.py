@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""parse_where: what every form of an expression says about a message, and what is refused where."""
+"""parse_where: the result of each form of an expression for a message, and each refusal with its place."""
 
 import pytest
 
@@ -11,14 +11,14 @@ from libs.requests.errors import BadArgument
 
 
 def say(expression: str, properties: dict[str, str]) -> bool | None:
-    """What an expression says about a message with these properties."""
+    """The result of an expression for a message with these properties."""
     where = parse_where(expression, field="where")
     found = map(properties.get, map(bytes.decode, where.names))
     return where.test([None if value is None else value.encode() for value in found])
 
 
 def refusal(expression: str, field: str = "where") -> BadArgument:
-    """Why an expression is refused."""
+    """The error of a refused expression."""
     with pytest.raises(BadArgument) as caught:
         parse_where(expression, field=field)
     assert caught.value.field == field
@@ -110,7 +110,7 @@ def refusal(expression: str, field: str = "where") -> BadArgument:
         ("a IS NOT NULL", "x", True),
         ("(a > 5) IS NULL", "five", True),
         ("NULL IS NULL", "", True),
-        # what binds how
+        # precedence
         ("a = 'x' OR a = 'y' AND a = 'z'", "x", True),
         ("(a = 'x' OR a = 'y') AND a = 'z'", "x", False),
         ("NOT a = 'x' AND a = 'y'", "y", True),
@@ -158,7 +158,10 @@ def test_a_property_has_a_value(expression: str, value: str, expected: bool | No
     ],
 )
 def test_a_property_is_missing(expression: str, expected: bool | None) -> None:
-    """A comparison with what is not there is neither true nor false; AND and OR know what one side alone decides."""
+    """A comparison with a missing property is neither true nor false.
+
+    AND and OR have a result if the other side alone decides it.
+    """
     assert say(expression, {}) is expected
 
 
@@ -167,12 +170,15 @@ def test_a_property_is_missing(expression: str, expected: bool | None) -> None:
     [("a = b", True), ("a <> b", False), ("a < c", True), ("c >= b", True), ("a < d", None), ("A = '10'", None)],
 )
 def test_properties_are_compared_with_each_other(expression: str, expected: bool | None) -> None:
-    """As texts when equal is asked, as numbers when they are put in order. Names are in one case only."""
+    """Two properties are compared as texts by `=` and as numbers by an order.
+
+    Names of properties are case-sensitive.
+    """
     assert say(expression, {"a": "10", "b": "10", "c": "1e2", "d": "x"}) is expected
 
 
 def test_only_what_is_true_passes() -> None:
-    """What is false or unknown stays behind; columns have one value a message."""
+    """Only messages with a true result pass, and false or unknown results do not; columns have a value a message."""
     where = parse_where("price > 10 AND region = 'eu'", field="where")
     assert where.names == (b"price", b"region")
     prices, regions = [b"11", b"11", None, b"x", b"10", b"12"], [b"eu", b"us", b"eu", b"eu", b"eu", b"eu"]
@@ -183,7 +189,7 @@ def test_only_what_is_true_passes() -> None:
 
 @pytest.mark.parametrize("expression", ["", "  \n"])
 def test_without_an_expression_everything_passes(expression: str) -> None:
-    """As without the field."""
+    """An empty expression passes all messages, as no expression does."""
     assert parse_where(expression, field="where") is EVERYTHING
     assert EVERYTHING.passes_all
 
@@ -227,7 +233,10 @@ def test_without_an_expression_everything_passes(expression: str) -> None:
     ],
 )
 def test_a_mistake_is_told_with_its_place(expression: str, at: int, words: str) -> None:
-    """The character, from 1 on, what is wrong there, and what to write instead where others write it so."""
+    """The error of a mistake has the character, from 1 on, and the mistake.
+
+    If another language writes the condition so, the error has the right form.
+    """
     error = refusal(expression, "filter.where")
     assert str(error).startswith(f"filter.where: at character {at}: ")
     assert words in str(error)
@@ -247,14 +256,14 @@ def test_a_mistake_is_told_with_its_place(expression: str, at: int, words: str) 
     ],
 )  # fmt: skip
 def test_limits(expression: str, at: int, value: object, limit: object) -> None:
-    """What is too much is refused with the place where it becomes so, what it is, and how much is allowed."""
+    """An expression over a limit is refused with the place of the excess, its value and the limit."""
     error = refusal(expression)
     assert f"at character {at}:" in str(error)
     assert (error.value, error.limit) == (value, limit)
 
 
 def test_an_expression_is_as_long_as_properties_may_be() -> None:
-    """32,767 bytes are read, one more is refused before it is."""
+    """An expression of 32,767 bytes is read, and a longer expression is refused before it is read."""
     longest = "a = '" + "x" * (EXPRESSION_SIZE_BYTES_MAX - 6) + "'"
     assert say(longest, {"a": longest[5:-1]}) is True
     error = refusal(longest + " ")
@@ -262,7 +271,7 @@ def test_an_expression_is_as_long_as_properties_may_be() -> None:
 
 
 def test_what_is_allowed_is_allowed() -> None:
-    """The largest depth, count of conditions and IN work, each also on a message."""
+    """The largest depth, count of conditions and IN work are accepted, and tested on a message."""
     assert say("NOT " * (DEPTH_MAX - 1) + "a = 1", {"a": "1"}) is False
     assert say("a = 1 AND " * (MANY - 1) + "a = 1", {"a": "1"}) is True
     assert say("a IN (" + "'x'," * (IN_COUNT_MAX - 1) + "'y')", {"a": "y"}) is True
@@ -270,5 +279,5 @@ def test_what_is_allowed_is_allowed() -> None:
 
 
 def test_an_expression_is_compiled_once() -> None:
-    """Who asks again has the same tests."""
+    """A second request for the same expression returns the same compiled tests."""
     assert parse_where("once = 1", field="where") is parse_where("once = 1", field="filter.where")

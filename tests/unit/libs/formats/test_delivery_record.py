@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeliveryRecord: golden bytes, and what is no record."""
+"""DeliveryRecord: golden bytes, and bytes that are refused."""
 
 import contextlib
 
@@ -48,19 +48,19 @@ RECORD = DeliveryRecord(
 
 
 def test_golden_bytes() -> None:
-    """The bytes of each event are those of docs/formats/delivery_record.md."""
+    """The bytes of each event are the bytes of docs/formats/delivery_record.md."""
     assert RECORD.encode() == GOLDEN
     assert DeliveryRecord.decode(GOLDEN) == RECORD
 
 
 def test_a_copy_without_what_is_settled_ahead() -> None:
-    """A journal whose copies do not tell what is settled ahead is read: nothing is."""
+    """A journal whose copies have no list of messages that are settled ahead is read with an empty list."""
     data = b'{"format":1,"owner":"o","events":[["copied",["billing","orders",0],12,[],[]]]}'
     assert DeliveryRecord.decode(data).events == (Copied(PLACE, 12, (), ()),)
 
 
 def test_a_policy_is_kept_as_it_is() -> None:
-    """Nothing of a policy is lost on its way through the journal."""
+    """A policy is decoded from the journal with all its values."""
     policy = Policy(attempts_max=3, backoffs_ms=(1, 2), invisible_ms=7, is_ordered=True, from_end=True, is_paused=True)
     record = DeliveryRecord(owner="o", events=(PolicySet("g", policy),))
     assert DeliveryRecord.decode(record.encode()) == record
@@ -83,7 +83,7 @@ def test_a_policy_is_kept_as_it_is() -> None:
     ],
 )
 def test_what_is_no_record_is_refused(body: bytes) -> None:
-    """Unknown events and numbers out of range are one error, never another."""
+    """Unknown events and numbers out of range raise BadField, and never another error."""
     with pytest.raises(BadField) as caught:
         DeliveryRecord.decode(body)
     assert caught.value.field == "delivery record"
@@ -91,14 +91,17 @@ def test_what_is_no_record_is_refused(body: bytes) -> None:
 
 @given(st.binary(max_size=200), st.integers(0, len(GOLDEN) - 1))
 def test_harmed_records_are_refused_or_read(noise: bytes, position: int) -> None:
-    """No bytes make the decoder fail in any other way."""
+    """No bytes make the decoder raise another error."""
     with contextlib.suppress(BadField, NewerVersion):
         DeliveryRecord.decode(GOLDEN[:position] + noise + GOLDEN[position + len(noise) :])
 
 
 @pytest.mark.parametrize("stored", [BACKOFFS_MS, ORDERED_BACKOFFS_MS])
 def test_waits_without_a_policy_are_rocketmqs(stored: tuple[int, ...]) -> None:
-    """Its ordered groups begin with 1 s and 5 s. A group that becomes ordered, or not any more, gets the other list."""
+    """A group without its own waits has RocketMQ's waits; ordered groups begin with 1 s and 5 s.
+
+    A group that becomes ordered, or is no longer ordered, gets the other list.
+    """
     assert Policy(backoffs_ms=stored, is_ordered=True).waits_ms[:4] == (1_000, 5_000, 10_000, 30_000)
     assert len(Policy(backoffs_ms=stored, is_ordered=True).waits_ms) == 18
     assert Policy(backoffs_ms=stored).waits_ms == BACKOFFS_MS
@@ -108,5 +111,5 @@ def test_waits_without_a_policy_are_rocketmqs(stored: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(("attempt", "delay_ms"), [(0, 1), (1, 1), (2, 5), (3, 9), (100, 9)])
 def test_the_last_backoff_counts_for_all_others(attempt: int, delay_ms: int) -> None:
-    """There is a delay for every attempt."""
+    """Each attempt has a delay; attempts behind the list have the last delay."""
     assert Policy(backoffs_ms=(1, 5, 9)).backoff_ms(attempt) == delay_ms

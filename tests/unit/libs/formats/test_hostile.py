@@ -108,7 +108,7 @@ def test_hostile_input_ends_in_a_format_error(name: str) -> None:
         outcome(decode, good[:position] + chance.randbytes(9) + good[position + 9 :])
 
 
-# Decoders of items with a fixed or self-declared size: no cut of them may be taken for a whole one.
+# Decoders of items with a fixed or self-declared size: a cut item is never accepted as a whole item.
 WHOLE = ["record", "record with IPv6", "record with CRC property", "record without checks", "CRC property", "host"]
 WHOLE += ["offset id", "batch queue unit", "extension unit", "checkpoint"]
 WHOLE += ["envelope", "epoch file", "JSON", "topics", "consumer offsets", "file name"]
@@ -116,7 +116,7 @@ WHOLE += ["envelope", "epoch file", "JSON", "topics", "consumer offsets", "file 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_no_truncation_is_accepted(name: str) -> None:
-    """A cut item is never read as a whole one."""
+    """A cut item is never read as a whole item."""
     decode, good = DECODERS[name]
     # Without its last newline an epoch file has another checksum; with all zeros behind it a checkpoint is whole.
     for size in range(len(good)):
@@ -129,7 +129,7 @@ CHECKED += ["log history", "history's name", "log directories"]
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_no_flip_is_accepted_where_a_checksum_covers_it(name: str) -> None:
-    """A checksum finds every flipped byte of what it covers."""
+    """A checksum finds each flipped byte that it covers."""
     decode, good = DECODERS[name]
     end = len(good) - 20 if name.startswith("record") else len(good)
     for position in range(end):

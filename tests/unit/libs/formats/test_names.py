@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of names, each with what it takes and what it does not."""
+"""The rules of names, each with accepted and refused names."""
 
 import pytest
 
@@ -26,7 +26,10 @@ from tests.unit.libs.kernel.builds import SOURCES
     ],
 )
 def test_topics(name: str, appendable: bool, stored: bool) -> None:
-    """What can be appended to is less than what records may have; the kernel has the same rule for bytes."""
+    """Fewer names are appendable topics than valid topics of records.
+
+    The kernel has the same rule for bytes.
+    """
     assert (is_appendable_topic(name), is_topic(name)) == (appendable, stored)
     data = memoryview(name.encode())
     assert SOURCES.message_cy.is_topic_name(data, 0, len(data)) is appendable
@@ -41,7 +44,7 @@ def test_groups_and_queue_ids() -> None:
 
 
 def test_topics_of_the_store_itself() -> None:
-    """Those that nobody else may append to are among those that it makes."""
+    """The system topics, to which only the store appends, are among the topics that the store makes."""
     system = ("RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "rmq_sys_x")
     assert all(is_system_topic(name) and is_made_by_store(name) for name in system)
     made = ("TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "%RETRY%g", "RMQ_SYS_x")

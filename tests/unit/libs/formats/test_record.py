@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records through the reader of libs.formats: the shared table of frames, and what the writer promises."""
+"""Records through the reader of libs.formats: the shared table of frames, and the promises of the writer."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_good_frames_are_written_back_byte_for_byte(case: FrameCase) -> None:
 
 
 def test_every_single_byte_flip_of_a_record_with_crc_property_is_seen() -> None:
-    """With the CRC property no flipped byte goes unseen, except in the name that says that there is one."""
+    """With the CRC property each flipped byte is detected, except in the name of the CRC property."""
     data = encoded(crc_property=True)
     name = range(len(data) - 20, len(data) - 11)
     for position in set(range(len(data))) - set(name):
@@ -68,7 +68,7 @@ def test_decoding_without_crc_check_reads_a_damaged_body() -> None:
 
 
 def test_end_bounds_what_is_read() -> None:
-    """A record that runs past the caller's end is truncated, even if the buffer goes on."""
+    """A record that exceeds the caller's end is truncated, even if the buffer continues."""
     data = encoded() + encoded()
     with pytest.raises(Truncated):
         record.decode(data, 0, end=len(encoded()) - 1)
@@ -85,13 +85,16 @@ def test_client_crc_property_is_never_kept() -> None:
 
 
 def test_crc_property_adds_the_missing_last_separator() -> None:
-    """Properties without their last 0x02 get one before the CRC property, and none if they are empty."""
+    """Properties without their last 0x02 get a 0x02 before the CRC property, and empty properties get none."""
     assert record.decode(encoded(properties=b"A\x011", crc_property=True)).properties[:4] == b"A\x011\x02"
     assert len(record.decode(encoded(properties=b"", crc_property=True)).properties) == 20
 
 
 def test_host_bits_of_the_client_are_not_trusted() -> None:
-    """IPv6 bits come from the hosts, whatever the flag says (RocketMQ keeps wrong ones and writes a corrupt record)."""
+    """IPv6 bits come from the hosts, with any bits in the client's flag.
+
+    RocketMQ keeps wrong bits and writes a corrupt record.
+    """
     assert record.decode(encoded(sys_flag=0x31)).sys_flag == 0x1
     assert record.decode(encoded(sys_flag=0, born_host=IPV6_BORN)).sys_flag == 0x10
 
@@ -116,7 +119,10 @@ def test_crc_property_positions_are_named() -> None:
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("hosts", [{}, {"born_host": IPV6_BORN, "store_host": IPV6_STORE}])
 def test_claimed_body_end(version: int, hosts: dict[str, object]) -> None:
-    """The head alone tells where the body ends, also when the rest is torn; a head that is changed tells nothing."""
+    """The head alone gives the end of the body, also if the rest is torn.
+
+    A damaged head gives no end.
+    """
     data = bytearray(encoded(7_000, version=version, body=bytes(300), **hosts))
     shape = record.check_header(data)
     body_end = shape.body_at + 300
@@ -130,5 +136,8 @@ def test_claimed_body_end(version: int, hosts: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(("stored", "appended"), [(-1, 0), (0, 0), (5, 5), (2**63 - 1, 253_402_300_799_999)])
 def test_a_born_time_that_no_append_takes_becomes_the_nearest_one(stored: int, appended: int) -> None:
-    """What is appended again, such as a delayed message of another store, is never refused for its born time."""
+    """A born time out of range becomes the nearest allowed time.
+
+    So a message that is appended again is never refused for it, for example a delayed message of another store.
+    """
     assert record.born_time_within(stored) == appended

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reput's own files: what is encoded comes back, and what is of another type is refused with its place."""
+"""Reput's own files: encoded content is decoded again, and content of another type is refused with its place."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from libs.formats.state.replication import InSyncFile, ReplicaFile, SharedStateF
 
 
 def test_they_come_back_as_they_were() -> None:
-    """Each with all that it may have."""
+    """Each file with all its possible content is decoded as it was encoded."""
     progress = IndexProgress(
         epoch=3,
         stepped_over=[Stepped("t", 1, StepReason.NAME, 2, 3, 4, 5)],
@@ -47,7 +47,7 @@ def test_they_come_back_as_they_were() -> None:
     ],
 )
 def test_content_of_another_type_is_refused(kind: str, decode: Callable[[bytes], object], content: object) -> None:
-    """A right checksum alone is not believed."""
+    """Content of another type is refused, even with a right checksum."""
     with pytest.raises(BadField) as caught:
         decode(checksummed.wrap(kind, msgspec.json.encode(content)))
     assert (caught.value.field, caught.value.position) == ("content", checksummed.HEADER_SIZE_BYTES)
@@ -68,7 +68,10 @@ def test_content_of_another_type_is_refused(kind: str, decode: Callable[[bytes],
     ],
 )
 def test_a_file_of_a_later_version_is_no_damage(kind: str, decode: Callable[[bytes], object]) -> None:
-    """Its error is not that of damage, which code answers by making the file anew."""
+    """A file of a later version raises NewerVersion.
+
+    The error is not that of damage, after which code makes the file anew.
+    """
     with pytest.raises(NewerVersion, match=f"the file of the kind {kind} is of version 2") as caught:
         decode(checksummed.wrap(kind, b"{}", version=2))
     assert (caught.value.version, caught.value.newest, caught.value.position) == (2, 1, 4)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a name and attributes say of how RocketMQ keeps a topic."""
+"""RocketMQ's way of keeping a topic, derived from its name and attributes."""
 
 import pytest
 
@@ -20,11 +20,11 @@ from libs.formats.state import set_apart
     ],
 )
 def test_attributes(attributes: dict[str, str], why: str) -> None:
-    """Whatever is not the served value sets a topic apart; other attributes mean nothing here."""
+    """Each value other than the served value sets a topic apart; other attributes have no effect."""
     assert set_apart.why_by_attributes(attributes) == why
 
 
 def test_names() -> None:
-    """Light queues have a prefix, anywhere else it means nothing."""
+    """Light queues have a prefix, which has no meaning anywhere else in a name."""
     assert set_apart.why_by_name("%LMQ%a/b") == set_apart.LIGHT_QUEUE
     assert set_apart.why_by_name("a%LMQ%b") == set_apart.why_by_name("%RETRY%a") == ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of the small formats that golden bytes do not show: which input is refused, and by which name."""
+"""Rules of the small formats that golden bytes do not show: each refused input and its error."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -21,12 +21,12 @@ from tests.support.records import make_record
 
 
 def topic(fields: str) -> topics_json.TopicsFile:
-    """A topics file with one topic of these fields."""
+    """A topics file with a topic of these fields."""
     return topics_json.loads(f'{{"topicConfigTable":{{"t":{fields}}}}}')
 
 
 def queues(table: str) -> object:
-    """A consumer offsets file with one group's table."""
+    """A consumer offsets file with the table of a group."""
     return consumer_offsets_json.loads(f'{{"offsetTable":{{"t@g":{table}}}}}')
 
 
@@ -113,7 +113,7 @@ def delayed(level: str) -> Record:
 
 @pytest.mark.parametrize(("decode", "error"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_refused(decode: Callable[[], object], error: type[FormatError]) -> None:
-    """Each bad input has one named error."""
+    """Each bad input raises its own error."""
     with pytest.raises(FormatError) as caught:
         decode()
     assert type(caught.value) is error
@@ -134,7 +134,10 @@ def test_refused(decode: Callable[[], object], error: type[FormatError]) -> None
     ],
 )
 def test_properties_are_read_as_5_3_reads_them(raw: bytes, expected: dict[str, str]) -> None:
-    """Missing last separator, duplicates, inner 0x01, empty names and values, and what is not UTF-8."""
+    """Properties are read as RocketMQ 5.3 reads them.
+
+    Cases: a missing last separator, duplicates, inner 0x01, empty names and values, and bytes that are not UTF-8.
+    """
     assert properties.decode(raw) == expected
     for name, value in expected.items():
         if value != "\ufffd":
@@ -156,7 +159,7 @@ def test_keys_come_in_the_order_of_the_index() -> None:
 
 
 def test_remove_keeps_the_rest_byte_for_byte() -> None:
-    """Only pieces of that name go."""
+    """Only properties of the given name are removed."""
     assert properties.remove(b"A\x011\x02B\x012\x02A\x013", b"A") == b"B\x012"
     assert properties.remove(b"A\x011\x02", b"A") == b""
     assert properties.remove(b"A\x011\x02junk\x02", b"B") == b"A\x011\x02junk\x02"
@@ -170,7 +173,7 @@ def test_java_hash_uses_utf16_units() -> None:
 
 
 def test_hash_map_grows_past_three_quarters() -> None:
-    """A map of 16 with 13 names iterates as one of 32."""
+    """A map with capacity 16 and 13 names iterates as a map with capacity 32."""
     names = ["KEYS", "UNIQ_KEY", "CLUSTER", "TAGS", "WAIT", "DELAY", "REAL_TOPIC", "REAL_QID", "PGROUP", "TRAN_MSG"]
     names += ["TRACE_ON", "MSG_REGION", "RETRY_TOPIC"]
     assert reference.hash_map_order(names, capacity=16) == reference.hash_map_order(names, capacity=32)
@@ -178,7 +181,10 @@ def test_hash_map_grows_past_three_quarters() -> None:
 
 
 def test_properties_of_a_delivered_message() -> None:
-    """What the producer sent comes back: without the delay and what the store added, in the order of the record."""
+    """A delivered message has the producer's properties in the order of the record.
+
+    The delay and the store's own properties are removed.
+    """
     sent = properties.encode({"TAGS": "TagA", "KEYS": "a b", "user_id": "7"})
     waiting = reference.delayed_properties(sent + b"DELAY\x0199", topic=b"T", queue_id=11)
     assert properties.decode(waiting) == {
@@ -190,7 +196,7 @@ def test_properties_of_a_delivered_message() -> None:
 
 
 def test_delay_levels() -> None:
-    """Levels 1 to 18 as RocketMQ sets them; higher ones count as the last, 0 as none."""
+    """Levels 1 to 18 have RocketMQ's delays; a higher level counts as the last level, and 0 as no delay."""
     assert reference.delivery_time_ms(0, 1) == 1000
     assert reference.delivery_time_ms(0, 5) == 60_000
     assert delay_level.parse_levels("0s 2s 3m 4h 5d") == (0, 2_000, 180_000, 14_400_000, 432_000_000)
@@ -221,7 +227,7 @@ def test_delay_levels() -> None:
 
 
 def test_unit_validity() -> None:
-    """Zeros are the end of a queue; a pre-blank is valid for RocketMQ and known for what it is."""
+    """Zeros are the end of a queue; a pre-blank is valid for RocketMQ and recognized as a pre-blank."""
     assert not consume_queue.decode_unit(bytes(20)).is_valid
     blank = consume_queue.decode_unit(consume_queue.PRE_BLANK)
     assert (blank.is_valid, blank.is_pre_blank) == (True, True)
@@ -273,7 +279,7 @@ def test_epochs_must_grow(lines: bytes) -> None:
 
 
 def test_json_reads_integer_keys_only_as_keys() -> None:
-    """Unquoted and quoted integer keys read the same; text that looks like one stays text."""
+    """Unquoted and quoted integer keys are read the same; text that looks like such a key stays text."""
     text = '{"a{0:1}":"{1:\\"2:3",5 :[{6:7}],\n -8\t:"9:"}'
     assert config_json.loads(text) == {"a{0:1}": '{1:"2:3', "5": [{"6": 7}], "-8": "9:"}
 
@@ -342,13 +348,16 @@ def test_writer_ids_that_are_none(text: str) -> None:
     ],
 )
 def test_abort_files_of_reput(data: bytes, abort: Abort) -> None:
-    """Each word that holds is there, and only what RocketMQ is owed is left by a stop in order."""
+    """Each word that applies is in the file.
+
+    A stop in order leaves the file only with the word for files that RocketMQ still has to recover.
+    """
     assert (abort_file.encode(abort), abort_file.decode(data)) == (data, abort)
     assert abort.is_clean == (data == b"owed\n")
 
 
 def test_abort_files_of_others() -> None:
-    """RocketMQ writes no newline; whatever else stands there is told, and never refused."""
+    """RocketMQ writes no newline; other content is returned as noise, and never refused."""
     assert abort_file.decode(b"") == Abort(is_of_rocketmq=True)
     assert abort_file.decode(b"4711") == Abort(4711, is_of_rocketmq=True)
     assert abort_file.decode(b"no number") == Abort(is_of_rocketmq=True, noise=b"no number")

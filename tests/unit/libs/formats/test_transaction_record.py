@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of transactions: as RocketMQ writes them, as this store does, and what is none."""
+"""Records of transactions, as RocketMQ and this store write them, and records that are refused."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +38,7 @@ def read(properties: Mapping[str, str], **fields: Any) -> Half:
 
 
 def test_a_half_message_of_rocketmq() -> None:
-    """All that it says is known."""
+    """All values of RocketMQ's half message are read."""
     assert read(ROCKETMQ) == Half(
         queue_offset=9,
         physical_offset=700,
@@ -57,7 +57,7 @@ def test_a_half_message_of_rocketmq() -> None:
 
 
 def test_a_half_message_that_was_appended_again_is_the_same() -> None:
-    """It goes by the id and the time of the first one, also the third time."""
+    """A half message that is appended again, and once more, keeps the id and the time of the first half message."""
     first = read(BARE)
     again = read({**BARE, **renewed_properties(first, 1)}, queue_offset=10, store_time_ms=9_000, offset_id="0B")
     third = read({**BARE, **renewed_properties(again, 0)}, queue_offset=11, store_time_ms=12_000, offset_id="0C")
@@ -67,7 +67,7 @@ def test_a_half_message_that_was_appended_again_is_the_same() -> None:
 
 @pytest.mark.parametrize("value", ["-1", "1.5", "x", "", "9" * 30, "\u0663", "3456001"])
 def test_an_immunity_that_is_no_time_is_none(value: str) -> None:
-    """RocketMQ takes its own time then."""
+    """An immunity that is no time is read as none; RocketMQ uses its own time then."""
     assert read({**BARE, "CHECK_IMMUNITY_TIME_IN_SECONDS": value}).immunity_ms is None
 
 
@@ -75,13 +75,16 @@ def test_an_immunity_that_is_no_time_is_none(value: str) -> None:
     "missing", [{"REAL_TOPIC": ""}, {"REAL_QID": ""}, {"REAL_QID": "-1"}, {"REAL_QID": "2147483648"}]
 )
 def test_what_does_not_say_where_it_goes_is_no_half_message(missing: Mapping[str, str]) -> None:
-    """Nobody could commit it."""
+    """A half message without its real topic or queue is refused, because it could not be committed."""
     with pytest.raises(BadField, match="where it goes"):
         read({**BARE, **missing})
 
 
 def test_what_this_store_says_of_an_end_is_read_again() -> None:
-    """With its ids and how it ended; readers of RocketMQ 4 want a number alone."""
+    """An end that this store writes is read with its ids and its outcome.
+
+    Readers of RocketMQ 4 need a number alone.
+    """
     properties = ended_properties(["0100", "0A", "0100"], COMMIT)
     assert (ended_body(12), properties["TAGS"], properties["KEYS"]) == (b"12", "d", "0100 0A")
     said = ended_of(ended_body(12), properties, queue_offset=4)
@@ -94,7 +97,7 @@ def test_what_this_store_says_of_an_end_is_read_again() -> None:
 
 @pytest.mark.parametrize(("body", "offsets"), [(b"12", (12,)), (b"12,", (12,)), (b"12,13,", (12, 13))])
 def test_what_rocketmq_says_of_ends(body: bytes, offsets: tuple[int, ...]) -> None:
-    """One number of version 4, a list of version 5; it does not say how."""
+    """RocketMQ 4 writes a number and RocketMQ 5 a list of numbers; neither writes the outcome."""
     said = ended_of(body, {"TAGS": "d"}, queue_offset=0)
     assert (said.half_offsets, said.ids, said.how) == (offsets, (), UNKNOWN)
     assert ended_of(body, {"TAGS": "d", "KEYS": "k", "REPUT_ENDED_AS": "strange"}, queue_offset=0) == said
@@ -104,6 +107,6 @@ def test_what_rocketmq_says_of_ends(body: bytes, offsets: tuple[int, ...]) -> No
     ("body", "tag"), [(b"", "d"), (b",", "d"), (b"x", "d"), (b"1,-2", "d"), (b"\xff", "d"), (b"1", "")]
 )
 def test_what_says_nothing_of_an_end(body: bytes, tag: str) -> None:
-    """It is stepped over by whoever reads."""
+    """A record that is no end raises BadField, and its reader skips it."""
     with pytest.raises(BadField, match="no list of queue offsets"):
         ended_of(body, {"TAGS": tag} if tag else {}, queue_offset=0)

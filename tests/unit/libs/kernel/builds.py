@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both builds of the kernel side by side in one process, and buffers behind which nothing may be read.
+"""Both builds of the kernel side by side in the same process, and buffers that end at the end of readable memory.
 
 BUILDS has the compiled kernel and its uncompiled sources; in a run without extensions only the sources.
 """
@@ -31,7 +31,7 @@ _PROT_NONE = 0
 
 
 class Build(SimpleNamespace):
-    """The kernel's modules of one build as attributes, for example `build.append_cy.append`."""
+    """The kernel's modules of a build as attributes, for example `build.append_cy.append`."""
 
 
 def _import_all() -> dict[str, ModuleType]:

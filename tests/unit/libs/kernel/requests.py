@@ -14,12 +14,12 @@ LIMITS = {"body_size_bytes_max": 4096, "record_size_bytes_max": 65536, "message_
 
 
 def entry(name: bytes, value: bytes) -> bytes:
-    """One entry of the property map as a field of the message."""
+    """An entry of the property map as a field of the message."""
     return length_delimited(4, length_delimited(1, name) + length_delimited(2, value))
 
 
 def message(topic: bytes = b"TopicTest", *parts: bytes, body: bytes = b"a body", queue_id: int | None = 1) -> bytes:
-    """One serialized AppendMessage; `parts` are further fields as they stand on the wire."""
+    """A serialized AppendMessage; `parts` are further fields as they stand on the wire."""
     queue = b"" if queue_id is None else b"\x10" + int_field(1, queue_id)[1:] if queue_id else b"\x10\x00"
     return length_delimited(1, topic) + queue + length_delimited(3, body) + b"".join(parts)
 
@@ -43,7 +43,7 @@ def make_table() -> TopicTable:
 
 @dataclass
 class Appender:
-    """One table and one segment; `append` calls the kernel of a build and keeps what it answered."""
+    """A table and a segment; `append` calls the kernel of a build and keeps its answer."""
 
     build: Any
     crc_property: bool = False

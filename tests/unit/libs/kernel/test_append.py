@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""append writes what libs.formats reads, places messages by the rules, and leaves no trace of a refused request."""
+"""append writes records that libs.formats reads, places messages by the rules, and leaves no trace of a refusal."""
 
 import pytest
 from reput.commitlog.v1 import append_service_pb2
@@ -50,7 +50,10 @@ def test_record_is_what_the_format_says(build: Build) -> None:
 @pytest.mark.parametrize("born", [IPV4_BORN, IPV6_BORN])
 @pytest.mark.parametrize("store", [IPV4_STORE, IPV6_STORE])
 def test_hosts_of_both_families(build: Build, born: Host, store: Host) -> None:
-    """The layout follows the hosts, whatever the client's family bits say, for its own host and for the default."""
+    """The layout follows the hosts, with any family bits of the client's sys_flag.
+
+    This holds for the client's own host and for the default.
+    """
     explicit = length_delimited(9, length_delimited(1, born.address) + int_field(2, born.port))
     appender = Appender(build, born_host=born.to_bytes(), store_host=store.to_bytes())
     assert appender.append(request(message(b"TopicTest", explicit), message(b"TopicTest", int_field(7, 0x30)))) > 0
@@ -58,7 +61,10 @@ def test_hosts_of_both_families(build: Build, born: Host, store: Host) -> None:
 
 
 def test_born_times_end_with_the_year_9999(build: Build) -> None:
-    """The last millisecond is taken, the next one is refused with its field and value, and nothing is written."""
+    """The last millisecond of the year 9999 is accepted.
+
+    A later time is refused with its field and value, and nothing is written.
+    """
     appender = Appender(build)
     assert appender.append(request(message(b"TopicTest", int_field(8, BORN_TIME_MS_MAX)))) > 0
     assert [one.born_time_ms for one in records_of(appender)] == [BORN_TIME_MS_MAX]
@@ -68,7 +74,7 @@ def test_born_times_end_with_the_year_9999(build: Build) -> None:
 
 
 def test_absent_values_get_their_defaults(build: Build) -> None:
-    """Without them: the caller's host, the store's time, no properties."""
+    """A message without values gets the caller's host, the store's time and no properties."""
     appender = Appender(build)
     assert appender.append(request(message())) > 0
     (one,) = records_of(appender)
@@ -106,7 +112,7 @@ def test_properties_are_stored_with_separators(build: Build, form: str, crc_prop
 
 
 def test_queues_and_offsets(build: Build) -> None:
-    """A batch takes consecutive offsets per queue, in request order, and the next batch goes on."""
+    """A batch takes consecutive offsets per queue, in request order, and the next batch continues."""
     appender = Appender(build)
     messages = [message(queue_id=2), message(queue_id=0), message(queue_id=2), message(b"Other", queue_id=2)]
     appender.append(request(*messages, durability=2))
@@ -119,7 +125,7 @@ def test_queues_and_offsets(build: Build) -> None:
 
 
 def test_server_chooses_the_queue(build: Build) -> None:
-    """Round robin per topic over all batches, and the sharding key's hash where there is one."""
+    """The server chooses queues in turn per topic over all batches, or by the sharding key's hash if there is a key."""
     appender = Appender(build)
     for _ in range(2):
         appender.append(request(*[message(queue_id=None)] * 3, message(b"Other", queue_id=None)))
@@ -161,7 +167,7 @@ def test_protobuf_rules(build: Build) -> None:
 
 
 def test_batch_fills_a_segment_to_the_last_blank(build: Build) -> None:
-    """A batch fits if eight bytes stay for the blank, and tells what it needs if they do not."""
+    """A batch fits if eight bytes stay for the blank; otherwise its refusal tells the needed size."""
     data = request(message(), message())
     size = Appender(build).append(data)
     fitting = Appender(build, segment=bytearray(size + 8))
@@ -182,7 +188,10 @@ def test_arguments_of_the_programmer(build: Build) -> None:
 
 
 def test_empty_table_knows_no_topic(build: Build) -> None:
-    """Unknown is told for a table without topics, for an unknown and for a removed topic, with the topic's place."""
+    """E_TOPIC_UNKNOWN is returned for a table without topics, and for an unknown or removed topic.
+
+    The answer has the topic's place.
+    """
     for name in (b"nobody", b"Other"):
         appender = Appender(build)
         appender.table.remove_topic(b"Other")
@@ -195,7 +204,7 @@ def test_empty_table_knows_no_topic(build: Build) -> None:
 
 
 def test_topics_of_a_request(build: Build) -> None:
-    """When a topic is unknown all of them are told, each once, whatever stands between the messages."""
+    """If a topic is unknown, all topics of the request are reported once each, with any fields between the messages."""
     appender = Appender(build)
     data = request(message(b"new", b"\xa0\x06\x01"), message(), message(b"Other"), message(b"new"), message(b"newer"))
     assert appender.append(b"\xa0\x06\x01" * 60 + data) == layout.E_TOPIC_UNKNOWN
@@ -203,7 +212,7 @@ def test_topics_of_a_request(build: Build) -> None:
 
 
 def test_fields_of_newer_clients_are_passed_over(build: Build) -> None:
-    """Some everywhere, in every message."""
+    """Unknown fields in the request and in each message are skipped."""
     newer = int_field(500, 5) + length_delimited(501, b"text")
     one = message(b"TopicTest", newer * 30, length_delimited(4, length_delimited(1, b"A") + newer + b"\x12\x01b"))
     assert Appender(build).append(request(*[one] * 100) + newer * 30) > 0

@@ -28,7 +28,7 @@ def string(raw: bytes, *parts: bytes, topic: bytes = b"TopicTest", queue_id: int
 
 
 def stored(appender: Appender, *messages: bytes) -> list[record.Record]:
-    """The records of one batch, checksums checked."""
+    """The records of a batch, with checked checksums."""
     position = appender.position
     assert appender.append(request(*messages)) > 0
     found = []
@@ -39,7 +39,7 @@ def stored(appender: Appender, *messages: bytes) -> list[record.Record]:
 
 
 def test_golden_record(build: Build) -> None:
-    """The golden delayed record, from the message that it came from."""
+    """The message of the golden delayed record gives the golden record."""
     wire = append_service_pb2.AppendMessage(
         topic="TopicTest", queue_id=3, body=b"later", property_string=b"DELAY\x013\x02TAGS\x01TagA\x02",
         born_time_ms=BORN_TIME_MS,
@@ -70,7 +70,10 @@ def test_golden_record(build: Build) -> None:
     ],
 )
 def test_properties_are_those_of_the_reference(build: Build, raw: bytes, crc_property: bool) -> None:
-    """String and map give what libs.formats says, whatever stands around DELAY; REAL_* of the client are dropped."""
+    """String and map give the properties of libs.formats, with any properties around DELAY.
+
+    REAL_TOPIC and REAL_QID of the client are dropped.
+    """
     expected = reference.delayed_properties(raw, topic=b"TopicTest", queue_id=3)
     as_map = message(b"TopicTest", *(entry(*pair) for pair in properties.pieces(raw)), queue_id=3)
     for one in stored(Appender(build, crc_property=crc_property), string(raw), as_map, string(raw)):
@@ -81,7 +84,7 @@ def test_properties_are_those_of_the_reference(build: Build, raw: bytes, crc_pro
 
 
 def test_order_is_that_of_a_hash_map(build: Build) -> None:
-    """What came in RocketMQ's order is stored in RocketMQ's order."""
+    """Properties that came in RocketMQ's order are stored in RocketMQ's order."""
     names = [
         "KEYS",
         "UNIQ_KEY",
@@ -110,7 +113,10 @@ def levels(places: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
 
 
 def test_queue_offsets_are_those_of_the_schedule_topic(build: Build) -> None:
-    """Delayed messages count in their level's queue, whatever their topic; the others go on as before."""
+    """Delayed messages of all topics take queue offsets of their level's queue.
+
+    Other messages take the offsets of their own queue, as before.
+    """
     appender = Appender(build)
     first = string(b"DELAY\x011\x02")
     stored(appender, first, message(), string(b"DELAY\x011\x02", topic=b"Other"), string(b"DELAY\x015\x02"))
@@ -127,7 +133,10 @@ def real_queues(records: Iterable[record.Record]) -> list[int]:
 
 
 def test_server_chooses_the_real_queue(build: Build) -> None:
-    """Round robin goes over the real topic's queues, from batch to batch; the sharding key's hash counts as ever."""
+    """Round robin is over the real topic's queues, from batch to batch.
+
+    The hash of a sharding key counts as without a delay.
+    """
     appender = Appender(build)
     free = string(b"DELAY\x011\x02", queue_id=None)
     assert real_queues(stored(appender, free, free, free) + stored(appender, free) + stored(appender, free)) == [
@@ -143,7 +152,7 @@ def test_server_chooses_the_real_queue(build: Build) -> None:
 
 
 def test_transactions(build: Build) -> None:
-    """A committed message waits; prepared and rolled back ones stay where they are, with their DELAY."""
+    """A committed message waits; prepared and rolled back messages stay in their topic, with their DELAY."""
     raw = b"DELAY\x0199\x02REAL_TOPIC\x01x\x02"
     kinds = [record.TRANSACTION_COMMIT, record.TRANSACTION_PREPARED, record.TRANSACTION_ROLLBACK]
     commit, prepared, rollback = stored(Appender(build), *(string(raw, int_field(7, kind)) for kind in kinds))
@@ -153,7 +162,10 @@ def test_transactions(build: Build) -> None:
 
 
 def test_limits_count_what_is_added(build: Build) -> None:
-    """The largest properties that still fit with REAL_TOPIC and REAL_QID, and one byte more; so for the record."""
+    """The largest properties that fit with REAL_TOPIC and REAL_QID are accepted, and a byte more is refused.
+
+    The same holds for the size of the record.
+    """
     for topic, queue_id in ((b"TopicTest", 3), (b"Other", None)):
         added = len(reference.delayed_properties(b"DELAY\x0199\x02", topic=topic, queue_id=queue_id or 0))
         size = 32767 - added - 3
@@ -173,7 +185,10 @@ def test_limits_count_what_is_added(build: Build) -> None:
 
 
 def test_refusals_are_those_of_the_real_topic(build: Build) -> None:
-    """The topic and queue that the message names must be good; the schedule topic itself takes nothing from clients."""
+    """A message with a bad topic or queue is refused, although it waits elsewhere.
+
+    Clients may not append to the schedule topic itself.
+    """
     raw = b"DELAY\x011\x02"
     for data, code in (
         (string(raw, queue_id=4), "E_QUEUE"),
@@ -190,7 +205,10 @@ def test_refusals_are_those_of_the_real_topic(build: Build) -> None:
 
 
 def test_other_levels(build: Build) -> None:
-    """Fewer or more levels than the default: the last one is the limit; a table without their queues is refused."""
+    """With fewer or more levels than the default, the last level is the limit.
+
+    A table with fewer queues than levels is refused.
+    """
     table = make_table()
     appender = Appender(build, table=table, limits={**LIMITS, "delay_level_count": 2})
     (one,) = stored(appender, string(b"DELAY\x013\x02"))
@@ -204,7 +222,7 @@ def test_other_levels(build: Build) -> None:
 
 
 def test_table_without_a_schedule_topic(build: Build) -> None:
-    """Nothing can wait there."""
+    """A delayed message is refused if the table has no schedule topic."""
     table = TopicTable()
     table.put_topic(b"TopicTest", write_queue_count=4, is_writable=True)
     appender = Appender(build, table=table)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group of requests leaves what its requests leave one by one, up to the first that is not placed."""
+"""A group of requests has the effect of its requests one by one, up to the first request that is not placed."""
 
 import random
 from collections.abc import Sequence
@@ -40,13 +40,13 @@ def append_group(
 
 
 def traces(appender: Appender) -> tuple[object, ...]:
-    """All that an append changes."""
+    """All data that an append changes."""
     table = appender.table
     return appender.position, bytes(appender.segment), sorted(table.counters()), table.rows.tolist()
 
 
 def some_request(chance: random.Random) -> bytes:
-    """One to four messages, for queues of their own, of the server, or of a key."""
+    """A request of one to four messages, with a given queue, a queue of the server's choice, or a queue by key."""
     made = []
     for _ in range(chance.randint(1, 4)):
         parts = [entry(b"__SHARDINGKEY", chance.randbytes(3).hex().encode())] * chance.randrange(2)
@@ -60,7 +60,7 @@ def some_request(chance: random.Random) -> bytes:
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 @pytest.mark.parametrize("crc_property", [False, True])
 def test_as_one_by_one(build: Build, chance: random.Random, crc_property: bool) -> None:
-    """The same bytes, queue offsets and columns, whatever the requests are and whoever sends them."""
+    """The bytes, queue offsets and columns are the same, for any requests and any born hosts."""
     for _ in range(20):
         together, one_by_one = (Appender(build, crc_property) for _ in range(2))
         requests = [some_request(chance) for _ in range(chance.randint(1, 20))]
@@ -79,7 +79,7 @@ def test_as_one_by_one(build: Build, chance: random.Random, crc_property: bool) 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 @pytest.mark.parametrize("name", REFUSALS)
 def test_ends_before_what_is_refused(build: Build, name: str) -> None:
-    """Whatever is wrong with a request, it leaves no trace, nor does what comes behind it."""
+    """A refused request, for any fault, and all requests behind it leave no trace."""
     good = request(message(), message(queue_id=None), durability=1)
     together, alone = Appender(build), Appender(build)
     end = alone.append(good)
@@ -91,14 +91,14 @@ def test_ends_before_what_is_refused(build: Build, name: str) -> None:
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_ends_before_a_writer(build: Build) -> None:
-    """A writer's batch needs a stamp, which the caller makes."""
+    """A group ends before a writer's batch, which needs a stamp from the caller."""
     writer = length_delimited(3, length_delimited(1, b"writer"))
     assert len(append_group(Appender(build), [request(message()), request(message()) + writer])) == 1
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_ends_where_the_segment_does(build: Build) -> None:
-    """With room for the blank, as one request does."""
+    """A group ends where the segment has no room for the next request and the blank, as a single request does."""
     size_bytes = Appender(build).append(request(message()))
     for room_bytes in (2 * size_bytes + layout.BLANK_SIZE_MIN - 1, 2 * size_bytes + layout.BLANK_SIZE_MIN):
         appender = Appender(build, segment=bytearray(room_bytes))
@@ -108,7 +108,7 @@ def test_ends_where_the_segment_does(build: Build) -> None:
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_ends_where_the_columns_do(build: Build) -> None:
-    """The messages of all requests have room in the columns of one."""
+    """The messages of all requests share the columns, and a group ends before a request that does not fit."""
     appender = Appender(build)
     appender.columns = AppendColumns(5)
     two = request(message(), message(queue_id=2))
@@ -118,7 +118,7 @@ def test_ends_where_the_columns_do(build: Build) -> None:
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_arguments_of_the_programmer(build: Build) -> None:
-    """What the store itself gets wrong."""
+    """Wrong arguments of the store itself raise ValueError."""
     with pytest.raises(ValueError, match="a host has"):
         append_group(Appender(build), [request(message())], [b"four"])
     with pytest.raises(ValueError, match="zip"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""append sends messages with a time, and those of open transactions, to where they wait, byte for byte as RocketMQ."""
+"""append redirects timed messages and half messages to the topics where they wait, byte for byte as RocketMQ."""
 
 import pytest
 from reput.commitlog.v1 import append_service_pb2
@@ -26,7 +26,7 @@ def string(raw: bytes, *parts: bytes, topic: bytes = T, queue_id: int | None = 3
 
 
 def stored(appender: Appender, *messages: bytes) -> list[record.Record]:
-    """The records of one batch, checksums checked."""
+    """The records of a batch, with checked checksums."""
     position = appender.position
     assert appender.append(request(*messages)) > 0
     found = []
@@ -37,7 +37,7 @@ def stored(appender: Appender, *messages: bytes) -> list[record.Record]:
 
 
 def waits(one: record.Record) -> tuple[str, int]:
-    """Where a message waits, and TIMER_OUT_MS less the store time, 0 if it has none."""
+    """The topic where a message waits, and TIMER_OUT_MS less the store time, or 0 without TIMER_OUT_MS."""
     out = properties.decode(one.properties).get("TIMER_OUT_MS")
     return one.topic, int(out) - STORE_TIME_MS if out else 0
 
@@ -50,7 +50,7 @@ def waits(one: record.Record) -> tuple[str, int]:
     ],
 )
 def test_golden_records(build: Build, name: str, body: bytes, raw: bytes, sys_flag: int) -> None:
-    """The golden records, from the messages that they came from."""
+    """The messages of the golden records give the golden records."""
     wire = append_service_pb2.AppendMessage(
         topic="TopicTest", queue_id=3, body=body, property_string=raw, born_time_ms=BORN_TIME_MS, sys_flag=sys_flag
     )
@@ -61,7 +61,7 @@ def test_golden_records(build: Build, name: str, body: bytes, raw: bytes, sys_fl
     assert appender.placed() == [(0, 0, 0)]
 
 
-# What a message asks for, and what is left out of the time until then by TIMER_OUT_MS: a whole second before it.
+# Properties of a message, and the part of its delay that TIMER_OUT_MS omits: the delay ends a whole second early.
 TIMES = [
     (b"TIMER_DELAY_MS\x01877\x02", -123),
     (b"TIMER_DELAY_MS\x01878\x02", 877),
@@ -81,7 +81,10 @@ TIMES = [
 @pytest.mark.parametrize(("raw", "out"), TIMES)
 @pytest.mark.parametrize("crc_property", [False, True])
 def test_times(build: Build, raw: bytes, out: int, crc_property: bool) -> None:
-    """Seconds go before milliseconds, a delay before a time; the last of equal names counts; bytes as the reference."""
+    """A time in seconds takes precedence over milliseconds, and a delay over a time.
+
+    The last of equal names counts. The bytes are the reference's.
+    """
     raw = b"KEYS\x01k\x02" + raw + b"REAL_TOPIC\x01mine\x02\xd1\x8f\x01v\x02"
     added = {b"TIMER_OUT_MS": b"%d" % (STORE_TIME_MS + out), b"REAL_TOPIC": T, b"REAL_QID": b"3"}
     expected = reference.waiting_properties(properties.pieces(raw), added)
@@ -105,13 +108,16 @@ def test_times(build: Build, raw: bytes, out: int, crc_property: bool) -> None:
     ],
 )
 def test_what_waits_for_nothing(build: Build, raw: bytes) -> None:
-    """Times that have come, what RocketMQ's wheel has delivered, and other properties: stored as any message."""
+    """A message that waits for nothing is stored as any message.
+
+    Its time has come, RocketMQ's wheel has delivered it, or it has only other properties.
+    """
     (one,) = stored(Appender(build), string(raw))
     assert (one.topic, one.queue_id, one.properties) == ("TopicTest", 3, raw)
 
 
 def test_level_goes_before_time(build: Build) -> None:
-    """With both, the level counts, and the message forgets the time, as RocketMQ's does."""
+    """If a message has a delay level and a time, the level counts and the time is dropped, as in RocketMQ."""
     raw = (
         b"TIMER_DELAY_SEC\x0160\x02DELAY\x0199\x02TIMER_DELIVER_MS\x011\x02TIMER_OUT_MS\x011\x02TIMER_DELAY_MS\x015\x02"
     )
@@ -124,7 +130,10 @@ def test_level_goes_before_time(build: Build) -> None:
 
 
 def test_transactions(build: Build) -> None:
-    """Prepared messages, and those of no type, become half messages; what is committed waits for its time only."""
+    """Prepared messages, and messages of no type, become half messages.
+
+    A committed message waits only for its time.
+    """
     half, time = b"TRAN_MSG\x01TruE\x02", b"TIMER_DELAY_SEC\x0160\x02"
     kinds = [0, record.TRANSACTION_PREPARED, record.TRANSACTION_COMMIT, record.TRANSACTION_ROLLBACK]
     found = stored(Appender(build), *(string(half + time, int_field(7, kind | 1)) for kind in kinds))
@@ -138,7 +147,7 @@ def test_transactions(build: Build) -> None:
 
 
 def test_server_chooses_the_real_queue(build: Build) -> None:
-    """Round robin goes over the real topic's queues, whatever the messages wait for."""
+    """Round robin goes over the real topic's queues, for messages that wait for any reason."""
     raws = [b"TIMER_DELAY_MS\x0150\x02", b"TRAN_MSG\x01true\x02", b"DELAY\x011\x02", b"A\x01b\x02"]
     found = stored(Appender(build), *(string(raw, queue_id=None) for raw in raws))
     assert [properties.decode(one.properties).get("REAL_QID") for one in found] == ["0", "1", "2", None]
@@ -146,7 +155,7 @@ def test_server_chooses_the_real_queue(build: Build) -> None:
 
 
 def test_services_append_to_these_topics(build: Build) -> None:
-    """What services append there stays as they made it; others may not append."""
+    """A message that a service appends to these topics is stored as it is; clients may not append to them."""
     for topic in (TIMER_TOPIC, HALF_TOPIC):
         raw = b"TRAN_MSG\x01true\x02REAL_TOPIC\x01orders\x02REAL_QID\x017\x02TIMER_DELAY_SEC\x0160\x02"
         data = string(raw, topic=topic.encode(), queue_id=0)
@@ -173,7 +182,10 @@ def test_refusals_are_those_of_the_real_topic(build: Build) -> None:
     ("head", "most"), [(b"TIMER_DELAY_SEC\x0160\x02A\x01", 32767 - 256), (b"TRAN_MSG\x01true\x02A\x01", 32767 - 512)]
 )
 def test_limits_count_what_is_added(build: Build, head: bytes, most: int) -> None:
-    """The largest properties that still fit with what is added, now and while the message waits, and one byte more."""
+    """The largest properties that fit with the added properties are accepted, and a byte more is refused.
+
+    Properties are added when the message is stored, and while it waits.
+    """
     (small,) = stored(Appender(build), string(head + b"v\x02"))
     size = most - len(small.properties) + 1
     (large,) = stored(Appender(build), string(head + b"v" * size + b"\x02"))
@@ -182,7 +194,7 @@ def test_limits_count_what_is_added(build: Build, head: bytes, most: int) -> Non
 
 
 def test_topics_that_are_missing(build: Build) -> None:
-    """Nothing can wait in a table without them."""
+    """A message that has to wait is refused if its topic for waiting messages is missing in the table."""
     appender = Appender(build)
     for redirect in (layout.REDIRECT_TIMER, layout.REDIRECT_HALF):
         appender.table.redirect_rows[redirect] = -1

@@ -26,7 +26,7 @@ def host(*parts: bytes) -> bytes:
     return request(message(T, length_delimited(9, b"".join(parts))))
 
 
-# Per name: the request, the code, the field at fault, and the value where one is stated.
+# Per name: the request, the code, the field at fault, and the value if the error has a value.
 REFUSALS: dict[str, tuple[bytes, str, int, int | None]] = {
     "nothing": (b"", "E_EMPTY", 1, 0),
     "only_durability": (request(durability=1), "E_EMPTY", 1, 0),
@@ -62,7 +62,7 @@ REFUSALS: dict[str, tuple[bytes, str, int, int | None]] = {
     "cut_host": (request(message(T, b"\x4a\x02\x0a\x04")), "E_WIRE", 0, None),
     "host_port_as_bytes": (request(message(T, b"\x4a\x02\x12\x00")), "E_WIRE", 0, None),
     "host_address_as_number": (request(message(T, b"\x4a\x02\x08\x00")), "E_WIRE", 0, None),
-    # Fields that mean nothing, or come again and again: nobody reads millions of them.
+    # Unknown or repeated fields: millions of them are never read.
     "unknown_fields_of_the_request": (request(message()) + int_field(9, 1) * 68, "E_WIRE", 0, None),
     "unknown_fields_of_a_message": (request(message(T, int_field(99, 1) * 73)), "E_WIRE", 0, None),
     "topics_of_a_message": (request(message(T, length_delimited(1, T) * 73)), "E_WIRE", 0, None),
@@ -196,7 +196,10 @@ def test_refused_request_leaves_no_trace(build: Build, name: str) -> None:
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_durability_that_is_refused_now(build: Build) -> None:
-    """Before anything is written, and before an unknown topic is told; other faults come first."""
+    """A durability is refused before anything is written, and before an unknown topic is reported.
+
+    Other faults come first.
+    """
     appender = Appender(build)
     appender.limits["refused_durabilities"] = 0b1001
     for durability in (0, 3):
@@ -214,7 +217,7 @@ def test_durability_that_is_refused_now(build: Build) -> None:
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_a_topic_of_the_store(build: Build) -> None:
-    """Only the store itself appends to it, and to one that is closed not even the store."""
+    """Only the store itself appends to an internal topic; a closed topic refuses the store, too."""
     appender = Appender(build)
     appender.table.put_topic(b"State", write_queue_count=2, is_writable=False, is_internal=True)
     assert appender.append(request(message(b"State"))) == layout.E_TOPIC_FORBIDDEN

@@ -25,7 +25,7 @@ def string(raw: bytes) -> bytes:
 
 
 def stored(appender: Appender, data: bytes, stamp: bytes) -> list[record.Record]:
-    """The records of one batch, checksums checked."""
+    """The records of a batch, with checked checksums."""
     position = appender.position
     assert appender.append(data, stamp) > 0
     found = []
@@ -36,14 +36,17 @@ def stored(appender: Appender, data: bytes, stamp: bytes) -> list[record.Record]
 
 
 def scanned(build: Build, appender: Appender) -> Any:
-    """Columns of a scan over what was appended."""
+    """Columns of a scan over the appended records."""
     columns = build.scan_cy.ScanColumns(16, 16)
     build.scan_cy.scan(appender.segment, 0, appender.position, appender.base_physical_offset, True, columns)
     return columns
 
 
 def test_a_writer_is_told_first(build: Build) -> None:
-    """Without a stamp nothing is written; the answer says where the writer stands and what the batch will take."""
+    """Without a stamp nothing is written.
+
+    The answer has the place of the writer in the request, and the size that the batch will take.
+    """
     appender = Appender(build)
     data = request(string(b"A\x01b\x02"), message()) + WRITER
     before = bytes(appender.segment)
@@ -72,7 +75,10 @@ def test_a_writer_is_told_first(build: Build) -> None:
     ],
 )
 def test_the_stamp_is_in_the_first_record_only(build: Build, first: bytes, expected: bytes, crc_property: bool) -> None:
-    """Behind the other properties, before the CRC property, and what a client sent under the name is dropped."""
+    """The stamp is behind the other properties of the first record and before the CRC property.
+
+    A property with the name of the stamp that a client sent is dropped.
+    """
     appender = Appender(build, crc_property=crc_property)
     found = stored(appender, request(first, string(b"B\x01c\x02" + FORGED)) + WRITER, STAMP)
     raws = [one.properties.removesuffix(one.properties[-20:] if crc_property else b"") for one in found]
@@ -91,7 +97,7 @@ def test_records_without_a_writer_keep_no_stamp(build: Build) -> None:
 
 
 def test_every_stamp_is_found(build: Build) -> None:
-    """Each with the record that has it, in order, also when other records stand between."""
+    """A scan finds each stamp with its record, in order, also when other records stand between."""
     appender = Appender(build)
     for count in (1, 3, 2):
         stored(appender, request(*[message()] * count) + WRITER, STAMP)
@@ -100,14 +106,14 @@ def test_every_stamp_is_found(build: Build) -> None:
 
 @pytest.mark.parametrize("field", [WRITER + WRITER, int_field(3, 5)])
 def test_a_malformed_writer_is_refused(build: Build, field: bytes) -> None:
-    """Two writers, or something else in its place."""
+    """A request with two writers, or with another field in the writer's place, is refused."""
     appender = Appender(build)
     assert appender.append(request(message()) + field) == layout.E_WIRE
     assert appender.columns.error_field == 3
 
 
 def test_what_is_wrong_goes_before_the_writer(build: Build) -> None:
-    """A request that can't be stored is refused for that; a stamp counts as properties."""
+    """A fault of a request is reported before its writer; a stamp counts in the size of the properties."""
     appender = Appender(build)
     assert appender.append(request(message(b"Closed")) + WRITER) == layout.E_TOPIC_FORBIDDEN
     assert appender.append(request(message(b"Unknown")) + WRITER) == layout.E_TOPIC_UNKNOWN

@@ -82,7 +82,10 @@ def test_every_column(build: Build, times: int) -> None:
 
 
 def test_times_that_readers_cannot_show_are_null(build: Build) -> None:
-    """Outside of the years 1 to 9999; the ends of that are shown, and nothing overflows."""
+    """A time outside of the years 1 to 9999 is null.
+
+    The first and the last time of this range are shown, and nothing overflows.
+    """
     first, last = -62_135_596_800_000, 253_402_300_799_999
     times = [first, last, 5, last + 1, first - 1, 2**63 - 1, -(2**63), 1_795_844_647_000_000_000]
     raw = [encoded(2**40, born_time_ms=time_ms) for time_ms in times]
@@ -102,7 +105,7 @@ def test_no_records(build: Build) -> None:
 
 
 def test_selected_rows_and_columns(build: Build) -> None:
-    """Only what was asked for, of only the first records, in the order that was asked for."""
+    """Only the requested columns of the first records are returned, in the requested order."""
     data, positions, sizes = some_records()
     columns = build.arrow.record_columns(data, positions[::-1].copy(), sizes[::-1].copy(), 2, ["tag", "born_timestamp"])
     assert list(columns) == ["tag", "born_timestamp"]
@@ -110,7 +113,10 @@ def test_selected_rows_and_columns(build: Build) -> None:
 
 
 def test_what_cannot_be_columns(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A damaged record is named, an unknown column too, and a column past int32 offsets is refused."""
+    """A damaged record and an unknown column are refused by position and name.
+
+    A column past int32 offsets is refused, too.
+    """
     data, positions, sizes = some_records()
     with pytest.raises(ValueError, match=r"position 1$"):
         build.arrow.record_columns(data, positions + 1, sizes, 1, ["value"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which build of the kernel is loaded is never a guess."""
+"""The build of the kernel that is loaded is never a guess."""
 
 import os
 import shutil
@@ -39,14 +39,14 @@ def tree(target: Path, *, extensions: list[str]) -> Path:
 
 
 def test_this_run() -> None:
-    """IS_COMPILED tells what is really loaded, and the sources can always be had."""
+    """IS_COMPILED tells the build that is really loaded, and the sources are always available."""
     for build in BUILDS:
         assert build.scan_cy.__file__.endswith(".py") is (build is SOURCES)
     assert (len(BUILDS) == 2) is libs.kernel.IS_COMPILED
 
 
 def test_sources_on_request() -> None:
-    """REPUT_NO_EXTENSIONS=1 takes the sources whether extensions are there or not."""
+    """REPUT_NO_EXTENSIONS=1 selects the sources, with and without extensions."""
     assert run(ROOT, REPUT_NO_EXTENSIONS="1").stdout == "False True\n"
 
 
@@ -71,7 +71,7 @@ def test_half_a_build(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_crc32(build: Build) -> None:
-    """The kernel's CRC-32 is zlib's for every size, also those with other code paths."""
+    """The kernel's CRC-32 is zlib's for every size, also for sizes with other code paths."""
     data = bytes(range(256)) * 20
     for size in (*range(1, 70), 255, 256, 1000, 4096, 5000):
         assert build.text_cy.checked_crc32(data[3 : 3 + size]) == zlib.crc32(data[3 : 3 + size])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page of a mapped file that is not there ends the process with a line, not with a signal."""
+"""A touch of a missing page of a mapped file ends the process with a line, not with a signal."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ mapped.buffer[3 * 4096 + 5]
 @pytest.mark.skipif(not libs.kernel.IS_COMPILED, reason="only the compiled kernel can")
 @pytest.mark.parametrize("name", ["file", "a file with spaces", "ä" * 100])
 def test_the_file_and_the_byte_are_named(tmp_path: Path, name: str) -> None:
-    """Another program made the file shorter: exit code 1, one line on standard error."""
+    """A file that another program made shorter ends the process with exit code 1 and a line on standard error."""
     path = tmp_path / name
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(path)], cwd=ROOT, capture_output=True, text=True, check=False
@@ -39,7 +39,7 @@ def test_the_file_and_the_byte_are_named(tmp_path: Path, name: str) -> None:
 
 
 def test_a_long_line_is_refused() -> None:
-    """It would not fit into the memory that the handler has."""
+    """A line that does not fit into the handler's memory is refused with ValueError."""
     with pytest.raises(ValueError, match="too long"):
         bus_error_cy.watch(bytes(512), b"")
     with pytest.raises(ValueError, match="too long"):
@@ -48,5 +48,5 @@ def test_a_long_line_is_refused() -> None:
 
 @pytest.mark.skipif(libs.kernel.IS_COMPILED, reason="of the sources")
 def test_the_sources_can_not() -> None:
-    """They say so."""
+    """The sources report that they cannot watch for the signal."""
     assert not bus_error_cy.watch(b"", b"")

@@ -23,7 +23,7 @@ NAMES = (
 
 
 def scanned(build: Build) -> tuple[ScanColumns, int]:
-    """Columns of four records, one of which has no queue and one no key, and where they end."""
+    """Columns of four records, of which a record has no queue and a record has no key, and the end of the records."""
     data = encoded(BASE, properties=b"KEYS\x01a b\x02TAGS\x01shipment\x02")
     for changes in ({"sys_flag": 4}, {"topic": "订单", "queue_id": 0}, {"properties": b""}):
         data += encoded(BASE + len(data), **changes)
@@ -34,7 +34,7 @@ def scanned(build: Build) -> tuple[ScanColumns, int]:
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_round_trip(build: Build) -> None:
-    """Every column comes back equal, from the wire bytes and from those that protobuf writes for the same message."""
+    """Each column comes back equal, from the wire bytes and from protobuf's bytes of the same message."""
     columns, end = scanned(build)
     wire = dispatch_columns.encode(columns, BASE, end)
     message = log_service_pb2.DispatchResponse.FromString(wire)
@@ -57,7 +57,10 @@ def test_round_trip(build: Build) -> None:
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_columns_are_a_batch_without_a_way_over_the_wire(build: Build) -> None:
-    """What is made of the columns in place is what comes back from the wire; two parts of it are all of it."""
+    """A batch that is made of the columns in place equals the batch from the wire.
+
+    The two parts of a split batch together equal the batch.
+    """
     columns, end = scanned(build)
     batch = dispatch_columns.batch_of(columns, BASE, end)
     decoded = dispatch_columns.decode(dispatch_columns.encode(columns, BASE, end))
@@ -74,7 +77,7 @@ def test_columns_are_a_batch_without_a_way_over_the_wire(build: Build) -> None:
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_batch_records(build: Build) -> None:
-    """Records with a batch inside are told apart from the others of their queue, and keep their keys."""
+    """Records with a batch inside are separated from the other records of their queue, and keep their keys."""
     data = b""
     for changes in ({}, {"sys_flag": INNER_BATCH_FLAG}, {}, {"sys_flag": INNER_BATCH_FLAG, "queue_id": -1}):
         data += encoded(BASE + len(data), **changes)
@@ -134,12 +137,12 @@ def test_other_steps() -> None:
 
 
 def column(number: int, *values: int, kind: str = "<i8") -> bytes:
-    """One packed column as a field."""
+    """A packed column as a field."""
     return length_delimited(number, np.array(values, kind).tobytes())
 
 
 def columns_of(count: int, **changes: bytes) -> bytes:
-    """A response of `count` records of one queue without keys; `changes` replaces fields by number, `f5=...`."""
+    """A response of `count` records of a queue without keys; `changes` replaces fields by number, `f5=...`."""
     parts = {f"f{number}": column(number, *[0] * count) for number in (4, 7, 8, 9)}
     parts |= {f"f{number}": column(number, *[0] * count, kind="<i4") for number in (5, 6, 10)}
     parts["f3"] = length_delimited(3, length_delimited(1, b"T"))
@@ -174,7 +177,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_malformed_response(name: str) -> None:
-    """Whatever is wrong with a response, the error is a FormatError."""
+    """Each malformed response raises FormatError."""
     with pytest.raises(FormatError):
         dispatch_columns.decode(BAD[name])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""encode_messages gives what protobuf itself would serialize for the record that libs.formats decodes."""
+"""encode_messages gives the bytes that protobuf itself serializes for the record that libs.formats decodes."""
 
 from array import array
 from typing import Any
@@ -29,7 +29,7 @@ SHAPES: list[dict[str, Any]] = [
 
 
 def expected(data: bytes, position: int) -> message_pb2.StoredMessage:
-    """What StoredMessage says of the record at this position."""
+    """The StoredMessage for the record at this position."""
     one = record.decode(data, position)
     message = message_pb2.StoredMessage(
         topic=one.topic, queue_id=one.queue_id, queue_offset=one.queue_offset, physical_offset=one.physical_offset,
@@ -52,7 +52,7 @@ def expected(data: bytes, position: int) -> message_pb2.StoredMessage:
 
 
 def records() -> tuple[bytes, Any, Any]:
-    """One record of every shape, with positions and sizes."""
+    """A record of each shape, with positions and sizes."""
     data, positions, sizes = b"", array("q"), array("i")
     for number, shape in enumerate(SHAPES):
         raw = encoded(0 if number == 2 else 2**40 + len(data), **shape)

@@ -20,7 +20,7 @@ BEGIN_MS = 1_700_000_000_123
 
 
 def put(build: Build, file: Any, rows: list[tuple[int, int, list[int]]], **changes: Any) -> tuple[int, int]:
-    """Put records given as (physical offset, store time, key hashes) and return what the kernel answers."""
+    """Put records given as (physical offset, store time, key hashes). Returns the kernel's answer."""
     arguments: dict[str, Any] = {
         "first_row": 0,
         "physical_offsets": array("q", [row[0] for row in rows]),
@@ -103,7 +103,10 @@ def test_time_differences(build: Build) -> None:
 
 
 def test_full_file_stops_before_a_record(build: Build) -> None:
-    """A record whose keys do not all fit is not begun; records without keys pass; the next file goes on there."""
+    """A record whose keys do not all fit is not begun, and the next file continues with it.
+
+    Records without keys are passed.
+    """
     rows = [(index, BEGIN_MS, [index] * 4) for index in range(4)]
     rows.insert(2, (9, BEGIN_MS, []))
     file = bytearray(FILE_SIZE)
@@ -152,7 +155,10 @@ def test_select_in_steps(build: Build) -> None:
 
 
 def test_select_by_time(build: Build) -> None:
-    """Nothing of the range is missed although entries know whole seconds only; what is surely outside is left out."""
+    """No entry of the range is missed, although entries have whole seconds only.
+
+    Entries that are surely outside are left out.
+    """
     file = bytearray(FILE_SIZE)
     times = [BEGIN_MS + 700 * index for index in range(11)]
     put(build, file, [(index, time, [1]) for index, time in enumerate(times)])
@@ -164,7 +170,7 @@ def test_select_by_time(build: Build) -> None:
 
 
 def test_damaged_chains_are_told(build: Build) -> None:
-    """Cycles, numbers outside of the file and a wrong count end the walk, with their place; nothing else is read."""
+    """Cycles, numbers outside of the file and a wrong count end the walk with their place; nothing else is read."""
     guarded = Guarded(FILE_SIZE)
     clean = bytearray(FILE_SIZE)
     put(build, clean, [(100 + index, BEGIN_MS, [1]) for index in range(11)])
@@ -197,7 +203,10 @@ def test_bad_select_arguments(build: Build) -> None:
 
 
 def test_one_call_looks_at_so_many_entries_of_a_chain(build: Build) -> None:
-    """Other keys of the same slot, however many, do not hold whoever looks for one that lies behind them."""
+    """A call looks at a limited number of entries of a chain, and tells the next entry.
+
+    So other keys of the same slot, in any number, do not block a reader of a key behind them.
+    """
     visit_count_max = layout.VISIT_COUNT_MAX
     count = 2 * visit_count_max
     capacity = count + 2

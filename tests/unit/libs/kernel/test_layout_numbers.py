@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's numbers rely on. That they are those of the formats is what `make lint` compares."""
+"""Assumptions behind the kernel's numbers. `make lint` compares the numbers with the formats."""
 
 from libs.formats import crc, java, limits
 from libs.formats.records import properties
@@ -16,7 +16,7 @@ def test_columns_have_room() -> None:
 
 
 def test_limits_of_scan() -> None:
-    """One record's keys always fit, and the names inside the scan are the real ones."""
+    """The keys of a record always fit, and the names inside the scan are the real names."""
     assert scan_columns.KEY_COUNT_PER_RECORD_MAX >= limits.KEY_COUNT_MAX - 1
     assert (len(SCHEDULE_TOPIC), SCHEDULE_TOPIC) == (19, "SCHEDULE_TOPIC_XXXX")
     assert java.hash_map_bucket("REAL_QID") == java.HASH_MAP_CAPACITY - 1  # so append writes it last

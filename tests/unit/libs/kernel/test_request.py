@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A look at a request before it is parsed: its values are counted, and nothing is touched behind the one too many."""
+"""A check of a request before it is parsed: values are counted, and no byte behind the first excess value is read."""
 
 import random
 from array import array
@@ -27,7 +27,7 @@ def count(build: Build, request: Any, *, limit: int = 1_000) -> int:
 
 
 def test_every_field_and_every_element_counts(build: Build) -> None:
-    """Known or not, here or within, packed or one by one."""
+    """Each field and element counts: known and unknown, at the top and in a part, packed and single."""
     assert count(build, b"") == 0
     assert count(build, int_field(NUMBER, 5) * 3) == 3
     assert count(build, length_delimited(TEXT, b"\x80" * 100)) == 1
@@ -62,7 +62,7 @@ def test_what_is_no_such_message_is_told(build: Build) -> None:
 
 
 def test_a_table_that_leads_outside_of_itself_is_refused(build: Build) -> None:
-    """Nothing is read behind it."""
+    """A table of kinds that points outside of itself is refused, and no byte is read behind it."""
     for types, kinds in (([0, 1], [-1]), ([0, 0], [MESSAGE + 1]), ([-1, 0], [0]), ([0, -1], [0])):
         with pytest.raises(ValueError, match="table"):
             build.request_cy.count_values(b"", array("i", types), array("i", kinds), 1)
@@ -80,7 +80,10 @@ def test_a_table_that_leads_outside_of_itself_is_refused(build: Build) -> None:
     ],
 )
 def test_the_first_value_too_many_is_the_last_that_is_looked_at(build: Build, part: bytes) -> None:
-    """A request of millions of parts costs what its limit allows; in the sources each byte that is read is seen."""
+    """A request of millions of parts costs only the work that its limit allows.
+
+    In the sources the test sees each byte that is read.
+    """
     limit = 50
     request = part * 10_000
     assert count(build, request, limit=limit) == layout.R_TOO_MANY
@@ -123,7 +126,7 @@ class Noting:
 
 
 def test_bytes_that_make_no_sense_stay_inside(build: Build) -> None:
-    """Whatever comes, both builds say the same and read nothing behind the end."""
+    """For random bytes both builds give the same count, and read no byte behind the end."""
     chance = random.Random(5)
     guarded = Guarded(256)
     good = int_field(NUMBER, 5) + length_delimited(PART, int_field(1, 7)) + length_delimited(NUMBERS, b"\x01\x80\x01")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scan and check_record: the shared table of frames, and columns that mean what libs.formats says."""
+"""scan and check_record: the shared table of frames, and columns with the values that libs.formats decodes."""
 
 import struct
 from typing import Any
@@ -89,7 +89,7 @@ def test_checksums_only_on_request(build: Build) -> None:
 
 
 def test_columns(build: Build) -> None:
-    """Each column holds what libs.formats decodes of each record."""
+    """Each column holds the values that libs.formats decodes from each record."""
     shapes: list[dict[str, Any]] = [
         {"properties": b"UNIQ_KEY\x01u1\x02KEYS\x01a  b a \x02TAGS\x01shipment\x02"},
         {"topic": "订单", "queue_id": 9, "properties": "KEYS\x01ключ 😀\x02TAGS\x01订\x02".encode(), "sys_flag": 8},
@@ -171,7 +171,10 @@ def test_full_columns_go_on(build: Build) -> None:
 
 
 def test_full_keys_stop_before_a_record(build: Build) -> None:
-    """A record whose keys do not all fit is left for the next call whole; the largest one always fits an empty one."""
+    """A record whose keys do not all fit is left as a whole for the next call.
+
+    The record with the most keys always fits into empty columns.
+    """
     many = b"KEYS\x01" + b"a " * 16380 + b"a\x02"
     first, second = encoded(BASE), b""
     second = encoded(BASE + len(first), properties=many)
@@ -185,7 +188,7 @@ def test_full_keys_stop_before_a_record(build: Build) -> None:
 
 
 def test_many_queues(build: Build) -> None:
-    """As many queues as records are told apart, and a second scan starts with none."""
+    """The columns have each queue, with as many queues as records, and a second scan starts without queues."""
     data = b""
     for number in range(40):
         data += encoded(BASE + len(data), topic=f"t{number % 20}", queue_id=number // 20)
@@ -207,7 +210,7 @@ def test_range_outside_of_the_buffer(build: Build) -> None:
 
 
 def test_end_in_front_of_good_bytes(build: Build) -> None:
-    """Bytes behind `end` do not exist for the walk, however good they look."""
+    """Bytes behind `end` are not scanned, even if they are a good record."""
     data = run_of(2, BASE)
     columns = build.scan_cy.ScanColumns(9, 9)
     assert build.scan_cy.scan(data, 0, len(data) - 1, BASE, True, columns) == layout.S_TRUNCATED

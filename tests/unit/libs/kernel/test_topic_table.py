@@ -10,7 +10,7 @@ from tests.unit.libs.kernel.requests import Appender, message, request
 
 
 def test_ten_thousand_topics() -> None:
-    """Every one of 10,000 topics with four queues keeps its own counters."""
+    """Each of 10,000 topics with four queues keeps its own counters."""
     table = TopicTable()
     for number in range(10_000):
         table.put_topic(b"topic-%d" % number, write_queue_count=4, is_writable=True)
@@ -48,7 +48,10 @@ def test_fewer_queues_and_removal_keep_counters() -> None:
 
 
 def test_topics_that_come_and_go_leave_nothing() -> None:
-    """A wide topic that was made and deleted takes no memory; the counters of queues that had a message stay."""
+    """A topic with many queues that was created and deleted leaves no memory behind.
+
+    The counters of queues that had a message stay.
+    """
     table = TopicTable()
     table.put_topic(b"kept", write_queue_count=3, is_writable=True)
     table.set_next_queue_offset(b"kept", 2, 7)
@@ -70,7 +73,7 @@ def test_topics_that_come_and_go_leave_nothing() -> None:
 
 
 def test_queues_of_all_topics_are_counted() -> None:
-    """A topic counts with the queues that it has, or with those that had a message if they are more."""
+    """A topic counts with its queues, or with the queues that had a message if they are more."""
     table = TopicTable()
     table.put_topic(b"t", write_queue_count=8, is_writable=True)
     for queue_id in range(6):
@@ -86,7 +89,7 @@ def test_queues_of_all_topics_are_counted() -> None:
 
 
 def test_frozen_counters_do_not_change() -> None:
-    """Whoever walks over them in a thread sees them as they were."""
+    """A thread that iterates over frozen counters sees the values at the time of the call."""
     table = TopicTable()
     table.put_topic(b"t", write_queue_count=2, is_writable=True)
     table.set_next_queue_offset(b"t", 1, 5)
@@ -101,7 +104,10 @@ def test_frozen_counters_do_not_change() -> None:
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_kernel_counts_on_from_the_table(build: Build) -> None:
-    """append goes on from counters that were set, also those set before the topic was known, and never above."""
+    """append continues from counters that were set, also before the topic was known.
+
+    It never appends to a queue above the queue count.
+    """
     appender = Appender(build)
     appender.table.set_next_queue_offset(b"late", 2, 100)
     assert appender.append(request(message(b"late", queue_id=2))) == layout.E_TOPIC_UNKNOWN
@@ -125,7 +131,10 @@ def test_kernel_finds_every_topic_of_a_crowded_table(build: Build) -> None:
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_queues_that_a_batch_may_begin(build: Build) -> None:
-    """More messages than the limit for queues without any: nothing is appended, and the plan tells which queues."""
+    """A batch that begins more queues than the limit appends nothing, and the plan names the queues.
+
+    Queues begin with their first message.
+    """
     appender = Appender(build)
     appender.limits["begun_queue_count_max"] = 3
     appender.table.put_topic(b"t", write_queue_count=8, is_writable=True)
@@ -147,7 +156,7 @@ def test_queues_that_a_batch_may_begin(build: Build) -> None:
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_queues_that_a_batch_began(build: Build) -> None:
-    """The columns tell how many queues got their first message, also of those that the server chose in turn."""
+    """The columns have the number of queues that got their first message, also of queues that the server chose."""
     appender = Appender(build)
     appender.table.put_topic(b"t", write_queue_count=3, is_writable=True)
     for queue_ids, began in (([1], 1), ([1, 2, 1], 1), ([None], 1), ([None, 0, 1, 2], 0)):
@@ -157,7 +166,10 @@ def test_queues_that_a_batch_began(build: Build) -> None:
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_queues_that_the_server_would_choose(build: Build) -> None:
-    """Those count that have a message of the batch in turn, and had none: not all that the topic has besides."""
+    """Only queues that would get a message of the batch in turn, and had no message, count as begun.
+
+    The other queues of the topic do not count.
+    """
     appender = Appender(build)
     appender.limits["begun_queue_count_max"] = 0
     appender.table.put_topic(b"t", write_queue_count=4, is_writable=True)

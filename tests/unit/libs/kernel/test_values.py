@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""property_values gives what libs.formats finds in each record's properties."""
+"""property_values gives the values that libs.formats finds in each record's properties."""
 
 from array import array
 
@@ -16,7 +16,10 @@ NAMES = [b"A", b"TAGS", "имя".encode(), b"x", b"AA", b"nobody"]
 
 
 def test_every_shape_of_record(build: Build) -> None:
-    """A column for each name, in the order of the names; the last of several values counts, and is what was stored."""
+    """Each name has a column, in the order of the names, with the stored bytes.
+
+    Of several values of a name the last value counts.
+    """
     data, positions, sizes = some_records()
     columns = build.values_cy.property_values(data, positions, sizes, NAMES)
     raws = [record.decode(data, position).properties for position in positions.tolist()]
@@ -27,7 +30,7 @@ def test_every_shape_of_record(build: Build) -> None:
 
 
 def test_no_names_and_no_records(build: Build) -> None:
-    """Nothing asked gives nothing."""
+    """No names or no records give an empty result."""
     data, positions, sizes = some_records()
     assert build.values_cy.property_values(data, positions, sizes, []) == []
     assert build.values_cy.property_values(data, positions[:0], sizes[:0], NAMES[:2]) == [[], []]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""agree: what a follower does next, case by case; and that doing it always ends in agreement."""
+"""agree: the next step of a follower, case by case; and that the steps always end in agreement."""
 
 import itertools
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from libs.log.agreement import (
 
 HELD = Mine("first", 3, 700, 700, asked_physical_offset=700)
 AGAIN = HELD._replace(next_physical_offset=400)
-"""Holds something up to 700, and enters all from 400 on once more."""
+"""A follower with data up to 700 that enters everything from 400 on again."""
 SAME = Theirs("first", 3, 700, 0)
 TABLE, ELSEWHERE = (Epoch(2, 100), Epoch(3, 500)), (Epoch(2, 100), Epoch(3, 450))
 
@@ -74,12 +74,12 @@ CASES = {
 
 @pytest.mark.parametrize(("mine", "theirs", "verdict"), CASES.values(), ids=CASES.keys())
 def test_each_row(mine: Mine, theirs: Theirs, verdict: object) -> None:
-    """One handshake, one thing to do."""
+    """Each handshake has a single next step."""
     assert agree(mine, theirs) == verdict
 
 
 def done(change: Change, mine: Mine, theirs: Theirs) -> Mine:
-    """What a follower holds after it."""
+    """The state of a follower after the step."""
     match change:
         case Undo(end):
             following = min(end, mine.next_physical_offset)
@@ -95,7 +95,7 @@ TABLES = ((), (Epoch(2, 0),), (Epoch(2, 3),))
 
 
 def test_it_always_ends() -> None:
-    """Whatever both hold: no change is made twice, and what the stream brings continues what is held."""
+    """In any states no change is made twice, and the stream continues the follower's data."""
     at = (0, 4, 7)
     for held, other, is_misplaced in itertools.product(at, at, (False, True)):
         following, end = sorted((held, other))

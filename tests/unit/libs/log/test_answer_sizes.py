@@ -17,5 +17,8 @@ from libs.log.answer_sizes import FIRST_BYTES, answer_sizes
     ],
 )
 def test_they_grow_up_to_what_was_asked_for(most: int, sizes: list[int]) -> None:
-    """Doubled each time, never above, never below a first one that is small."""
+    """Sizes double with each answer up to the maximum.
+
+    The first size is FIRST_BYTES, or the maximum if it is smaller.
+    """
     assert list(itertools.islice(answer_sizes(most), 4)) == sizes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a follower's history and the log's agree."""
+"""The common end of a follower's history and the log's history."""
 
 import random
 
@@ -40,7 +40,7 @@ EMPTY_EPOCH = [Epoch(1, 0), Epoch(2, 800), Epoch(3, 800)]
 def test_common_end(
     epochs: list[Epoch], max_offset: int, follower_epoch: int, follower_offset: int, expected: int
 ) -> None:
-    """A follower that knows its last epoch keeps all that the log has too, and nothing that it may have otherwise."""
+    """A follower that knows its last epoch keeps all bytes that the log has, too, and no byte that may differ."""
     assert common_end(epochs, max_offset, assumed(epochs, follower_epoch), follower_offset) == expected
 
 
@@ -61,12 +61,15 @@ def test_common_end(
     ],
 )
 def test_tables(epochs: list[Epoch], end: int, theirs: list[Epoch], their_end: int, expected: int) -> None:
-    """With all epochs it notices that one number was given twice, as by a log that was restored from a copy."""
+    """With all epochs an epoch number that was used twice is noticed, as by a log restored from a copy."""
     assert common_end(epochs, end, theirs, their_end) == expected
 
 
 class Logs:
-    """Three logs of one history, of which one writes in each epoch; bytes are numbers that never come again."""
+    """Three logs of a shared history, of which a single log writes in each epoch.
+
+    Bytes are numbers that never repeat.
+    """
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -77,7 +80,7 @@ class Logs:
         self.written = 0
 
     def lead(self) -> None:
-        """Let one of them begin an epoch."""
+        """Let a log begin an epoch."""
         self.leader = self.chance.randrange(3)
         self.epoch += 1
         self.tables[self.leader].append(Epoch(self.epoch, len(self.bytes[self.leader])))
@@ -89,13 +92,13 @@ class Logs:
         self.written += count
 
     def lose(self) -> None:
-        """Take the end of what the writer wrote in its epoch; somebody has to begin another one."""
+        """Remove the end of the bytes that the writer wrote in its epoch; then a log begins another epoch."""
         kept = self.chance.randint(self.tables[self.leader][-1].start_physical_offset, len(self.bytes[self.leader]))
         del self.bytes[self.leader][kept:]
         self.lead()
 
     def follow(self) -> None:
-        """Let another one drop what it has alone, and copy a part of what it lacks."""
+        """Let another log drop the bytes that it has alone, and copy a part of the bytes that it lacks."""
         follower = self.chance.choice([number for number in range(3) if number != self.leader])
         mine, theirs = self.bytes[self.leader], self.bytes[follower]
         end = common_end(self.tables[self.leader], len(mine), self.tables[follower], len(theirs))
@@ -110,7 +113,7 @@ class Logs:
 
 @pytest.mark.parametrize("seed", range(300))
 def test_the_common_end_is_the_longest_common_prefix(seed: int) -> None:
-    """Whatever three logs that take turns wrote, lost and copied: neither a byte too many nor one too few."""
+    """After any writes, losses and copies of three logs the common end is the exact length of the common prefix."""
     chance = random.Random(seed)
     logs = Logs(chance)
     logs.lead()

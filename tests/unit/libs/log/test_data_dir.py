@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a service may begin a store in its data directory."""
+"""Rules that decide whether a service may begin a store in its data directory."""
 
 from pathlib import Path
 
@@ -14,7 +14,10 @@ DATA_DIR = Path("/mnt/disk")
 @pytest.mark.parametrize("has_directory", [False, True], ids=["missing", "empty"])
 @pytest.mark.parametrize("has_lost_and_found", [False, True], ids=["", "new file system"])
 def test_a_directory_without_a_store(*, has_directory: bool, has_lost_and_found: bool) -> None:
-    """It is refused where no store may be made, with what to look at; where one may be made nothing happens."""
+    """NoStore is raised with a hint if no store may be made.
+
+    If a store may be made, the check changes nothing.
+    """
     fs = MemoryFs()
     if has_directory:
         fs.make_directory(DATA_DIR)
@@ -27,7 +30,7 @@ def test_a_directory_without_a_store(*, has_directory: bool, has_lost_and_found:
 
 
 def test_a_directory_with_a_store() -> None:
-    """Whatever is in it, it is there."""
+    """A directory with a store passes the check, with any content of the store."""
     fs = MemoryFs()
     fs.make_directory(DATA_DIR / "commitlog")
     check(fs, DATA_DIR, may_create=False)

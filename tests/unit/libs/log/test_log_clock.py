@@ -8,7 +8,7 @@ HOUR_MS = 3_600_000
 
 
 def test_the_later_one_counts() -> None:
-    """The wall clock, or what was seen and most of the time since."""
+    """The later time counts: the wall clock, or the last seen time plus most of the time since."""
     clock = ManualClock(1_000)
     time = LogClock(clock)
     assert time.now_ms() == 1_000
@@ -27,7 +27,7 @@ def test_the_later_one_counts() -> None:
 
 
 def test_a_clock_that_was_ahead_is_caught_up() -> None:
-    """An hour is made up for in ten, during which time goes on at nine tenths of its speed."""
+    """A lead of an hour is caught up in ten hours, during which the log's time runs at nine tenths of its speed."""
     clock = ManualClock()
     time = LogClock(clock)
     time.saw(clock.now_ms() + HOUR_MS)
@@ -42,7 +42,10 @@ def test_a_clock_that_was_ahead_is_caught_up() -> None:
 
 
 def test_a_clock_that_is_set_back_while_nothing_is_stored() -> None:
-    """Time goes on from where it was; a step ahead counts only once something was stored then."""
+    """A clock that is set back does not set the log's time back.
+
+    A step ahead counts only if a message was stored then.
+    """
     clock = ManualClock()
     time = LogClock(clock)
     time.saw(clock.now_ms())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lies behind the end of a scan."""
+"""The search for data behind the end of a scan."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ WINDOW = 256
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows that a record does not fit into, so that every border is met."""
+    """Windows that a record does not fit into, so that a record meets every border."""
     monkeypatch.setattr(tail_search, "WINDOW_BYTES", WINDOW)
 
 
@@ -53,7 +53,7 @@ def test_content_end_looks_only_at_what_was_written(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("position", range(2 * WINDOW - 8, 2 * WINDOW + 4))
 def test_a_record_is_found_wherever_it_begins(position: int) -> None:
-    """Also when its magic lies across the border of two windows."""
+    """A record is found at each position, also when its magic lies across the border of two windows."""
     record = encoded(7_000 + position)
     buffer = memoryview(bytearray(position) + record + bytes(50))
     found = find_record(buffer, 3, len(buffer), base_physical_offset=7_000, store_time_ms_min=0)
@@ -78,7 +78,7 @@ def test_what_is_no_record_of_this_log(base: int, flip: int | None, time_min: in
 
 
 def test_a_record_before_the_start_does_not_count() -> None:
-    """Only what follows the place where the scan stopped is evidence."""
+    """Only a record behind the place where the scan stopped is evidence."""
     buffer = memoryview(encoded(0) + bytes(300))
     assert find_record(buffer, 1, len(buffer), base_physical_offset=0, store_time_ms_min=0) is None
 
@@ -99,7 +99,7 @@ def test_a_record_before_the_start_does_not_count() -> None:
     ],
 )
 def test_lost_sector(start: int, zeros: tuple[int, int], is_lost: bool) -> None:
-    """Only zeros of the record, up to the end of a sector, tell of a missing write."""
+    """Only zeros of the record, up to the end of a sector, show a missing write."""
     buffer = bytearray(b"x" * 3_000)
     buffer[start : start + 4] = (1_600 - start).to_bytes(4, "big")
     buffer[zeros[0] : zeros[1]] = bytes(zeros[1] - zeros[0])
@@ -114,7 +114,7 @@ def test_nothing_is_lost_where_something_else_begins() -> None:
 
 
 def test_first_store_time() -> None:
-    """A segment's first record tells when it began; an empty or damaged one does not."""
+    """A segment's first record has the segment's first store time; an empty or damaged segment has none."""
     segment = segment_of(MemoryFs(), Path("/s"), 1_000)
     assert first_store_time_ms(segment) is None
     for content, expected in ((encoded(0), STORE_TIME_MS), (encoded(0, body=b"x" * 900)[:1_000], None)):
@@ -126,7 +126,7 @@ def test_first_store_time() -> None:
 
 @pytest.mark.parametrize(("shared_bytes", "is_lost"), [(1, True), (2, True), (3, False), (4, False)])
 def test_the_zeros_of_the_next_size_may_be_missing_too(shared_bytes: int, is_lost: bool) -> None:
-    """A size below 65,536 begins with two zeros; its third byte says that the sector is there."""
+    """A size below 65,536 begins with two zeros; its third byte shows that the sector was written."""
     end = 1_024 - shared_bytes
     buffer = bytearray(b"x" * end + (512).to_bytes(4, "big") + b"x" * 508)
     buffer[100:104] = (end - 100 - 20).to_bytes(4, "big")
@@ -135,7 +135,10 @@ def test_the_zeros_of_the_next_size_may_be_missing_too(shared_bytes: int, is_los
 
 
 def test_a_record_may_end_in_zeros() -> None:
-    """One without properties does: the search goes up to the last byte that is not zero, the record behind it."""
+    """A record without properties ends in zeros and is still found.
+
+    The search ends at the last byte that is not zero, and the record ends behind it.
+    """
     record = encoded(properties=b"")
     assert record.endswith(bytes(2))
     fs, path = MemoryFs(), Path("/s")
@@ -148,7 +151,7 @@ def test_a_record_may_end_in_zeros() -> None:
 
 @pytest.mark.parametrize("left", [8, 9, 500])
 def test_a_blank_closes_a_segment(left: int) -> None:
-    """It is found by whoever asks for it, if it reaches to the end."""
+    """A blank that reaches to the end of the segment is found if the caller asks for blanks."""
     blank = left.to_bytes(4) + b"\xcb\xd4\x31\x94" + bytes(left - 8)
     for more, expected in ((b"", 700), (b"x", None)):
         buffer = memoryview(bytes(700) + blank + more)
@@ -161,6 +164,6 @@ def test_a_blank_closes_a_segment(left: int) -> None:
 
 @pytest.mark.parametrize(("tail", "is_lost"), [(b"\x01\x01", False), (bytes(2), True)])
 def test_a_buffer_may_end_before_a_size_does(tail: bytes, is_lost: bool) -> None:
-    """Fewer bytes than the size of a record takes are looked at all the same."""
+    """A rest with fewer bytes than the size field of a record is checked as well."""
     buffer = memoryview(encoded(0) + tail)
     assert has_lost_sector(buffer, len(buffer) - len(tail), len(buffer)) is is_lost

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One walk for all readers of a log: where it goes, where it stops, and that it never looks at what is not read yet."""
+"""The walk that all readers of a log share: its steps, its stops, and that it never looks at unread bytes."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ DIRECTORY = Path("/commitlog")
 
 
 def files_of(*contents: bytes) -> list[MappedLogFile]:
-    """Files of a log, zeros behind what each has."""
+    """Files of a log with these contents, each followed by zeros."""
     fs = MemoryFs()
     fs.make_directory(DIRECTORY)
     for index, content in enumerate(contents):
@@ -52,7 +52,7 @@ def closed(base: int = 0) -> bytes:
 
 @pytest.mark.parametrize("window_bytes", [1, 100, 257, 1 << 20])
 def test_all_records_whatever_the_window(window_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps follow each other over the files without a gap; the last one of a closed file ends with it."""
+    """Steps follow each other over the files without a gap; the last step of a closed file ends with the file."""
     monkeypatch.setattr(log_walk, "WINDOW_BYTES", window_bytes)
     files = files_of(closed(), closed(SIZE), run_of(4, 2 * SIZE))
     walk = walk_of(files)
@@ -68,7 +68,7 @@ def test_all_records_whatever_the_window(window_bytes: int, monkeypatch: pytest.
 
 
 def test_nothing_is_touched_before_it_is_read() -> None:
-    """Whoever hears of a read hears of it before the record there counts."""
+    """`on_read` is called for the bytes of a file before a record in them is reported."""
     files = files_of(closed(), run_of(2, SIZE))
     heard: list[tuple[str, int]] = []
     walk = LogWalk(
@@ -84,7 +84,7 @@ def test_nothing_is_touched_before_it_is_read() -> None:
 
 
 def test_goes_on_behind_a_stop() -> None:
-    """A checker may begin again behind what is damaged; times of before still count."""
+    """A checker may begin again behind damage; store times from before the damage still count."""
     data = bytearray(run_of(6))
     size = len(data) // 6
     data[2 * size + 90] ^= 1
@@ -102,7 +102,10 @@ def test_goes_on_behind_a_stop() -> None:
 
 
 def test_a_record_of_an_older_log() -> None:
-    """It passes all checks and is none: only what comes before it is in the columns, but not where it was durable."""
+    """A record of an older log stops the walk although it passes all checks.
+
+    Only the records before it are in the columns, unless the log is known to be durable there.
+    """
     old = encoded(len(run_of(2)), crc_property=True, queue_offset=2, store_time_ms=STORE_TIME_MS - 5_000)
     files = files_of(run_of(2) + old)
     walk = walk_of(files)
@@ -116,7 +119,7 @@ def test_a_record_of_an_older_log() -> None:
 
 
 def test_ends_where_it_is_told() -> None:
-    """What lies behind is not looked at; a record that reaches over that end is damage."""
+    """Bytes behind the given end are not looked at; a record that reaches over that end is damage."""
     files = files_of(closed(), run_of(4, SIZE) + b"rubbish")
     size = len(run_of(1, SIZE))
     whole = walk_of(files, end_physical_offset=SIZE + 2 * size)

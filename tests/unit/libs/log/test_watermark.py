@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watermark: who waits is told in order and not too early, a failure reaches those who asked, and nobody else."""
+"""Watermark: waiting callers are notified in order and not too early, and a failure reaches only callers that asked."""
 
 import asyncio
 import weakref
@@ -10,16 +10,16 @@ from libs.log.watermark import CROWD_COUNT, Watermark
 
 
 class LostError(Exception):
-    """What a mark that failed tells."""
+    """The error of a mark that failed."""
 
 
 def done(*futures: asyncio.Future[None]) -> list[bool]:
-    """Which of them are done."""
+    """Whether each future is done."""
     return [future.done() for future in futures]
 
 
 async def test_who_waits_is_told_when_the_mark_is_there() -> None:
-    """Each at its own number, whatever order they came in."""
+    """Each caller is notified when the mark reaches its number, in any order of the calls."""
     mark = Watermark(10)
     waiting = [mark.reached(end) for end in (30, 10, 20, 20)]
     assert done(*waiting) == [False, True, False, False]
@@ -29,7 +29,7 @@ async def test_who_waits_is_told_when_the_mark_is_there() -> None:
 
 
 async def test_those_who_are_told_together_hear_of_it_in_the_order_of_their_numbers() -> None:
-    """Whoever waits for less goes on first; equals in the order in which they came."""
+    """Callers resume in the order of their numbers, and callers with equal numbers in the order of their calls."""
     mark, heard = Watermark(), []
     for name, end in (("c", 3), ("a", 1), ("b", 2), ("d", 3)):
         mark.reached(end).add_done_callback(lambda _, name=name: heard.append(name))
@@ -39,14 +39,17 @@ async def test_those_who_are_told_together_hear_of_it_in_the_order_of_their_numb
 
 
 def test_the_mark_never_goes_back() -> None:
-    """A smaller number is old news."""
+    """A smaller number does not change the mark."""
     mark = Watermark(5)
     mark.advance(4)
     assert mark.value == 5
 
 
 async def test_who_looks_on_asks_for_nothing() -> None:
-    """Whoever moves the mark hears of those who need it, of each new need once, and not of those who only follow."""
+    """`soon` notifies the mover of the mark of each new need once.
+
+    `reached` does not notify it.
+    """
     mark = Watermark()
     mark.reached(5)
     assert (mark.is_wanted, mark.is_asked.is_set()) == (False, False)
@@ -61,7 +64,10 @@ async def test_who_looks_on_asks_for_nothing() -> None:
 
 
 async def test_a_failure_reaches_those_who_asked() -> None:
-    """Now and later; what is there stays there, and who looks on is not disturbed."""
+    """A failure reaches callers of `soon`, now and later.
+
+    A number that was reached stays reached. Callers of `reached` are not disturbed.
+    """
     mark = Watermark(1)
     asked, followed = mark.soon(2), mark.reached(2)
     mark.fail(LostError)
@@ -73,7 +79,7 @@ async def test_a_failure_reaches_those_who_asked() -> None:
 
 
 async def test_those_who_gave_up_are_forgotten() -> None:
-    """A follower that waits a little, again and again, for what does not come, leaves nothing behind."""
+    """A follower that waits shortly, again and again, for a number that is not reached leaves no memory behind."""
     mark, given_up = Watermark(), []
     faithful = mark.soon(7)
     for _ in range(100 * CROWD_COUNT):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ClockWatch: a clock that is set while a service runs is told and counted."""
+"""ClockWatch: a clock that is set while a service runs is logged and counted."""
 
 import pytest
 
@@ -10,7 +10,10 @@ HOUR_MS = 3_600_000
 
 
 def test_steps_are_told_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """Each once, with its size and which way; time that passes and small corrections are none."""
+    """Each step of the clock is logged and counted once, with its size and direction.
+
+    Time that passes and small corrections are no steps.
+    """
     clock = ManualClock()
     watch = ClockWatch(clock)
     for step_ms in (0, 900, HOUR_MS, 0, -HOUR_MS, -900):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failpoints do nothing until armed, and then exactly what the text says."""
+"""Failpoints do nothing until armed, and then exactly the armed action."""
 
 import subprocess
 import sys
@@ -19,14 +19,14 @@ def _disarm() -> Iterator[None]:
 
 
 def test_an_unarmed_failpoint_does_nothing() -> None:
-    """Neither with nothing armed nor with another name armed."""
+    """An unarmed failpoint does nothing, with no name armed and with another name armed."""
     failpoint("a")
     arm("b", lambda: pytest.fail("wrong failpoint"))
     failpoint("a")
 
 
 def test_armed_ends_with_its_block() -> None:
-    """Inside the block it acts, after it no more."""
+    """The failpoint acts inside the block, and not after it."""
     with armed("a", "raise"), pytest.raises(FailpointRaised, match="failpoint a"):
         failpoint("a")
     failpoint("a")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FaultyFs fails when it is told to and does nothing else, over the real file system as over the one in memory."""
+"""FaultyFs fails only at the planned calls, over the real file system and over MemoryFs."""
 
 import errno
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def below(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Fs, Path]:
 
 @pytest.mark.parametrize("operation", CALLS)
 def test_a_call_fails_at_its_turn_without_an_effect(below: tuple[Fs, Path], operation: str) -> None:
-    """The n-th call fails with the errno of the plan and changes nothing; the one after it does its work."""
+    """The n-th call fails with the errno of the plan and changes nothing; the call after it succeeds."""
     fs, home = below
     faulty = FaultyFs(fs, by_ordinal({(operation, 1): Fault(errno.EIO)}))
     with pytest.raises(OSError, match="Input/output error") as caught:
@@ -66,7 +66,7 @@ def test_a_part_of_a_write_may_land(below: tuple[Fs, Path], ratio: float, landed
 
 
 def test_a_full_disk_refuses_what_needs_space(below: tuple[Fs, Path]) -> None:
-    """New files, replacements and appends have no room until there is some again; all else goes on."""
+    """New files, replacements and appends fail until there is room again; all other calls continue."""
     fs, home = below
     faulty = FaultyFs(fs)
     faulty.is_full = True
@@ -82,7 +82,7 @@ def test_a_full_disk_refuses_what_needs_space(below: tuple[Fs, Path]) -> None:
 
 
 def test_a_sync_that_fails_loses_what_it_should_have_written() -> None:
-    """In memory the dirty pages are gone and the next sync does not know of it, as on Linux."""
+    """After a failed sync in memory the dirty pages are lost and the next sync succeeds, as on Linux."""
     fs = MemoryFs()
     mapped = FaultyFs(fs, by_ordinal({("sync", 1): Fault(errno.EIO)})).create_mapped(Path("/f"), 4096)
     mapped.buffer[:4] = b"lost"
@@ -95,7 +95,7 @@ def test_a_sync_that_fails_loses_what_it_should_have_written() -> None:
 
 
 def test_a_seed_decides_which_calls_fail(below: tuple[Fs, Path]) -> None:
-    """The same seed gives the same faults, another one others; without a probability nothing fails."""
+    """The same seed gives the same faults, another seed others; without a probability nothing fails."""
     fs, home = below
 
     def outcomes(seed: int, probability: float) -> list[int | None]:

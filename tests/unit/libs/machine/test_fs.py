@@ -38,7 +38,10 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 @pytest.mark.parametrize("is_written", [False, True], ids=["mapped", "written"])
 @pytest.mark.parametrize("way", ["removed", "made_again", "renamed_over", "written_over"])
 def test_a_removed_file_can_not_be_made_durable(world: World, is_written: bool, way: str) -> None:
-    """What is stored into it would be lost with the process: the sync says so."""
+    """A sync of a removed or replaced file raises FileNotFoundError with its path.
+
+    Bytes that are stored into such a file would be lost with the process.
+    """
     path = world.home / "f"
     mapped = world.fs.create_mapped(path, 8192)
     if is_written:
@@ -70,7 +73,7 @@ def test_a_created_file_is_zeros_of_full_size(world: World) -> None:
 
 
 def piece(file: ReadableFile, position: int, size_bytes: int, *, may_wait: bool) -> bytes:
-    """What is read there."""
+    """Read the bytes at a position."""
     target = bytearray(size_bytes)
     count = file.read(position, memoryview(target), may_wait=may_wait)
     assert count is not None
@@ -79,7 +82,10 @@ def piece(file: ReadableFile, position: int, size_bytes: int, *, may_wait: bool)
 
 @pytest.mark.parametrize("may_wait", [True, False])
 def test_pieces_of_a_file_that_others_write(world: World, *, may_wait: bool) -> None:
-    """A piece has what was written last, and less at the end of the file; a removed file says so and stays readable."""
+    """A piece has the bytes that were written last, and fewer bytes at the end of the file.
+
+    A removed file is reported as removed and stays readable.
+    """
     mapped = world.fs.create_mapped(world.home / "f", 8192)
     file = world.fs.open_readable(world.home / "f")
     mapped.buffer[4090:4100] = b"0123456789"
@@ -97,7 +103,7 @@ def test_pieces_of_a_file_that_others_write(world: World, *, may_wait: bool) -> 
 
 
 def test_all_mappings_of_a_file_see_a_write(world: World) -> None:
-    """A store into one mapping is read through another and through `read`, without a sync."""
+    """A store into a mapping is read through another mapping and through `read`, without a sync."""
     one = world.fs.create_mapped(world.home / "f", 4096)
     two = world.fs.open_mapped(world.home / "f", writable=False)
     one.buffer[5:8] = b"abc"
@@ -111,7 +117,7 @@ def test_all_mappings_of_a_file_see_a_write(world: World) -> None:
 
 
 def test_views_outlive_the_mapping_and_the_file(world: World) -> None:
-    """Closing and removing a file with readers at work neither fails nor takes their bytes away."""
+    """A file that is closed and removed during a read causes no error, and the reader keeps its bytes."""
     mapped = world.fs.create_mapped(world.home / "f", 4096)
     mapped.buffer[:3] = b"abc"
     view = mapped.buffer[:3]
@@ -122,7 +128,7 @@ def test_views_outlive_the_mapping_and_the_file(world: World) -> None:
 
 
 def test_create_refuses_an_existing_file(world: World) -> None:
-    """A file is never made over another."""
+    """A file is never created over another file."""
     world.fs.write_atomic(world.home / "f", b"x")
     with pytest.raises(FileExistsError):
         world.fs.create_mapped(world.home / "f", 4096)
@@ -131,7 +137,7 @@ def test_create_refuses_an_existing_file(world: World) -> None:
 
 @pytest.mark.parametrize("point", ["create.before_rename", "write_atomic.before_sync", "write_atomic.before_rename"])
 def test_a_file_appears_whole_or_not_at_all(world: World, point: str) -> None:
-    """A failure before the rename leaves no file under the final name, and the old content where there was one."""
+    """A failure before the rename leaves no file under a new name, and the old content under an old name."""
     world.fs.write_atomic(world.home / "old", b"old")
     with armed(point, "raise"):
         if point.startswith("create"):
@@ -148,7 +154,7 @@ def test_a_file_appears_whole_or_not_at_all(world: World, point: str) -> None:
 
 
 def test_a_file_that_could_not_be_finished_can_be_made_again(world: World) -> None:
-    """An error after the file has its name takes the name away, so that the next attempt does not meet it."""
+    """An error after the file has its name removes the name, so that the next attempt succeeds."""
     with armed("create.after_rename", "raise@1"), pytest.raises(FailpointRaised):
         world.fs.create_mapped(world.home / "f", 4096)
     assert world.fs.list(world.home) == []
@@ -174,7 +180,7 @@ def test_data_ranges_leave_out_what_nobody_wrote(world: World) -> None:
 
 
 def test_write_atomic_replaces_and_append_adds(world: World) -> None:
-    """The content is what was written last, plus what was appended."""
+    """The content is the last atomic write plus all later appends."""
     path = world.home / "f"
     world.fs.append(path, b"a")
     world.fs.append(path, b"b")
@@ -185,7 +191,7 @@ def test_write_atomic_replaces_and_append_adds(world: World) -> None:
 
 
 def test_directories(world: World) -> None:
-    """Directories are made with those above them, listed, told from files, and removed when empty."""
+    """Directories are made with their parents, listed, told from files, and removed when empty."""
     deep = world.home / "a" / "b"
     world.fs.make_directory(deep)
     world.fs.make_directory(deep)
@@ -215,20 +221,20 @@ def test_rename_moves_over_an_old_file(world: World) -> None:
 
 @pytest.mark.parametrize("method", ["open_mapped", "read", "remove", "size", "list", "disk_usage"])
 def test_what_is_missing_is_named(world: World, method: str) -> None:
-    """FileNotFoundError, whatever is asked of a missing path."""
+    """Each method raises FileNotFoundError for a missing path."""
     with pytest.raises(FileNotFoundError):
         getattr(world.fs, method)(world.home / "missing")
 
 
 def test_disk_usage_is_plausible(world: World) -> None:
-    """There is no more free space than space."""
+    """The free space is not greater than the total space."""
     usage = world.fs.disk_usage(world.home)
     assert 0 <= usage.free_bytes <= usage.total_bytes
     assert usage.total_bytes > 0
 
 
 def test_the_lock_excludes_a_second_holder(world: World) -> None:
-    """One holder at a time, the file has RocketMQ's content, and reading it does not end the lock."""
+    """The lock has a single holder, its file has RocketMQ's content, and a read of the file does not end the lock."""
     path = world.home / "lock"
     lock = world.fs.lock(path)
     assert world.fs.read(path) == b"lock"
@@ -250,7 +256,7 @@ def test_a_failed_sync_is_reported(world: World) -> None:
 
 
 def test_a_full_disk_leaves_nothing_behind_in_memory() -> None:
-    """DiskFull names path and need; no file is left; space that becomes free can be used."""
+    """DiskFull has the path and the needed bytes, no file is left, and free space can be used later."""
     fs = MemoryFs(capacity_bytes=10_000)
     fs.create_mapped(Path("/a"), 8_000).close()
     with pytest.raises(DiskFull, match="no room for 4096 bytes") as caught:
@@ -265,7 +271,10 @@ def test_a_full_disk_leaves_nothing_behind_in_memory() -> None:
 
 
 def test_a_file_may_begin_with_fewer_blocks(world: World) -> None:
-    """It has its size and is zeros; it takes what was reserved, at first and later; what is written stays."""
+    """A file with few reserved blocks has its full size and reads as zeros.
+
+    It takes the blocks that are reserved, at first and later. Written bytes stay.
+    """
     path = world.home / "f"
     mapped = world.fs.create_mapped(path, 1 << 20, reserved_bytes=4096)
     assert (mapped.size_bytes, world.fs.size(path), world.fs.allocated_bytes(path)) == (1 << 20, 1 << 20, 4096)
@@ -280,7 +289,7 @@ def test_a_file_may_begin_with_fewer_blocks(world: World) -> None:
 
 
 def test_without_room_no_block_is_reserved() -> None:
-    """DiskFull tells what is missing, and leaves the file as it was."""
+    """DiskFull has the number of missing bytes, and leaves the file as it was."""
     fs = MemoryFs(capacity_bytes=10_000)
     mapped = fs.create_mapped(Path("/f"), 1 << 20, reserved_bytes=4096)
     with pytest.raises(DiskFull) as caught:
@@ -293,7 +302,10 @@ def test_without_room_no_block_is_reserved() -> None:
 
 
 def test_a_store_where_there_is_no_block_is_noticed() -> None:
-    """On a real disk that is full it ends the process, so in memory no test may get by with it."""
+    """A store into a page without a block fails in memory.
+
+    On a real disk that is full such a store ends the process, so no test may pass with it.
+    """
     mapped = MemoryFs().create_mapped(Path("/f"), 1 << 20, reserved_bytes=4096)
     mapped.buffer[4096] = 1
     with pytest.raises(AssertionError, match="no blocks"):
@@ -301,7 +313,7 @@ def test_a_store_where_there_is_no_block_is_noticed() -> None:
 
 
 def test_blocks_outlive_a_crash_as_far_as_they_were_synced() -> None:
-    """Or hold something that outlived it."""
+    """A crash takes away reserved blocks, unless they were synced or have a page that survives the crash."""
     fs = MemoryFs()
     mapped = fs.create_mapped(Path("/f"), 1 << 20, reserved_bytes=4096)
     mapped.reserve(0, 16_384)
@@ -315,7 +327,7 @@ def test_blocks_outlive_a_crash_as_far_as_they_were_synced() -> None:
 
 
 def test_populate_makes_pages_present_and_changes_nothing(world: World) -> None:
-    """Populated pages hold what they held, and so do all others; any stretch of the file may be named."""
+    """Populated pages and all others keep their bytes; any stretch of the file may be named."""
     mapped = world.fs.create_mapped(world.home / "f", 1 << 20)
     mapped.buffer[5000:5003] = b"abc"
     mapped.populate(4999, 10_000)
@@ -326,7 +338,7 @@ def test_populate_makes_pages_present_and_changes_nothing(world: World) -> None:
 
 
 def test_what_is_written_through_the_file_is_in_every_mapping(world: World) -> None:
-    """`write` and stores into the mapping meet in one page cache; both are durable after a sync."""
+    """`write` and stores into the mapping meet in the same page cache, and both are durable after a sync."""
     one = world.fs.create_mapped(world.home / "f", 3 * 4096)
     two = world.fs.open_mapped(world.home / "f")
     one.buffer[:2] = b"ab"
@@ -346,7 +358,7 @@ def test_what_is_written_through_the_file_is_in_every_mapping(world: World) -> N
 
 
 def test_check_readable_changes_nothing(world: World) -> None:
-    """Any stretch of a file can be read ahead of a touch; an empty one too."""
+    """Any stretch of a file can be read ahead of a touch, also an empty stretch."""
     mapped = world.fs.create_mapped(world.home / "f", 3 << 20)
     mapped.buffer[5000:5003] = b"abc"
     for position, size_bytes in ((0, 3 << 20), (4_999, 10), ((3 << 20) - 1, 1), (7, 0)):
@@ -358,7 +370,7 @@ def test_check_readable_changes_nothing(world: World) -> None:
 
 
 def test_what_is_made_is_for_its_user_alone(tmp_path: Path) -> None:
-    """Messages are readable for the service's user, whatever the umask of its shell lets through."""
+    """Files and directories are readable only for the service's user, with any umask of its shell."""
     fs, before = PosixFs(), os.umask(0)
     try:
         fs.make_directory(tmp_path / "store/reput")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SupervisedLoop: goes on after failures, waits longer each time, wakes on notice, stops at once."""
+"""SupervisedLoop: continues after failures, waits longer each time, wakes on notice, stops at once."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from tests.support.patience import LIMIT_S
 
 
 class Steps:
-    """A step that counts, fails as often as it was told, and tells when it has run."""
+    """A step that counts its runs, fails the given number of times, and notifies a test of its runs."""
 
     def __init__(self, failure_count: int = 0, error: type[BaseException] = ConnectionError) -> None:
         self.failure_count = failure_count
@@ -46,7 +46,7 @@ async def test_steps_follow_each_other() -> None:
 
 
 async def test_a_failure_is_kept_and_survived() -> None:
-    """`last_error` tells the failure while it lasts; the loop goes on and forgets it after a good step."""
+    """`last_error` has the failure while it lasts; the loop continues and forgets it after a good step."""
     steps = Steps(failure_count=2)
     loop = SupervisedLoop("test", steps, interval_ms=60_000, backoff_ms_min=1, backoff_ms_max=2)
     loop.start()
@@ -80,7 +80,10 @@ async def test_an_expected_failure_takes_one_line_of_log(
     expected_errors: tuple[type[Exception], ...],
     has_trace: bool,
 ) -> None:
-    """What the system refuses, or a peer that is away, fills no log with tracebacks; anything else keeps its own."""
+    """A refusal of the system, or a peer that is away, is logged without a traceback.
+
+    Every other error keeps its traceback.
+    """
     caplog.set_level(logging.INFO)
     steps = Steps(failure_count=1, error=error)
     loop = SupervisedLoop("test", steps, backoff_ms_min=1, expected_errors=expected_errors)
@@ -94,7 +97,10 @@ async def test_an_expected_failure_takes_one_line_of_log(
 
 
 async def test_failures_in_a_row_take_two_lines(caplog: pytest.LogCaptureFixture) -> None:
-    """A peer that is away fills no log: the first failure is told, and that the loop works again; no start alarms."""
+    """A peer that is away does not fill the log.
+
+    The first failure is logged, and that the loop works again. No start logs a warning.
+    """
     caplog.set_level(logging.INFO)
     steps = Steps(failure_count=20)
     loop = SupervisedLoop("test", steps, backoff_ms_min=1, backoff_ms_max=1)
@@ -108,7 +114,7 @@ async def test_failures_in_a_row_take_two_lines(caplog: pytest.LogCaptureFixture
 
 
 async def test_wake_ends_the_pause() -> None:
-    """A notice starts the next step long before the interval ends; one during a step is not lost."""
+    """A notice starts the next step long before the interval ends; a notice during a step is not lost."""
     steps = Steps()
     loop = SupervisedLoop("test", steps, interval_ms=60_000)
     loop.start()
@@ -162,7 +168,7 @@ async def test_a_loop_starts_once() -> None:
 
 
 async def test_a_step_that_swallows_its_cancellation_is_the_last_one() -> None:
-    """Whatever becomes of the cancellation inside of the step, `stop` returns and no further step begins."""
+    """`stop` returns and no further step begins, even if the step turns its cancellation into another error."""
     count = 0
 
     async def step() -> None:
@@ -182,7 +188,7 @@ async def test_a_step_that_swallows_its_cancellation_is_the_last_one() -> None:
 
 
 async def test_an_event_wakes_the_loop() -> None:
-    """Whoever finds work need not know the loop that does it; what was found before the start is not forgotten."""
+    """An event wakes the loop without a reference to the loop; an event that was set before the start is not lost."""
     steps, found = Steps(), asyncio.Event()
     found.set()
     loop = SupervisedLoop("test", steps, interval_ms=3_600_000, wakes=found)
@@ -213,7 +219,10 @@ async def test_a_step_without_end_tells_that_all_is_well() -> None:
 
 
 async def test_a_hurried_step_waits_shortly_again() -> None:
-    """For who knows that things are other than before, many failures say nothing of the next ones. The reason stays."""
+    """`hurry` starts the next step at once and resets the count of failures; `last_error` stays.
+
+    Its caller knows that the situation has changed, so that former failures do not predict the next step.
+    """
     steps = Steps(failure_count=100)
     loop = SupervisedLoop("test", steps, backoff_ms_min=3_600_000, backoff_ms_max=3_600_000)
     loop.start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a crash takes away in MemoryFs, and what it may not."""
+"""The data that a crash of MemoryFs takes away, and the data that it may not take."""
 
 import random
 from pathlib import Path
@@ -21,7 +21,7 @@ def fs() -> MemoryFs:
 
 
 def test_unsynced_bytes_are_lost(fs: MemoryFs) -> None:
-    """What was written after the last sync is gone; what was synced is there."""
+    """Bytes that were written after the last sync are lost; synced bytes are there."""
     mapped = fs.create_mapped(FILE, 8192)
     mapped.buffer[:4] = b"kept"
     mapped.sync()
@@ -35,7 +35,10 @@ def test_unsynced_bytes_are_lost(fs: MemoryFs) -> None:
 def test_a_file_that_needs_not_be_durable_may_be_gone_or_empty(
     fs: MemoryFs, are_names_kept: bool, found: int | None
 ) -> None:
-    """Until it and its directory were synced a power cut leaves no file, or an empty one; then it stays."""
+    """A power cut leaves no file, or an empty file, until the file and its directory are synced.
+
+    After the syncs the file stays.
+    """
     fs.make_directory(FILE.parent / "e", is_durable=False)
     for path in (FILE, FILE.parent / "e" / "f"):
         fs.create_mapped(path, 8192, reserved_bytes=4096, is_durable=False)
@@ -50,7 +53,7 @@ def test_a_file_that_needs_not_be_durable_may_be_gone_or_empty(
 
 
 def test_a_killed_process_loses_nothing(fs: MemoryFs) -> None:
-    """With everything surviving, the page cache is what the next process sees."""
+    """If everything survives, the next process sees the page cache."""
     mapped = fs.create_mapped(FILE, 4096)
     mapped.buffer[:4] = b"kept"
     fs.write_atomic(Path("/d/h"), b"h")
@@ -61,7 +64,10 @@ def test_a_killed_process_loses_nothing(fs: MemoryFs) -> None:
 
 
 def test_a_sync_after_a_failed_one_is_a_lie(fs: MemoryFs) -> None:
-    """As on real disks: pages of a failed sync are lost although the next sync succeeds; later writes are kept."""
+    """Pages of a failed sync are lost although the next sync succeeds, as on real disks.
+
+    Later writes are kept.
+    """
     mapped = fs.create_mapped(FILE, 3 * 4096)
     mapped.buffer[0] = ord("a")
     mapped.buffer[4096] = ord("b")
@@ -106,7 +112,10 @@ def test_writing_again_repairs_a_failed_sync(fs: MemoryFs) -> None:
 
 
 def test_a_page_is_torn_by_sectors(fs: MemoryFs) -> None:
-    """Of a page that survives any of the eight sectors may be the new ones; the last page of a file may be short."""
+    """Any of the eight sectors of a surviving page may be new.
+
+    The last page of a file may be short.
+    """
     mapped = fs.create_mapped(FILE, 4096 + 1000)
     mapped.buffer[:] = b"n" * (4096 + 1000)
     fs.crash(lambda _path, _page: True, lambda _path, page: (0b1000_0010, 0b0000_0010)[page])
@@ -116,7 +125,7 @@ def test_a_page_is_torn_by_sectors(fs: MemoryFs) -> None:
 
 
 def test_a_power_cut_by_chance_repeats() -> None:
-    """The same seed leaves the same; the ratios are those of pages, names and torn pages."""
+    """The same seed leaves the same data; the ratios are the shares of pages, names and torn pages."""
 
     def left(seed: int, *, page_ratio: float, name_ratio: float, torn_ratio: float) -> tuple[list[str], bytes]:
         fs = MemoryFs()
@@ -153,7 +162,7 @@ def test_names_need_a_sync_of_the_directory(fs: MemoryFs, is_synced: bool) -> No
 
 
 def test_a_name_may_survive_without_its_sync(fs: MemoryFs) -> None:
-    """The kernel may have written one of two unsynced changes of a directory, in any order."""
+    """Of two unsynced changes of a directory, the kernel may have written either, in any order."""
     fs.write_atomic(FILE, b"f")
     fs.write_atomic(Path("/d/g"), b"g")
     fs.remove(FILE)
@@ -172,7 +181,7 @@ def test_what_promises_durability_survives(fs: MemoryFs, method: str) -> None:
 
 
 def test_handles_from_before_a_crash_are_dead(fs: MemoryFs) -> None:
-    """A mapping or lock of the dead process changes nothing for the next one."""
+    """A mapping or lock of the dead process has no effect on the next process."""
     mapped = fs.create_mapped(FILE, 4096)
     lock = fs.lock(Path("/d/lock"))
     with pytest.raises(StoreLocked):

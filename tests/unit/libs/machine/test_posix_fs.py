@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PosixFs alone: what only a real file system does, and what it refuses."""
+"""PosixFs alone: the behaviour of a real file system, and the refusals."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from libs.machine.posix_fs import PosixFs
 
 
 def test_a_shortened_file_can_not_be_made_durable(tmp_path: Path) -> None:
-    """Another program cut off its end: the sync says where it ends."""
+    """A sync of a file that another program shortened raises OSError with the end of the file."""
     mapped = PosixFs().create_mapped(tmp_path / "f", 8192)
     os.truncate(tmp_path / "f", 4096)
     with pytest.raises(OSError, match="ends at byte 4096"):
@@ -26,7 +26,10 @@ def test_a_shortened_file_can_not_be_made_durable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("has_unnamed_files", [True, False])
 def test_what_a_kill_leaves_of_a_file_that_is_being_made(tmp_path: Path, has_unnamed_files: bool) -> None:
-    """Nothing, as RocketMQ refuses a store with a strange file in it; a temporary name where it can't be helped."""
+    """A kill leaves no file, or a temporary name on a system without unnamed files.
+
+    RocketMQ refuses a store with an unknown file in it.
+    """
     program = f"""
 import pathlib
 from libs.machine import posix_fs
@@ -48,7 +51,7 @@ with armed("create.before_rename", "kill"):
 def test_data_ranges_where_the_file_system_does_not_know(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """Then all is data."""
+    """If the file system does not know holes, all bytes are data."""
 
     def refuse(*_arguments: object) -> None:
         raise OSError(code, "no")
@@ -60,7 +63,7 @@ def test_data_ranges_where_the_file_system_does_not_know(
 
 
 def test_a_full_disk_leaves_nothing_behind_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same from the kernel's ENOSPC."""
+    """ENOSPC of the kernel leaves no file behind."""
 
     def refuse(*_arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -72,7 +75,10 @@ def test_a_full_disk_leaves_nothing_behind_on_disk(tmp_path: Path, monkeypatch: 
 
 
 def test_a_file_that_can_not_fit_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The attempt would fill the disk for a while, and others would meet that; so there is none."""
+    """A file that cannot fit is refused without an attempt.
+
+    The attempt would fill the disk for some time, and other writers would fail.
+    """
     monkeypatch.setattr("os.posix_fallocate", lambda *_arguments: pytest.fail("tried"))
     with pytest.raises(DiskFull):
         PosixFs().create_mapped(tmp_path / "f", 1 << 60)
@@ -92,7 +98,10 @@ def test_blocks_are_reserved_not_sparse(tmp_path: Path) -> None:
 def test_copy_on_write_is_turned_off_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags_before: int, refusal: int | None, is_set: bool
 ) -> None:
-    """On btrfs the directory gets NOCOW; where that is not allowed, the store refuses with the remedy."""
+    """On btrfs the directory gets NOCOW.
+
+    If this is not allowed, FileSystemUnsuited is raised with the remedy.
+    """
     sets = []
 
     def ioctl(_descriptor: int, request: int, argument: bytes) -> bytes:
@@ -115,14 +124,14 @@ def test_copy_on_write_is_turned_off_or_refused(
 
 
 def test_the_type_of_the_file_system_is_known(tmp_path: Path) -> None:
-    """statfs answers for a real directory and fails for a missing one."""
+    """statfs answers for a real directory and fails for a missing directory."""
     assert btrfs.file_system_type(tmp_path) > 0
     with pytest.raises(FileNotFoundError):
         btrfs.file_system_type(tmp_path / "missing")
 
 
 def test_a_short_write_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel may take less than all of it; what is left is written behind."""
+    """If the kernel writes only a part, the rest is written behind it."""
     mapped = PosixFs().create_mapped(tmp_path / "f", 4096)
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: pwrite(descriptor, bytes(data[:7]), at))
@@ -132,7 +141,7 @@ def test_a_short_write_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pyt
 
 
 def test_holes_of_a_file_get_their_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sparse file has the blocks that were asked for, and the bytes it had; without room nothing is taken."""
+    """A sparse file gets the requested blocks and keeps its bytes; without room no block is taken."""
     path, size = tmp_path / "f", 1 << 20
     with path.open("wb") as file:
         file.truncate(size)
@@ -155,7 +164,7 @@ def test_holes_of_a_file_get_their_blocks(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_check_readable_tells_of_what_a_touch_would_not_survive(tmp_path: Path) -> None:
-    """A page that is gone from the file is SIGBUS for whoever touches it, and an error with the file's name here."""
+    """check_readable raises an error with the file's name for a missing page, whose use would be a SIGBUS."""
     mapped = PosixFs().create_mapped(tmp_path / "f", 1 << 20)
     os.truncate(tmp_path / "f", 300_000)
     mapped.check_readable(0, 300_000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trouble: what fails again and again takes few lines of the log, and none is lost that matters."""
+"""Trouble: repeated failures take few lines of the log, and no line that matters is lost."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_a_start_alarms_nobody(clock: ManualClock, caplog: pytest.LogCaptureFixt
 
 
 def test_a_start_that_lasts_is_a_warning(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    """A peer that does not come at all is told as what it is, and once a minute from then on."""
+    """A peer that stays away is logged as a warning after half a minute, and once a minute from then on."""
     trouble = Trouble("reading", now_s=clock.monotonic_s)
     fail_for(trouble, clock, 100)
     assert lines(caplog) == [
@@ -50,7 +50,7 @@ def test_a_start_that_lasts_is_a_warning(clock: ManualClock, caplog: pytest.LogC
 
 
 def test_later_failures_are_warnings_once_a_minute(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    """Of work that went well before, the first failure of each row is told at once."""
+    """After work that succeeded, the first failure of each row is logged at once."""
     trouble = Trouble("reading", now_s=clock.monotonic_s)
     trouble.ended()
     fail_for(trouble, clock, 61)
@@ -66,7 +66,10 @@ def test_later_failures_are_warnings_once_a_minute(clock: ManualClock, caplog: p
 
 
 def test_an_unexpected_error_keeps_its_traceback(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    """It is told at once, during a start and between expected failures, too; many of them take a line a minute."""
+    """An unexpected error is logged at once with its traceback, also during a start and between expected failures.
+
+    Many unexpected errors take a line a minute.
+    """
     trouble = Trouble("reading", now_s=clock.monotonic_s)
     fail_for(trouble, clock, 2)
     for _ in range(50):
@@ -77,7 +80,7 @@ def test_an_unexpected_error_keeps_its_traceback(clock: ManualClock, caplog: pyt
 
 
 def test_parts_share_the_lines(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    """A thousand readers of one log that is away are one trouble, which lasts as long as any of them fails."""
+    """The failures of a thousand readers of a log are one trouble, which lasts as long as any reader fails."""
     trouble = Trouble("reading", now_s=clock.monotonic_s)
     trouble.ended(part="some other")
     for part in range(1_000):
@@ -91,7 +94,7 @@ def test_parts_share_the_lines(clock: ManualClock, caplog: pytest.LogCaptureFixt
 
 
 def test_a_part_that_is_stopped_is_forgotten(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    """It neither keeps the trouble alive nor tells that anything works again."""
+    """A stopped part neither keeps the trouble alive nor logs that the work succeeds again."""
     trouble = Trouble("reading", now_s=clock.monotonic_s)
     trouble.ended()
     trouble.failed("reading failed", AWAY, part="stopped")

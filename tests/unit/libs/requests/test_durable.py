@@ -23,7 +23,7 @@ LATE, AGAIN_LATE, AGAIN = Answer(is_late=True), Answer(is_late=True, is_repeated
 
 
 class Log:
-    """Answers one after the other. Errors are raised."""
+    """A log that gives its answers in turn. Errors are raised."""
 
     def __init__(self, *answers: Answer | Exception) -> None:
         self.answers = list(answers)
@@ -37,7 +37,7 @@ class Log:
 
 
 async def appended(log: Log, *, is_repeatable: bool = True) -> Answer:
-    """What becomes of a batch."""
+    """The outcome of a batch."""
     return await until_durable(
         log.append, is_repeatable=is_repeatable, is_passing=lambda error: isinstance(error, WindowFull)
     )
@@ -45,26 +45,29 @@ async def appended(log: Log, *, is_repeatable: bool = True) -> Answer:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is waited for."""
+    """Replaces all pauses by none."""
     monkeypatch.setattr(durable, "AGAIN_S", 0)
 
 
 @pytest.mark.parametrize("is_repeatable", [True, False])
 async def test_an_answer_in_time(*, is_repeatable: bool) -> None:
-    """It is the answer."""
+    """A durable answer is returned as it is."""
     answer = Answer()
     assert await appended(Log(answer), is_repeatable=is_repeatable) is answer
 
 
 async def test_a_late_batch_of_a_writer_is_sent_again() -> None:
-    """Until it is durable, also over refusals that pass. The first answer tells where it is."""
+    """A late batch of a writer is sent again until it is durable, also over refusals that pass.
+
+    The first answer tells its place.
+    """
     log = Log(LATE, AGAIN_LATE, WindowFull("bytes", limit=1), AGAIN)
     assert await appended(log) is LATE
     assert not log.answers
 
 
 async def test_a_batch_that_was_given_up_is_stored_anew() -> None:
-    """The answer that stored it tells where it is."""
+    """The answer that stored the batch tells its place."""
     anew = Answer()
     assert await appended(Log(LATE, anew)) is anew
     late_anew = Answer(is_late=True)
@@ -72,7 +75,10 @@ async def test_a_batch_that_was_given_up_is_stored_anew() -> None:
 
 
 async def test_a_late_batch_without_a_writer() -> None:
-    """It is not sent again, which would store it twice. The error tells how safe it is."""
+    """A late batch without a writer is not sent again, because this would store it twice.
+
+    The error tells the batch's durability.
+    """
     log = Log(Answer(is_late=True, durability=1), AGAIN)
     with pytest.raises(NotDurableYet) as error:
         await appended(log, is_repeatable=False)
@@ -80,7 +86,10 @@ async def test_a_late_batch_without_a_writer() -> None:
 
 
 async def test_a_refusal_before_and_after_the_log_has_it() -> None:
-    """The first append fails as it fails. Later the batch is in the log, so the caller is told that it may stay."""
+    """A refusal of the first append is raised as it is.
+
+    Later the batch is in the log, so that NotDurableYet tells the caller that the batch may stay.
+    """
     with pytest.raises(ValueError, match="no"):
         await appended(Log(ValueError("no")))
     with pytest.raises(NotDurableYet, match="another leads"):
@@ -88,7 +97,7 @@ async def test_a_refusal_before_and_after_the_log_has_it() -> None:
 
 
 async def test_why_a_batch_is_not_done_is_a_line() -> None:
-    """An error of gRPC has several, which the caller's own words take the place of."""
+    """The caller's own words replace the lines of a gRPC error."""
     with pytest.raises(NotDurableYet, match="in other words"):
         await until_durable(
             Log(LATE, ValueError("many\nlines")).append,
@@ -99,6 +108,6 @@ async def test_why_a_batch_is_not_done_is_a_line() -> None:
 
 
 async def test_the_wait_has_an_end() -> None:
-    """A batch that stays late is not done."""
+    """A batch that stays late raises NotDurableYet."""
     with pytest.raises(NotDurableYet):
         await until_durable(Log(LATE, AGAIN).append, is_repeatable=True, is_passing=lambda _: True, within_s=0)

@@ -32,7 +32,7 @@ def test_round_trip(position: str) -> None:
     ],
 )
 def test_foreign_tokens(token: str) -> None:
-    """A token of another list, a damaged one or plain text is refused by field."""
+    """A token of another list, a damaged token and plain text are refused by field."""
     with pytest.raises(BadPageToken) as caught:
         decode_token("topics", (1,), token, str)
     assert caught.value.field == "page_token"
@@ -40,14 +40,14 @@ def test_foreign_tokens(token: str) -> None:
 
 @pytest.mark.parametrize("position", ["9" * 5_000, 2**64 - 1, 2**63, -1, 1e3, "3", None, "orders", [3]])
 def test_forged_numbers(position: object) -> None:
-    """A token with a right checksum and a position that no list gave, as anybody can make it."""
+    """A token with a right checksum and a position that no list gave is refused; any caller can make it."""
     with pytest.raises(BadPageToken) as caught:
         decode_number("segments", (), encode_token("segments", (), position))
     assert caught.value.field == "page_token"
 
 
 def test_numbers() -> None:
-    """The largest physical offset is one, and no token is the begin."""
+    """The largest physical offset is valid, and an empty token is the begin."""
     for number in (0, 7, 2**63 - 1):
         assert decode_number("segments", (), encode_token("segments", (), number)) == number
     assert decode_number("segments", (), "") == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a server is asked of it on each front."""
+"""Each test of a server runs on each front."""
 
 import pytest
 
@@ -8,5 +8,5 @@ from tests.unit.libs.runtime import servers
 
 @pytest.fixture(params=servers.FRONTS)
 def each_front(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`serving` listens with one of the fronts, and the test runs once for each."""
+    """`serving` listens with a front, and the test runs once for each front."""
     monkeypatch.setattr(servers, "front", request.param)

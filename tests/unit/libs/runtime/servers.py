@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real server on a free port with servicers that do what a test tells them."""
+"""A real server on a free port with servicers that follow the test."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ DELETE_TOPIC = "/reput.commitlog.v1.TopicService/DeleteTopic"
 
 FRONTS = ("http2", "grpcio")
 front: Literal["http2", "grpcio"] = "http2"
-"""What `serving` listens with, whatever the settings say; see `each_front`."""
+"""The front of `serving`, independent of the settings; see `each_front`."""
 
 
 class TooLate(Exception):
@@ -109,7 +109,7 @@ class LogServicer:
 
 
 class TopicServicer:
-    """What operators ask for."""
+    """A method of operators."""
 
     async def DeleteTopic(self, request: topic_service_pb2.DeleteTopicRequest, context: object) -> object:  # noqa: N802
         """Answer with a message."""
@@ -142,7 +142,7 @@ class Served:
             raise self.refusal
 
     async def call(self, method: str, request: bytes = b"", **options: Any) -> bytes:
-        """One unary call with raw bytes."""
+        """A unary call with raw bytes."""
         return await self.channel.unary_unary(method)(request, timeout=LIMIT_S, **options)
 
 
@@ -177,7 +177,7 @@ async def serving(
 
 
 def details_of(error: grpc.aio.AioRpcError) -> tuple[ErrorInfo, BadRequest, RetryInfo]:
-    """The rich details of a failed call; those that it lacks are empty."""
+    """The rich details of a failed call; missing details are empty."""
     metadata = dict(error.trailing_metadata() or ())
     status = Status.FromString(metadata["grpc-status-details-bin"])
     assert status.code == error.code().value[0]

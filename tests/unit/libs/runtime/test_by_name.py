@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics go into messages by name: what has the same name is told, and what has not is known."""
+"""Statistics are copied into messages by name: equal names are copied, and all other names are listed here."""
 
 import dataclasses
 
@@ -59,20 +59,20 @@ CASES: list[tuple[type, type[Message], set[str]]] = [
 
 @pytest.mark.parametrize(("source", "message", "others"), CASES, ids=lambda case: getattr(case, "__name__", ""))
 def test_what_a_message_lacks_is_known(source: type, message: type[Message], others: set[str]) -> None:
-    """A fact whose name differs by mistake is not told to anybody; those that differ on purpose stand here."""
+    """A fact whose name differs by mistake reaches no message; names that differ on purpose are listed here."""
     told = set(message.DESCRIPTOR.fields_by_name)
     told |= {name.removesuffix("_count") + "s_total" for name in told}
     assert {field.name for field in dataclasses.fields(source)} - told == others
 
 
 def test_what_has_the_same_name_is_told() -> None:
-    """Enumerations by their value; what is given besides counts before what the source has."""
+    """Equal names are copied, enumerations by their value; given values count more than the source's."""
     decision = Decision(7, 100, Reason.NOT_DUE, "why", None)
     told = named(retention_service_pb2.Decision, decision, later=("action", "last_store_time"), size_bytes=99)
     assert (told.base_physical_offset, told.reason, told.size_bytes) == (7, Reason.NOT_DUE.value, 99)
 
 
 def test_a_field_that_nobody_fills_is_a_mistake() -> None:
-    """A name that was changed on one side alone is noticed with the first message, and not as a zero."""
+    """A field without a source fails with the first message, and is not a silent zero."""
     with pytest.raises(AssertionError, match=r"object has nothing for .*'decisions'.* of Run"):
         named(retention_service_pb2.Run, object())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one caller can make a server hold: refused requests, answers that nobody takes, watches of the health."""
+"""The memory that a caller can hold in a server: refused requests, unread answers, watches of the health."""
 
 import asyncio
 import gc
@@ -47,7 +47,7 @@ async def read_all(call: Any) -> None:
 
 
 async def test_a_refused_request_is_freed_at_once() -> None:
-    """Without the cyclic collector: a refusal leaves neither the request nor what was parsed of it."""
+    """Without the cyclic collector a refusal frees the request and its parsed parts."""
     async with serving() as served:
         served.append.error = TooLate(1)
         gc.disable()
@@ -61,7 +61,7 @@ async def test_a_refused_request_is_freed_at_once() -> None:
 
 
 async def test_a_refused_call_has_status_and_metadata() -> None:
-    """Unary and streamed: code, text and details arrive as with an abort, after what was streamed before."""
+    """Unary and streamed: code, text and details arrive as with an abort, after the streamed answers."""
     async with serving() as served:
         served.append.error = TooLate(2)
         stream = served.channel.stream_stream(APPEND_STREAM)()
@@ -73,7 +73,7 @@ async def test_a_refused_call_has_status_and_metadata() -> None:
 
 
 async def test_a_stream_that_nobody_reads_ends() -> None:
-    """After the limit what the stream holds is let go, with STREAM_NOT_READ for whoever reads it late."""
+    """After the limit the stream's answers are freed, and a late read gets STREAM_NOT_READ."""
     config = ServerConfig(port=0, stream_unread_timeout_ms=200)
     async with serving(config) as served:
         served.log.answer = LARGE
@@ -88,7 +88,7 @@ async def test_a_stream_that_nobody_reads_ends() -> None:
 
 
 async def test_a_stream_that_is_read_slowly_goes_on() -> None:
-    """The limit is for one answer, not for the stream."""
+    """The limit is for a single answer, not for the stream."""
     async with serving(ServerConfig(port=0, stream_unread_timeout_ms=6_000)) as served:
         served.log.answer = LARGE
         call = served.channel.unary_stream(DISPATCH)(b"")
@@ -99,7 +99,10 @@ async def test_a_stream_that_is_read_slowly_goes_on() -> None:
 
 
 async def test_answers_that_nobody_takes_are_bounded() -> None:
-    """What is beyond the budget is refused with WINDOW_FULL, small ones pass; all is back when the reader has gone."""
+    """An answer beyond the budget is refused with WINDOW_FULL, small answers pass.
+
+    The budget is free again when the reader is gone.
+    """
     async with serving(ServerConfig(port=0, answer_inflight_bytes_max=4 << 20)) as served:
         answers = served.server.trusted_bounds.answers
         connection = await _connection(served)
@@ -122,7 +125,7 @@ async def test_answers_that_nobody_takes_are_bounded() -> None:
 
 
 async def _first_answer(served: Served) -> object:
-    """What a follower of its own gets first, except for the empty handshake."""
+    """The first answer of a new follower, except for the empty handshake."""
     call = served.channel.unary_stream(DISPATCH)(b"")
     try:
         while True:
@@ -134,7 +137,10 @@ async def _first_answer(served: Served) -> object:
 
 
 async def test_unary_answers_that_nobody_takes_count_until_the_call_is_over() -> None:
-    """gRPC holds them after the handler is done, so they stay in the budget."""
+    """An unread answer counts in the budget until the call is over.
+
+    gRPC holds it after the handler is done.
+    """
     async with serving(ServerConfig(port=0, answer_inflight_bytes_max=4 << 20)) as served:
         answers = served.server.bounds.answers
         connection = await _connection(served)
@@ -152,7 +158,10 @@ async def _watching(served: Served, count: int) -> AsyncIterator[object]:
 
 
 async def test_health_has_room_of_its_own() -> None:
-    """While calls are at their limit, and while all watches are taken, a check gets its answer and a caller its own."""
+    """A health check is answered while calls are at their limit, and a call while all watches are taken.
+
+    Watches and calls have limits of their own.
+    """
     async with serving(ServerConfig(port=0, concurrent_rpc_max=1)) as served:
         watches = [watch async for watch in _watching(served, WATCH_COUNT_MAX)]
         for watch in watches:
@@ -175,7 +184,7 @@ async def test_health_has_room_of_its_own() -> None:
 
 
 async def test_reflection_has_room_of_its_own() -> None:
-    """Who keeps asking what there is takes no caller's place, and finds an end itself."""
+    """Repeated reflection calls take no place of a caller, and have a limit of their own."""
     async with serving(ServerConfig(port=0, concurrent_rpc_max=1)) as served:
         asked = [served.channel.stream_stream(REFLECTION)() for _ in range(REFLECTION_CALL_COUNT_MAX)]
         for one in asked:
@@ -190,7 +199,10 @@ async def test_reflection_has_room_of_its_own() -> None:
 
 
 async def test_services_have_room_of_their_own() -> None:
-    """While clients have taken all calls and all bytes of answers, a follower is served; it has a bound, too."""
+    """A follower is served while clients hold all calls and all bytes of answers.
+
+    Services have a limit of their own.
+    """
     async with serving(ServerConfig(port=0, concurrent_rpc_max=1)) as served:
         held = served.channel.stream_stream(APPEND_STREAM)()
         await held.write(b"x")
@@ -210,7 +222,7 @@ async def test_services_have_room_of_their_own() -> None:
 
 
 async def test_a_watch_tells_each_change_and_ends_with_the_server() -> None:
-    """NOT_SERVING, SERVING, NOT_SERVING, and no watch holds up a stop."""
+    """A watch gets NOT_SERVING, SERVING and NOT_SERVING, and does not delay a stop."""
     statuses = health_pb2.HealthCheckResponse
     async with serving(is_ready=False) as served:
         watch = served.channel.unary_stream(WATCH, response_deserializer=statuses.FromString)(b"")
@@ -232,7 +244,7 @@ async def test_a_watch_tells_each_change_and_ends_with_the_server() -> None:
 
 
 def test_the_limits_by_themselves() -> None:
-    """A limit is reached, not crossed; one answer alone is let through, however large."""
+    """A limit can be reached but not exceeded; a single answer passes alone, with any size."""
     calls, answers = CallLimit(1), ByteBudget("too many", 10)
     with calls, pytest.raises(ServerFull, match="calls"), calls:
         pass

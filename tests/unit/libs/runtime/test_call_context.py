@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a handler learns of its call and may do before it answers, on each front; and a name that is not the proto's."""
+"""The context of a handler, on each front, before and during its answer; and the single name of a service."""
 
 from collections.abc import AsyncIterator
 
@@ -19,7 +19,7 @@ NAME = "elsewhere.v1.OtherService"
 
 
 class Servicer:
-    """Begins its answer before it has heard anything, and tells what it knows."""
+    """A servicer that begins its answer before it reads a request, and answers with its context."""
 
     async def AppendStream(self, requests: AsyncIterator[object], context: object) -> AsyncIterator[bytes]:  # noqa: N802
         """Answer each request with the seconds that are left."""
@@ -47,7 +47,7 @@ async def channel() -> AsyncIterator[grpc.aio.Channel]:
 
 
 async def test_a_stream_may_begin_with_its_head_alone(channel: grpc.aio.Channel) -> None:
-    """Some callers say nothing before they have seen it."""
+    """A stream may begin with its initial metadata, for callers that send nothing before."""
     call = channel.stream_stream(f"/{NAME}/AppendStream")(timeout=LIMIT_S)
     await call.initial_metadata()
     await call.write(b"")
@@ -57,7 +57,7 @@ async def test_a_stream_may_begin_with_its_head_alone(channel: grpc.aio.Channel)
 
 
 async def test_a_call_without_a_deadline_has_no_time_that_is_left(channel: grpc.aio.Channel) -> None:
-    """It may last."""
+    """A call without a deadline has None as its remaining time."""
     call = channel.stream_stream(f"/{NAME}/AppendStream")()
     await call.write(b"")
     assert await call.read() == b"None"
@@ -65,7 +65,7 @@ async def test_a_call_without_a_deadline_has_no_time_that_is_left(channel: grpc.
 
 
 async def test_a_service_has_one_name(channel: grpc.aio.Channel) -> None:
-    """By the proto's own nobody finds it."""
+    """By the name of the proto's package the service is not found."""
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await channel.stream_stream("/reput.commitlog.v1.AppendService/AppendStream")(timeout=LIMIT_S).read()
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collector: many objects bring no full round; few bring one by the timer, and cycles do not stay."""
+"""Collector: with many objects there is no full round, with few the timer starts one, and cycles are freed."""
 
 import asyncio
 import gc
@@ -28,7 +28,10 @@ def _collector_state() -> Iterator[None]:
 
 
 def test_many_objects_that_stay_bring_no_full_round() -> None:
-    """As when thousands of calls wait: each full round would hold the loop for longer."""
+    """Many living objects, as of thousands of waiting calls, cause no full collection.
+
+    A full collection would block the event loop for longer with each object.
+    """
     Collector().settle()
     full_count = gc.get_stats()[2]["collections"]
     kept = [[number] for number in range(400_000)]
@@ -37,7 +40,7 @@ def test_many_objects_that_stay_bring_no_full_round() -> None:
 
 
 async def test_the_timer_finds_cycles_while_there_is_little_to_walk_over() -> None:
-    """Also those that grew old before they died."""
+    """The timer also frees cycles that became old before they were garbage."""
     collector = Collector()
     collector.settle()
     node = weakref.ref(Node())
@@ -49,7 +52,7 @@ async def test_the_timer_finds_cycles_while_there_is_little_to_walk_over() -> No
 
 @pytest.mark.parametrize(("new_count", "is_made"), [(NEW_BLOCK_COUNT_MAX, True), (NEW_BLOCK_COUNT_MAX + 1, False)])
 def test_the_timer_leaves_much_alone(new_count: int, *, is_made: bool) -> None:
-    """It is what was made since the start that counts."""
+    """The timer runs a full round only if few objects were made since the start."""
     counts = iter([1_000_000, 1_000_000 + new_count])
     collector = Collector(lambda: next(counts))
     collector.settle()

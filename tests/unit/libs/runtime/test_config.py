@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration: which source wins, what is refused, and that the refusal tells what to do."""
+"""Configuration: the source that wins, the refused values, and a remedy in each refusal."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +57,7 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Both groups in one section."""
+    """Both groups in a section."""
 
     engine: Engine = Engine(data_dir=Path("data"))
     shared: Shared = field(default_factory=lambda: Shared(port=7101))
@@ -78,7 +78,7 @@ def loaded(
 
 
 def test_defaults_come_from_the_classes_and_from_the_group(tmp_path: Path) -> None:
-    """Nothing given: every default, those of a group's instance before those of its class."""
+    """Without any source every default counts, the defaults of a group's instance before its class."""
     assert loaded(tmp_path) == Settings()
 
 
@@ -180,19 +180,19 @@ def test_what_is_wrong_is_named_in_one_line(
 
 
 def test_a_required_setting_names_its_three_sources(tmp_path: Path) -> None:
-    """Whoever misses it learns how to give it."""
+    """The error of a missing required setting names its three sources."""
     with pytest.raises(ConfigError, match="data_dir is not set: give --data-dir, REPUT_COMMITLOG_DATA_DIR or"):
         loaded(tmp_path, cls=Engine)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """A file that was asked for must be there."""
+    """A given file that is missing raises ConfigError with its name."""
     with pytest.raises(ConfigError, match=r"missing\.toml: No such file"):
         load(Settings, section="commitlog", file=tmp_path / "missing.toml", environment={}, flags={})
 
 
 def test_secrets_are_masked(tmp_path: Path) -> None:
-    """Neither `config show` nor an error prints a token."""
+    """A token is printed neither by `config show` nor in an error."""
     result = load(Settings, section="commitlog", environment={}, flags={"peer_token": "sesame"})
     shown = {setting.field.name: setting.shown_value for setting in result.settings}
     assert shown["peer_token"] == MASK
@@ -203,7 +203,7 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
 
 
 def test_fields_carry_their_sentences() -> None:
-    """Documentation finds every setting with default, bounds and one line of prose."""
+    """Documentation finds every setting with default, bounds and a line of prose."""
     fields = {field.name: field for field in fields_of(Settings)}
     assert fields["data_dir"].description == "Where the data are."
     assert (fields["ratio"].description, fields["ratio"].default) == ("Share.", 0.5)
@@ -212,7 +212,7 @@ def test_fields_carry_their_sentences() -> None:
 
 
 def test_a_field_without_a_sentence_is_a_mistake() -> None:
-    """What can't be documented can't be configured."""
+    """A setting without a sentence is refused, because it can't be documented."""
 
     @dataclass(frozen=True)
     class Bare:
@@ -229,7 +229,7 @@ def test_two_groups_can_not_share_a_name() -> None:
 
     @dataclass(frozen=True)
     class Twice:
-        """Two groups of one class."""
+        """Two groups of the same class."""
 
         one: Shared = Shared(port=1)
         two: Shared = Shared(port=2)
@@ -248,20 +248,20 @@ def test_two_groups_can_not_share_a_name() -> None:
     ],
 )
 def test_types_in_words(kind: object, words: str) -> None:
-    """What a message says a value must be."""
+    """The words of a message for the type of a value."""
     assert expectation(kind) == words
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithPeers:
-    """Two groups of one kind."""
+    """Two groups of the same kind."""
 
     commitlog: PeerConfig = field(default_factory=lambda: PeerConfig(target="a:1"))
     indexer: PeerConfig = field(default_factory=lambda: PeerConfig(target="b:2", timeout_ms=7))
 
 
 def test_groups_of_one_kind_have_names_of_their_own() -> None:
-    """The name of the field begins those of its settings, also in what is refused."""
+    """The name of the field is the prefix of its settings, also in refusals."""
     flags = {"commitlog_target": "c:3", "indexer_tls_ca_file": "ca.pem"}
     value = load(WithPeers, section="janitor", environment={}, flags=flags).value
     assert value.commitlog == PeerConfig(target="c:3")
@@ -274,7 +274,7 @@ def test_groups_of_one_kind_have_names_of_their_own() -> None:
     "target", ["127.0.0.1:7101", "log:1", "[::1]:7101", "unix:/run/log", "dns:///log:7101", "a:1,b:2", "a:1,", ""]
 )
 def test_an_address_is_taken(target: str) -> None:
-    """Each form that a channel knows."""
+    """An address in each form of a channel is accepted."""
     assert PeerConfig(target=target).target == target
 
 
@@ -282,13 +282,16 @@ def test_an_address_is_taken(target: str) -> None:
     "target", ["127.0.0.1", "log", "log:", "log:0", "log:65536", "log:x", "::1", "a:1,b", "log:1/x", " "]
 )
 def test_an_address_without_a_port_is_refused(target: str) -> None:
-    """No service looks for its peers at port 443 because a port was left out."""
+    """An address without a port is refused.
+
+    A service would otherwise look for its peers at port 443.
+    """
     with pytest.raises(ValueError, match=r"must be host:port, for example 127\.0\.0\.1:7101"):
         PeerConfig(target=target)
 
 
 def test_the_refusal_names_the_setting() -> None:
-    """As the operator has to write it."""
+    """The refusal has the name of the setting as an operator writes it."""
     with pytest.raises(ConfigError, match=r"commitlog_target is '127\.0\.0\.1': '127\.0\.0\.1' must be host:port"):
         load(IndexerSettings, section="indexer", environment={"REPUT_INDEXER_COMMITLOG_TARGET": "127.0.0.1"}, flags={})
     with pytest.raises(ConfigError, match="otlp_endpoint is 'nowhere'"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exposure: a start says which of its directories and secrets other users can read."""
+"""Exposure: a start reports the directories and secrets that other users can read."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from libs.runtime.trust.exposure import exposed
 
 @pytest.mark.parametrize(("mode", "is_told"), [(0o700, False), (0o750, True), (0o755, True), (0o701, True)])
 def test_a_directory_is_for_its_user(tmp_path: Path, mode: int, is_told: bool) -> None:
-    """A right of the group or of others on the messages is told, with the command that takes it away."""
+    """Permissions of the group or of others on the messages are reported, with the command that removes them."""
     path = tmp_path / "store"
     path.mkdir()
     path.chmod(mode)
@@ -21,7 +21,10 @@ def test_a_directory_is_for_its_user(tmp_path: Path, mode: int, is_told: bool) -
 
 @pytest.mark.parametrize(("mode", "is_told"), [(0o600, False), (0o440, False), (0o644, True), (0o660, True)])
 def test_a_secret_is_for_its_user_and_group(tmp_path: Path, mode: int, is_told: bool) -> None:
-    """A token or a private key that others can read is told; its group may read it, as in a pod."""
+    """A token or private key that others can read is reported.
+
+    Its group may read it, as in a pod.
+    """
     path = tmp_path / "secret"
     path.touch()
     path.chmod(mode)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals are handled on a stack that has room for what Python and the linker do in a handler."""
+"""Signals are handled on a stack that is large enough for Python and the linker in a handler."""
 
 import os
 import subprocess
@@ -24,7 +24,10 @@ print(size_bytes, size_bytes - (len(untouched) - len(untouched.lstrip(b"\\xaa"))
 
 
 def test_a_handler_has_room() -> None:
-    """It takes less than half of the stack, in a process whose linker looks names up as late as it can."""
+    """A handler takes less than half of the stack.
+
+    The linker of the process looks names up as late as it can.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "LD_BIND_NOW"}
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True

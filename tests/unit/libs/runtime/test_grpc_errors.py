@@ -42,13 +42,13 @@ def documented() -> dict[str, tuple[set[str], set[str], str]]:
 
 
 def test_every_reason_has_one_row_on_the_page() -> None:
-    """Nothing is sent that clients can't look up, and the order is the registry's."""
+    """The page has each reason of the registry, in the registry's order, so that clients can look it up."""
     reasons = [name.removeprefix(PREFIX) for name in ErrorReason.keys() if not name.endswith("UNSPECIFIED")]  # noqa: SIM118
     assert list(documented()) == reasons
 
 
 def test_the_page_tells_the_codes_and_metadata_of_the_tables() -> None:
-    """What the page promises is what the services send, for every service."""
+    """The page has the codes and metadata that the services send, for every service."""
     codes: dict[str, set[str]] = defaultdict(set)
     metadata: dict[str, set[str]] = defaultdict(set)
     for row in ROWS:
@@ -62,7 +62,7 @@ def test_the_page_tells_the_codes_and_metadata_of_the_tables() -> None:
 
 
 def test_a_delay_is_promised_only_for_what_passes() -> None:
-    """RetryInfo and the page's advice to retry belong together."""
+    """Each row with RetryInfo has the action `retry` on the page."""
     actions = {reason: action for reason, (_, _, action) in documented().items()}
     assert {row.reason for row in ROWS if row.retry_after_ms is not None} <= {
         reason for reason, action in actions.items() if action == "retry"
@@ -71,7 +71,7 @@ def test_a_delay_is_promised_only_for_what_passes() -> None:
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "ä" * 100_000, "\N{GRINNING FACE}" * 100_000, "\ud800" * 100_000])
 def test_what_is_repeated_of_a_request_is_bounded(text: str) -> None:
-    """However long and of whatever characters: reason and text fit into the 8 KiB that gRPC lets metadata have."""
+    """Reason and text fit into gRPC's 8 KiB of metadata, with texts of any length and any characters."""
 
     class Odd(Exception):
         """Repeats all that it was given."""
@@ -91,7 +91,7 @@ def test_what_is_repeated_of_a_request_is_bounded(text: str) -> None:
 
 
 def test_a_short_text_is_repeated_as_it_is() -> None:
-    """Nothing is left out of what fits."""
+    """A text that fits is sent whole."""
     text = "ä" * 300
 
     class Odd(Exception):
@@ -108,7 +108,7 @@ def test_a_row_needs_a_reason_of_the_registry() -> None:
 
 
 def test_a_service_may_override_the_shell() -> None:
-    """The service's own table comes first."""
+    """The service's own table takes precedence over the table of the process shell."""
 
     class Missing(KeyError):
         """Some error."""

@@ -98,7 +98,7 @@ async def test_a_wrong_wire_type_is_malformed(request_bytes: bytes, is_refused: 
 
 
 async def test_a_domain_error_carries_its_row() -> None:
-    """Code, reason, metadata without the empty ones, and the field at fault reach the client."""
+    """Code, reason, metadata without empty values, and the field at fault reach the client."""
     async with serving() as served:
         served.append.error = TooLate(7, field="messages[3].topic")
         error = await failure_of(served.call(APPEND))
@@ -122,7 +122,7 @@ async def test_a_passing_error_says_when_to_retry(error_class: type[Exception]) 
 
 
 async def test_an_error_ends_a_stream_with_its_status() -> None:
-    """What was streamed before the error arrives, then the rich status."""
+    """Answers before the error arrive, then the rich status."""
     async with serving() as served:
         served.log.error = TooLate(9)
         call = served.channel.unary_stream(DISPATCH)(b"")
@@ -132,7 +132,10 @@ async def test_an_error_ends_a_stream_with_its_status() -> None:
 
 
 async def test_calls_are_answered_in_their_blocks() -> None:
-    """A block refuses a call before it begins, and an answer of a stream before it leaves; others have none."""
+    """A block refuses a call before it begins, and an answer of a stream before it is sent.
+
+    Methods without a block are not refused.
+    """
     async with serving() as served:
         await served.call(GET_STATUS)
         call = served.channel.unary_stream(DISPATCH)(b"")
@@ -162,7 +165,7 @@ async def test_an_unknown_error_leaks_nothing_and_is_logged(caplog: pytest.LogCa
 
 
 async def test_a_cancelled_stream_is_closed() -> None:
-    """When the client goes, the generator's `finally` runs."""
+    """If the client cancels a stream, the `finally` of the handler's generator runs."""
     async with serving() as served:
         call = served.channel.unary_stream(DISPATCH)(b"")
         await call.read()
@@ -172,10 +175,13 @@ async def test_a_cancelled_stream_is_closed() -> None:
 
 
 async def test_a_caller_who_goes_during_a_write_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """It ends like any other cancelled call; nothing is logged as a bug."""
+    """A call whose connection ends during a write ends as a cancelled call.
+
+    Nothing is logged as a bug.
+    """
 
     class GoneContext:
-        """What gRPC hands out when the connection ended a moment ago."""
+        """gRPC's context when the connection ended a moment ago."""
 
         async def write(self, _message: bytes) -> None:
             raise grpc.aio.InternalError("failed")
@@ -203,14 +209,17 @@ async def test_a_caller_who_goes_during_a_write_is_no_error(caplog: pytest.LogCa
 
 
 async def test_a_method_that_the_servicer_lacks_is_unimplemented() -> None:
-    """An RPC of the proto that is not served yet says so."""
+    """An RPC of the proto that is not served yet fails with UNIMPLEMENTED."""
     async with serving() as served:
         error = await failure_of(served.call("/reput.commitlog.v1.LogService/ReadRecords"))
         assert error.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_calls_are_refused_until_admitted_and_while_stopping() -> None:
-    """RECOVERING with a delay before, STOPPING after; health follows when it is told, and at once to the worse."""
+    """Calls are refused with RECOVERING and a delay before they are admitted, and with STOPPING during a stop.
+
+    Health becomes SERVING only by `set_healthy`, and NOT_SERVING at once.
+    """
     async with serving(is_ready=False) as served:
         health = health_pb2_grpc.HealthStub(served.channel)
         error = await failure_of(served.call(APPEND))
@@ -251,7 +260,10 @@ async def test_calls_are_refused_until_admitted_and_while_stopping() -> None:
 async def test_malformed_requests_of_services_that_packages_bring(
     method: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are refused as those of our own services, and leave nothing in the log: they need no token."""
+    """Malformed requests of health and reflection are refused as the requests of Reput's services.
+
+    They need no token, so they leave nothing in the log.
+    """
     async with serving() as served:
         call = served.channel.stream_stream(method)()
         await call.write(b"\xff")
@@ -284,7 +296,10 @@ async def test_reflection_lists_what_is_served() -> None:
 
 @pytest.mark.parametrize("metadata", [(), (("authorization", "Bearer wrong"),), (("authorization", "sesame"),)])
 async def test_a_call_without_the_token_is_refused(tmp_path: Path, metadata: tuple[tuple[str, str], ...]) -> None:
-    """UNAUTHENTICATED for unary and streamed calls and reflection; health stays open for orchestrators."""
+    """A call without the token gets UNAUTHENTICATED: unary and streamed calls, and reflection.
+
+    Health stays open for orchestrators.
+    """
     (tmp_path / "token").write_text("sesame\n")
     async with serving(ServerConfig(port=0, token_file=tmp_path / "token")) as served:
         for call in (
@@ -326,7 +341,7 @@ async def test_a_port_in_use_is_named(capfd: pytest.CaptureFixture[str]) -> None
 async def test_an_address_that_cannot_be_served_is_refused(
     config: ServerConfig, error: type[Exception], text: str
 ) -> None:
-    """One clear line for an open address without TLS, an address that is not ours, and missing files."""
+    """An open address without TLS, a foreign address, and missing files are refused in a single clear line."""
     with pytest.raises(error, match=text):
         async with serving(config):
             pass
@@ -334,7 +349,7 @@ async def test_an_address_that_cannot_be_served_is_refused(
 
 @pytest.mark.parametrize(("content", "text"), [(None, "No such file"), ("\n", "the file is empty")])
 async def test_a_bad_token_file_is_refused(tmp_path: Path, content: str | None, text: str) -> None:
-    """A missing or empty token file must not mean an open door."""
+    """A missing or empty token file raises ConfigError, and does not admit all callers."""
     path = tmp_path / "token"
     if content is not None:
         path.write_text(content)
@@ -344,7 +359,10 @@ async def test_a_bad_token_file_is_refused(tmp_path: Path, content: str | None, 
 
 
 async def test_a_unix_socket_serves_and_is_not_stolen(tmp_path: Path) -> None:
-    """The socket answers; a second server refuses to take it; one left by a dead process is replaced."""
+    """A server on a Unix socket answers, and a second server on it raises PortInUse.
+
+    The socket of a dead process is replaced.
+    """
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -357,7 +375,7 @@ async def test_a_unix_socket_serves_and_is_not_stolen(tmp_path: Path) -> None:
 
 
 async def test_a_request_above_the_limit_is_refused() -> None:
-    """What lies beyond the service's own limit and the slack no method sees; the server lives."""
+    """A request beyond the service's own limit and the slack reaches no method, and the server continues."""
     async with serving(request_size_bytes_max=1 << 10) as served:
         await served.call(APPEND, bytes(1 << 20))
         error = await failure_of(served.call(APPEND, bytes(3 << 20)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets through: by role, by token, with and without one for clients. tests/e2e/test_roles.py asks all methods."""
+"""Admission by role and token, with and without a token for clients. tests/e2e/test_roles.py tests all methods."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +50,7 @@ async def outcome(served: Served, method: str, metadata: Metadata) -> str:
 
 
 async def test_without_settings_only_clients_are_let_in() -> None:
-    """The default: everybody is a client, and what services do needs the token of the machine's user."""
+    """By default every caller is a client, and the methods of services need the token of the machine's user."""
     async with serving() as served:
         assert await outcome(served, APPEND, ()) == "OK"
         assert await outcome(served, GET_STATUS, bearer("anything")) == "OK"
@@ -63,7 +63,7 @@ async def test_without_settings_only_clients_are_let_in() -> None:
 
 
 async def test_each_token_gives_its_role(token_file: Callable[[str], Path]) -> None:
-    """With all three; whoever is a service or an operator is a client, too; the local token is nothing then."""
+    """With all three tokens a service or an operator is a client, too, and the local token counts nothing."""
     config = ServerConfig(
         port=0,
         token_file=token_file("client"),
@@ -87,7 +87,7 @@ async def test_each_token_gives_its_role(token_file: Callable[[str], Path]) -> N
 
 
 async def test_one_file_may_give_several_roles(token_file: Callable[[str], Path]) -> None:
-    """As the local token does: whoever shows it has all of them."""
+    """A file may give several roles, as the local token does."""
     path = token_file("both")
     async with serving(ServerConfig(port=0, service_token_file=path, operator_token_file=path)) as served:
         rebuild = "/reput.indexer.v1.RebuildService/RebuildIndexes"
@@ -98,7 +98,7 @@ async def test_one_file_may_give_several_roles(token_file: Callable[[str], Path]
 async def test_tokens_are_renewed_while_it_serves(
     token_file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No restart: the new token counts at once, the old one as long as it is in the file."""
+    """Without a restart the new token counts at once, and the old token as long as it is in the file."""
     monkeypatch.setattr(tokens, "CHECK_INTERVAL_S", 0.0)
     path = token_file("client")
     async with serving(ServerConfig(port=0, token_file=path)) as served:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LateServicer: a server knows all methods before the servicer is there, and calls those that it has then."""
+"""LateServicer: a server knows all methods before the servicer exists, and calls the servicer's methods later."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from libs.runtime.rpc.late import LateServicer
 
 
 class Reader:
-    """Made when something was opened."""
+    """A servicer that is made when its content is open."""
 
     def __init__(self, content: str) -> None:
         self.content = content
@@ -18,7 +18,7 @@ class Reader:
 
 
 class Status:
-    """Needs nothing."""
+    """A servicer that needs no open content."""
 
     async def GetStatus(self, request: str, context: object) -> str:  # noqa: N802
         """Answers always."""
@@ -26,7 +26,7 @@ class Status:
 
 
 async def test_methods_are_found_before_there_is_a_servicer() -> None:
-    """Whoever registers them early calls those of the servicer that is made later."""
+    """Methods that are registered early call the methods of the servicer that is made later."""
     servicer = LateServicer(Reader, early=Status())
     read, status = servicer.Read, servicer.GetStatus
     assert await status("", None) == "recovering"
@@ -35,7 +35,7 @@ async def test_methods_are_found_before_there_is_a_servicer() -> None:
 
 
 def test_it_offers_what_both_have_and_no_more() -> None:
-    """A server asks by name, and by listing."""
+    """LateServicer lists the methods of both servicers, and has no other method."""
     servicer = LateServicer(Reader, early=Status())
     assert {name for name in dir(servicer) if name[0].isupper()} == {"Read", "GetStatus"}
     with pytest.raises(AttributeError):

@@ -30,21 +30,21 @@ class Hand:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the watch's timer run until something is so."""
+    """Let the watch's timer run until a condition is true."""
     async with asyncio.timeout(LIMIT_S):
         while not condition():  # noqa: ASYNC110 - a timer has no bell
             await asyncio.sleep(TICK_S)
 
 
 async def ticked(watch: LoopWatch, hand: Hand, pause_s: float) -> None:
-    """Let the next tick be so late."""
+    """Let the next tick be late by this pause."""
     due_s = watch.due_s
     hand.now_s = due_s + pause_s
     await until(lambda: watch.due_s != due_s)
 
 
 async def test_a_pause_is_seen_while_it_lasts_and_after_it() -> None:
-    """Only what is above the limit counts as a long one."""
+    """A pause counts while it lasts and after it; only a pause above the limit counts as long."""
     hand = Hand()
     watch = LoopWatch(hand)
     with watch.running():
@@ -63,7 +63,7 @@ async def test_a_pause_is_seen_while_it_lasts_and_after_it() -> None:
 
 
 async def test_the_longest_pause_is_forgotten_after_two_windows() -> None:
-    """What happened since the start is told beside it."""
+    """The longest pause expires after two windows; the longest pause since the start is kept beside it."""
     hand = Hand()
     watch = LoopWatch(hand)
     with watch.running():
@@ -79,7 +79,7 @@ async def test_the_longest_pause_is_forgotten_after_two_windows() -> None:
 
 
 async def test_work_is_told_from_a_machine_without_a_core_to_give() -> None:
-    """What the loop's thread computed in a pause, and no more than the pause."""
+    """Work is the time that the loop's thread computed in a pause, at most the pause."""
     hand, work = Hand(), Hand()
     watch = LoopWatch(hand, work)
     with watch.running():
@@ -92,7 +92,10 @@ async def test_work_is_told_from_a_machine_without_a_core_to_give() -> None:
 
 
 async def test_an_idle_loop_is_looked_at_less_often() -> None:
-    """Until it computes for more than a small share of the time; and again once it does not."""
+    """An idle event loop has longer ticks until it computes for more than a small share of the time.
+
+    The longer ticks return when it is idle again.
+    """
     hand, work = Hand(), Hand()
     watch = LoopWatch(hand, work)
 
@@ -113,7 +116,7 @@ async def test_an_idle_loop_is_looked_at_less_often() -> None:
 
 
 async def test_a_callback_that_holds_the_loop_is_seen() -> None:
-    """With the real clock: what it held counts, whatever else the machine does."""
+    """With the real clock a callback's time counts, with any load of the machine."""
     watch = LoopWatch()
     with watch.running():
         await until(lambda: watch.due_s > 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that was freed goes back to the system while a process is idle, although small blocks hold the heap's end."""
+"""Freed memory is returned to the system while a process is idle, although small blocks hold the heap's end."""
 
 import re
 import subprocess
@@ -36,7 +36,7 @@ print(round(peak - start), round(held_mib() - start))
 
 @pytest.mark.skipif(not malloc.free_bytes(), reason="this libc's malloc tells nothing")
 def test_freed_memory_goes_back_while_idle() -> None:
-    """In a process of its own, whose heap nobody else has touched."""
+    """Freed memory is returned while idle, in a process with a heap of its own."""
     run = subprocess.run([sys.executable, "-c", PROGRAM], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     peak_mib, kept_mib = (int(word) for word in re.findall(r"\d+", run.stdout))
     assert peak_mib >= 190

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics endpoint beside callers who never finish."""
+"""The metrics endpoint with callers that never finish."""
 
 import contextlib
 import http.client
@@ -20,7 +20,7 @@ TIMEOUT_S = 20.0
 
 @contextlib.contextmanager
 def serving() -> Iterator[MetricsServer]:
-    """An endpoint with one counter."""
+    """An endpoint with a counter."""
     registry = CollectorRegistry()
     Counter("seen", "how often", registry=registry).inc()
     server = MetricsServer("127.0.0.1", 0, registry)
@@ -38,34 +38,34 @@ def scraped(server: MetricsServer) -> str:
 
 
 def half_request(server: MetricsServer) -> socket.socket:
-    """A caller who does not finish."""
+    """A caller that does not finish its request."""
     connection = socket.create_connection(("127.0.0.1", server.server_port), TIMEOUT_S)
     connection.sendall(b"GET /metrics HTTP/1.1\r\n")
     return connection
 
 
 def test_half_requests_keep_no_scraper_out(capfd: pytest.CaptureFixture[str]) -> None:
-    """Many of them take few threads; the oldest is ended for the next one, without a line on standard error."""
+    """Half requests take few threads; the oldest is ended for the next, without a line on standard error."""
     with serving() as server, contextlib.ExitStack() as stack:
         before = threading.active_count()
         halves = [stack.enter_context(half_request(server)) for _ in range(4 * CONNECTION_COUNT_MAX)]
         for half in halves[: 3 * CONNECTION_COUNT_MAX]:
             assert half.recv(1) == b""
         assert "seen_total 1.0" in scraped(server)
-        # the thread of one that was ended may need a moment
+        # the thread of a request that was ended may need a moment
         assert threading.active_count() <= before + 2 * CONNECTION_COUNT_MAX
     assert capfd.readouterr().err == ""
 
 
 def test_a_silent_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else has to come for it."""
+    """A silent connection ends without another caller."""
     monkeypatch.setattr(metrics_server.Handler, "timeout", 0.1)
     with serving() as server, half_request(server) as half:
         assert half.recv(1) == b""
 
 
 def test_an_end_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not look again and again whether it is to end."""
+    """A close wakes the server, which does not poll for its end."""
     monkeypatch.setattr(metrics_server, "_CLOSE_LOOK_S", 100 * LIMIT_S)
     with serving() as server:
         assert "seen_total 1.0" in scraped(server)
@@ -76,7 +76,7 @@ def test_an_end_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_serves_ipv6() -> None:
-    """An address is taken in either form."""
+    """An IPv6 address is accepted as well."""
     registry = CollectorRegistry()
     try:
         server = MetricsServer("::1", 0, registry)
@@ -96,7 +96,7 @@ def test_it_serves_ipv6() -> None:
     ],
 )
 def test_each_path_has_its_own_answer(path: str, is_serving: bool, status: int) -> None:
-    """A probe at another path fails, and /healthz tells whether the service serves."""
+    """A request for another path fails, and /healthz tells whether the service serves."""
     server = MetricsServer("127.0.0.1", 0, CollectorRegistry(), lambda: is_serving)
     try:
         connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=TIMEOUT_S)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notices to systemd: a loop that turns says so often enough, one that hangs does not."""
+"""Notices to systemd: a running event loop sends them often enough, a blocked loop does not."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from tests.support.patience import LIMIT_S
 
 @pytest.fixture
 def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """What systemd hears."""
+    """The notices that systemd receives."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
         heard.bind(str(tmp_path / "notify"))
         heard.settimeout(LIMIT_S)
@@ -25,7 +25,7 @@ def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.so
 
 
 def count_of(heard: socket.socket) -> int:
-    """How many notices have come."""
+    """The number of notices that have arrived."""
     heard.setblocking(False)
     count = 0
     while True:
@@ -48,12 +48,15 @@ def count_of(heard: socket.socket) -> int:
     ],
 )
 def test_how_often(environment: dict[str, str], interval_s: float | None) -> None:
-    """Three times in what systemd waits; what is meant for another process does not count."""
+    """Three notices in systemd's interval; a setting for another process does not count."""
     assert alive_interval_s(environment) == interval_s
 
 
 async def test_a_loop_that_turns_is_heard(heard: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the beginning of the block to its end; while the loop is held nothing is said."""
+    """Notices are sent from the begin of the block to its end.
+
+    While a step blocks the event loop no notice is sent.
+    """
     monkeypatch.setenv("WATCHDOG_USEC", "30000")
     async with saying_alive():
         await asyncio.to_thread(heard.recv, 100)
@@ -71,14 +74,14 @@ async def test_a_loop_that_turns_is_heard(heard: socket.socket, monkeypatch: pyt
 
 
 async def test_nobody_waits(heard: socket.socket) -> None:
-    """Without a watchdog nothing is sent."""
+    """No notice is sent without a watchdog."""
     async with saying_alive():
         await asyncio.sleep(0.05)
     assert count_of(heard) == 0
 
 
 def test_a_notice_that_nobody_takes(monkeypatch: pytest.MonkeyPatch, heard: socket.socket) -> None:
-    """A queue that is full, or a socket that is gone, holds nobody up."""
+    """A full queue or a missing socket does not block the caller."""
     for _ in range(2_000):
         notify("WATCHDOG=1", wait_s=0)
     assert 0 < count_of(heard) < 2_000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process shell: order of start and stop, exit codes, one line for what was to be expected."""
+"""The process shell: order of start and stop, exit codes, a single line for expected errors."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ class Settings:
 
 
 class Toy:
-    """A service that notes what happens to it; the class attributes tell it what to do."""
+    """A service that records its events; its class attributes control it."""
 
     events: list[str]
     on_open: "Callable[[Toy], object]" = staticmethod(lambda _toy: None)
@@ -112,7 +112,7 @@ class Toy:
 @pytest.fixture
 def toy() -> type[Toy]:
     class OwnToy(Toy):
-        """Its attributes can be changed without touching other tests."""
+        """A toy whose attributes can be changed without an effect on other tests."""
 
     return OwnToy
 
@@ -152,7 +152,7 @@ def events_in(text: str) -> list[str]:
 def test_a_signal_stops_in_order(
     toy: type[Toy], capsys: pytest.CaptureFixture[str], signal_number: signal.Signals
 ) -> None:
-    """Open, serve, drain, close, exit code 0, and the log tells each step."""
+    """A signal leads to drain, close and exit code 0, and each step is logged."""
     toy.on_serving = lambda _toy: os.kill(os.getpid(), signal_number)
     assert run(toy) == ExitCode.CLEAN
     assert Toy.events == ["build", "open", "drain", "close"]
@@ -160,7 +160,10 @@ def test_a_signal_stops_in_order(
 
 
 def test_a_hang_up_ends_nothing(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:
-    """A closed terminal, or an operator that expects a reload, leaves the service at work, and a line says so."""
+    """A hang-up leaves the service running, and a line is logged.
+
+    It comes from a closed terminal, or from an operator that expects a reload.
+    """
 
     def hang_up_and_terminate(_toy: Toy) -> None:
         os.kill(os.getpid(), signal.SIGHUP)
@@ -174,7 +177,7 @@ def test_a_hang_up_ends_nothing(toy: type[Toy], capsys: pytest.CaptureFixture[st
 
 
 def test_the_line_of_a_start_says_what_runs(toy: type[Toy], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A log tells which version served which address, by which file's settings."""
+    """The line of a start has the version, the address and the file of settings."""
     file = tmp_path / "reput.toml"
     file.write_text("[commitlog]\nsize = 2\n")
     toy.on_serving = terminate
@@ -191,7 +194,7 @@ def test_the_line_of_a_start_says_what_runs(toy: type[Toy], capsys: pytest.Captu
 
 
 def test_the_line_of_a_start_says_which_data(tmp_path: Path) -> None:
-    """The data directory is told with its whole path, and as what a log serves; no other setting is."""
+    """The log has the data directory with its whole path, and the role of the log; no other setting."""
     environment = {"REPUT_COMMITLOG_DATA_DIR": f"{tmp_path}/x/../store", "REPUT_COMMITLOG_TOKEN_FILE": "secret"}
     loaded = process.parse([], section="commitlog", settings_class=CommitLogSettings, environment=environment)
     assert process.about(loaded) == {
@@ -205,7 +208,10 @@ def test_the_line_of_a_start_says_which_data(tmp_path: Path) -> None:
 
 
 def test_the_collector_never_walks_what_the_start_made(toy: type[Toy]) -> None:
-    """A full round holds the loop for as long as it takes to look at every object that it knows."""
+    """A full collection does not walk the objects that the start made.
+
+    It would block the event loop for each object that it knows.
+    """
     known_counts: list[int] = []
 
     def look_and_stop() -> None:
@@ -219,7 +225,7 @@ def test_the_collector_never_walks_what_the_start_made(toy: type[Toy]) -> None:
 
 
 def test_a_signal_while_opening_cancels_the_start(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:
-    """A recovery that takes long does not keep the process from stopping."""
+    """A signal stops the process during a long recovery."""
     toy.opening_blocks = True
     toy.on_open = terminate
     assert run(toy) == ExitCode.CLEAN
@@ -228,7 +234,7 @@ def test_a_signal_while_opening_cancels_the_start(toy: type[Toy], capsys: pytest
 
 
 def test_a_drain_that_hangs_is_cut_off(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:
-    """After the timeout the stop goes on and the store is closed all the same."""
+    """A drain that hangs ends after the time-out, and the store is closed nevertheless."""
     toy.drain_blocks = True
     toy.on_open = terminate
     toy.opening_blocks = True
@@ -261,7 +267,10 @@ def test_a_drain_that_hangs_is_cut_off(toy: type[Toy], capsys: pytest.CaptureFix
 def test_an_expected_failure_is_one_line(
     toy: type[Toy], capsys: pytest.CaptureFixture[str], error: Exception, code: ExitCode, text: str, way: str
 ) -> None:
-    """Whether the start, the running service or its end fails: code and line come from the error, and it is closed."""
+    """An expected failure of the start, the running service or its end gives the error's exit code and line.
+
+    The service is closed.
+    """
     if way == "open":
         toy.on_open = raiser(error)
     elif way == "fail":
@@ -274,14 +283,14 @@ def test_an_expected_failure_is_one_line(
 
 
 def test_the_first_failure_counts(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:
-    """A disk that died fails the closing too; line and exit code still tell of the sync that failed."""
+    """If the close fails after a failed sync, the line and the exit code are still those of the failed sync."""
     toy.on_open, toy.on_close = lambda toy: toy.shell.fail(SYNC_FAILED), raiser(OSError(errno.EIO, "close"))
     assert run(toy, "--log-level", "error") == ExitCode.SEALED
     assert capsys.readouterr().err == f"reput commitlog: {SYNC_FAILED}\n"
 
 
 def test_a_bug_is_logged_with_its_traceback(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:
-    """What nobody expected is not hidden in one line."""
+    """An unexpected error is logged with its traceback."""
     toy.on_open = raiser(ZeroDivisionError("oops"))
     assert run(toy) == ExitCode.FAILURE
     text = capsys.readouterr().err
@@ -291,7 +300,7 @@ def test_a_bug_is_logged_with_its_traceback(toy: type[Toy], capsys: pytest.Captu
 
 
 def test_a_port_in_use_ends_before_the_store_is_touched(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:
-    """The service is neither opened nor closed."""
+    """With a port in use the service is neither opened nor closed."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -372,7 +381,7 @@ async def test_running_serves_within_the_block(toy: type[Toy]) -> None:
 
 
 async def test_a_call_that_outlasts_the_grace_is_cancelled(toy: type[Toy]) -> None:
-    """The stop does not wait for ever."""
+    """A call that outlasts the grace period is cancelled, so that the stop ends."""
     async with contextlib.AsyncExitStack() as stack:
         async with process.running(toy, Settings()) as service:
             channel = await stack.enter_async_context(channel_to(service))
@@ -394,7 +403,10 @@ async def test_running_reports_a_failure_of_the_service(toy: type[Toy]) -> None:
 
 
 async def test_readiness_is_told_step_by_step(toy: type[Toy], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls come in when the store is open, health turns when the peers answered, the starter hears in the end."""
+    """Calls are served when the store is open, and health is SERVING when the peers have answered.
+
+    The starter is notified last.
+    """
     address = f"reput-test-{os.getpid()}"
     monkeypatch.setenv("NOTIFY_SOCKET", f"@{address}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notice:
@@ -414,7 +426,7 @@ async def test_readiness_is_told_step_by_step(toy: type[Toy], monkeypatch: pytes
 
 
 async def test_calls_wait_for_the_opening(toy: type[Toy]) -> None:
-    """While the store recovers, callers are told to come back."""
+    """While the store recovers, calls are refused with RECOVERING, so that callers retry."""
     service = toy(Settings(), Shell(process.Telemetry.off()))
     await service.server.start()
     async with channel_to(service) as channel:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests are refused before they are parsed, by size and by count; what a method takes is parsed."""
+"""Requests are refused by size and by count before they are parsed; all other requests are parsed."""
 
 import random
 from collections.abc import Iterator
@@ -100,7 +100,7 @@ def some_value(field: FieldDescriptor, chance: random.Random) -> object:
 
 @pytest.mark.parametrize("method", ALL_METHODS, ids=lambda method: method.full_name)
 def test_every_request_that_a_stub_makes_is_parsed(method: MethodDescriptor) -> None:
-    """With all fields, with fields of a newer client, in any order; and is refused with one of a wrong type."""
+    """A request with all fields, with fields of a newer client, in any order, is parsed; a wrong type is refused."""
     chance = random.Random(method.full_name)
     message_class = GetMessageClass(method.input_type)
     parser = RequestParser(method.input_type, WIDE)
@@ -120,7 +120,7 @@ def test_every_request_that_a_stub_makes_is_parsed(method: MethodDescriptor) -> 
 
 
 def test_limits_are_of_methods_that_exist() -> None:
-    """A name that no method has would leave its method with the default."""
+    """Each name in the limits is a method; with a wrong name the method would have the default limit."""
     assert set(COMMITLOG_LIMITS) <= {method.name for method in methods(COMMITLOG)}
     assert set(INDEXER_LIMITS) <= {method.name for method in methods(INDEXER)}
 
@@ -178,7 +178,7 @@ LARGEST: dict[str, Message] = {
 
 @pytest.mark.parametrize("name", LARGEST)
 def test_the_largest_request_of_a_method_is_parsed(name: str) -> None:
-    """Every list as long as its comment in the proto allows."""
+    """A request whose lists are as long as the comments in the proto allow is parsed."""
     assert parser_of(name).parse(LARGEST[name].SerializeToString()) == LARGEST[name]
 
 
@@ -194,7 +194,7 @@ def test_the_largest_request_of_a_method_is_parsed(name: str) -> None:
     ],
 )
 def test_too_many_values_are_refused_before_anything_is_made_of_them(name: str, part: bytes) -> None:
-    """What follows is no message at all, and nobody notices."""
+    """The bytes behind the excess value are no message at all, and the error is the same."""
     parser = parser_of(name)
     limit = LIMITS.get(name, DEFAULT_LIMITS).value_count_max
     room_bytes = LIMITS.get(name, DEFAULT_LIMITS).size_bytes_max
@@ -205,6 +205,6 @@ def test_too_many_values_are_refused_before_anything_is_made_of_them(name: str, 
 
 
 def test_too_many_bytes_are_refused_before_they_are_looked_at() -> None:
-    """One unknown field may be as large as it likes."""
+    """A request above the size limit is refused before its bytes are read."""
     with pytest.raises(RequestTooLarge, match="bytes"):
         parser_of("ListTopics").parse(b"\xff" * (DEFAULT_LIMITS.size_bytes_max + 1))

@@ -12,26 +12,26 @@ from tests.support.methods import path_of, proto_methods
 
 
 def test_every_method_has_a_rule() -> None:
-    """A new RPC without one fails here, and could not be served."""
+    """A new RPC without a rule fails here, and could not be served."""
     assert sorted(roles.ROLES) == sorted(map(path_of, proto_methods()))
 
 
 def test_a_method_without_a_rule_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process does not start."""
+    """A method without a rule raises AssertionError when its service is set up."""
     path = "/reput.commitlog.v1.LogService/GetStatus"
     monkeypatch.setattr(
         grpc_handlers, "ROLES", {method: role for method, role in roles.ROLES.items() if method != path}
     )
 
     class Servicer:
-        """Serves one method."""
+        """A servicer with a single method."""
 
         async def GetStatus(self, request: object, context: object) -> bytes:  # noqa: N802
             """Never called."""
             raise NotImplementedError
 
     class Gate:
-        """An open one."""
+        """An open gate."""
 
         is_ready, is_stopping = True, False
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Telemetry: metrics at the endpoint, traces from caller to callee, logs in one form, no cost when nobody listens."""
+"""Telemetry: metrics at the endpoint, traces from caller to callee, uniform logs, no cost without an exporter."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("each_front")
 
 @dataclass(frozen=True)
 class Numbers:
-    """What an engine counts."""
+    """The counts of an engine."""
 
     appended_total: int
     queue_count: int
@@ -49,7 +49,7 @@ async def scrape(telemetry: Telemetry) -> dict[str, float]:
 
 
 async def test_statistics_become_metrics() -> None:
-    """Each field is one metric, `_total` a counter; a collection takes one snapshot."""
+    """Each field is a metric, `_total` a counter; a collection takes a single snapshot."""
     telemetry = Telemetry.off("commitlog")
     calls = []
 
@@ -69,7 +69,7 @@ async def test_statistics_become_metrics() -> None:
 
 
 async def test_several_things_have_labels() -> None:
-    """The numbers of each thing stand apart by its labels; what is gone is not told any more."""
+    """Labels separate the numbers of several objects; a removed object has no numbers any more."""
     telemetry = Telemetry.off("delivery")
     things: dict[tuple[str, ...], Numbers] = {("g", "t"): Numbers(1, 2, 3), ("h", "t"): Numbers(4, 5, 6)}
     telemetry.observe_each("lag", ("group", "topic"), lambda: things, Numbers)
@@ -106,7 +106,7 @@ class DeadCollector(SpanExporter):
 
 @pytest.mark.timeout(25)  # OpenTelemetry itself waits half a minute
 async def test_a_dead_collector_does_not_hold_up_the_stop() -> None:
-    """The last spans have a second; then they are lost."""
+    """The exporter has a second for the last spans, which are lost then."""
     collector = DeadCollector()
     telemetry = Telemetry("commitlog", exporter=collector, trace_ratio=1)
     async with serving(telemetry=telemetry) as served:
@@ -210,7 +210,7 @@ def _logging() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_logging")
 def test_json_logs_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Both kinds of loggers, level, service and traceback are in the object; what lies below the level is dropped."""
+    """Loggers of both kinds write level, service and traceback in an object; lines below the level are dropped."""
     set_up_logging("indexer", "info", "auto")
     structlog.get_logger("a").info("applied", record_count=3)
     logging.getLogger("b").warning("slow %s", "disk")
@@ -232,7 +232,7 @@ def test_json_logs_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.usefixtures("_logging")
 def test_a_caller_that_went_away_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """What gRPC logs when an answer can't be sent any more is dropped; other errors of it, and of ours, are not."""
+    """gRPC's log of an unsent answer is dropped; its other errors, and Reput's, are logged."""
     set_up_logging("indexer", "info", "json")
     for name, error in (
         ("grpc._cython.cygrpc", ExecuteBatchError("Failed execute_batch")),
@@ -249,7 +249,7 @@ def test_a_caller_that_went_away_is_no_error(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.usefixtures("_logging")
 def test_console_logs_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    """key=value lines without an object around them."""
+    """The console form has key=value lines without an object around them."""
     set_up_logging("indexer", "debug", "console")
     structlog.get_logger("a").debug("applied", record_count=3)
     line = capsys.readouterr().err

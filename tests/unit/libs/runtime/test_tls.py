@@ -55,7 +55,10 @@ def channel_credentials(pairs: dict[str, Pair], client: str | None) -> grpc.Chan
 
 
 async def test_tls_serves_beyond_loopback(pairs: dict[str, Pair]) -> None:
-    """With a certificate any address may be listened on; the channel is verified; plain text is not understood."""
+    """With a certificate a server may listen on any address.
+
+    The channel verifies the certificate. Plain text is refused.
+    """
     pair = pairs["server"]
     config = ServerConfig(port=0, listen_host="0.0.0.0", tls_certificate_file=pair.certificate, tls_key_file=pair.key)
     async with serving(config, credentials=channel_credentials(pairs, None)) as served:
@@ -69,7 +72,7 @@ async def test_tls_serves_beyond_loopback(pairs: dict[str, Pair]) -> None:
 async def test_mutual_tls_lets_only_known_clients_in(
     pairs: dict[str, Pair], client: str | None, is_let_in: bool
 ) -> None:
-    """A client without a certificate, or with one of somebody else, does not get through."""
+    """A client without a certificate, or with an unknown certificate, is refused."""
     pair = pairs["server"]
     config = ServerConfig(
         port=0,
@@ -171,7 +174,7 @@ async def test_a_renewed_certificate_is_served(
 async def test_a_renewed_certificate_is_shown(
     pairs: dict[str, Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, channel_kind: Channel
 ) -> None:
-    """A service shows another one its new certificate without a restart, also while a call over the old one goes on."""
+    """A service shows its new certificate without a restart, also while a call over the old connection continues."""
     monkeypatch.setattr(tokens, "CHECK_INTERVAL_S", 0.0)
     (tmp_path / "token").write_text("sesame")
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
@@ -223,7 +226,7 @@ async def test_a_renewed_certificate_is_shown(
 
 
 def test_a_peers_unreadable_file_is_named(tmp_path: Path) -> None:
-    """The setting and the file stand in the one line that the operator sees."""
+    """The setting and the file are in the single line of the error."""
     (tmp_path / "token").write_text("sesame")
     peer = Peer(
         name="indexer",

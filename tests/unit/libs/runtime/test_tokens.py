@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens in files: several at once, renewed without a restart, and the local one, made for the user alone."""
+"""Tokens in files: several at once, renewed without a restart, and the local token, made for the user alone."""
 
 import logging
 import os
@@ -28,7 +28,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_each_line_is_good_and_the_first_is_shown(tmp_path: Path) -> None:
-    """While a token is renewed the new and the old one are both good."""
+    """While a token is renewed both the new and the old token are accepted."""
     path = tmp_path / "token"
     path.write_text("new-one\n\n  old-one  \n")
     file = TokenFile("token_file", path)
@@ -38,7 +38,7 @@ def test_each_line_is_good_and_the_first_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_renewed_file_is_read(tmp_path: Path) -> None:
-    """Written in place, or replaced, as Kubernetes does it."""
+    """A token file that is overwritten or replaced, as by Kubernetes, is read again."""
     path = tmp_path / "token"
     path.write_text("first")
     file = TokenFile("token_file", path)
@@ -51,7 +51,7 @@ def test_a_renewed_file_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("harm", ["gone", "empty", "binary"])
 def test_a_bad_file_leaves_what_was_good(tmp_path: Path, harm: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A slip of whoever renews it locks nobody out, and opens nothing; it is told once."""
+    """A damaged file keeps the old token, opens nothing, and is logged once."""
     path = tmp_path / "token"
     path.write_text("sesame")
     file = TokenFile("token_file", path)
@@ -66,7 +66,7 @@ def test_a_bad_file_leaves_what_was_good(tmp_path: Path, harm: str, caplog: pyte
 
 
 def test_the_local_token_is_made_once_for_its_user(home: Path) -> None:
-    """Many processes that begin at once agree on one token, which nobody else may read."""
+    """Processes that begin at once agree on a single token, which only its user may read."""
     with ThreadPoolExecutor(8) as threads:
         paths = list(threads.map(lambda _: ensure_local_token(), range(8)))
     assert set(paths) == {home / "reput" / "token"}
@@ -97,7 +97,7 @@ def test_the_local_token_is_on_the_disk_before_it_is_there(home: Path, monkeypat
 
 
 def test_a_local_token_that_others_may_read_is_refused(home: Path) -> None:
-    """As ssh refuses such a key."""
+    """A local token that other users can read is refused, as ssh refuses such a key."""
     ensure_local_token().chmod(0o640)
     with pytest.raises(ConfigError, match="chmod 600"):
         ensure_local_token()
@@ -105,7 +105,7 @@ def test_a_local_token_that_others_may_read_is_refused(home: Path) -> None:
 
 
 def test_a_place_that_can_not_be_written_is_named(home: Path) -> None:
-    """The one line says which settings help."""
+    """The single line of the error names the settings that help."""
     home.write_text("not a directory")
     with pytest.raises(ConfigError, match=r"state/reput/token: .*service_token_file"):
         ensure_local_token()
@@ -122,7 +122,10 @@ def test_a_place_that_can_not_be_written_is_named(home: Path) -> None:
     ],
 )
 def test_the_local_token_stays_on_this_machine(home: Path, targets: list[str], is_shown: bool) -> None:
-    """It is shown to loopback and Unix sockets, and not at all if any target is elsewhere."""
+    """The local token is sent to loopback and Unix sockets.
+
+    If any target is elsewhere it is not sent at all.
+    """
     assert find_local_token(targets) is None
     assert not home.exists(), "asking makes none"
     shown = TokenFile("token", ensure_local_token()).shown
@@ -130,7 +133,7 @@ def test_the_local_token_stays_on_this_machine(home: Path, targets: list[str], i
 
 
 def test_a_relative_state_home_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As the XDG specification has it; the home of the user does."""
+    """A relative XDG_STATE_HOME is ignored, as the XDG specification demands, and the user's home is used."""
     monkeypatch.setenv("XDG_STATE_HOME", "here")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert local_token_path() == tmp_path / ".local" / "state" / "reput" / "token"

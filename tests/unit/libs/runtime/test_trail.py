@@ -30,7 +30,7 @@ class Time:
 
 
 def test_a_line_says_what_was_asked_from_where_and_how_it_ended(caplog: pytest.LogCaptureFixture) -> None:
-    """Names of a caller stay within their line, whatever characters they have."""
+    """Names in a request stay within their line, with any characters."""
     caplog.set_level(logging.INFO)
     told = trail.Trail()
     told.ended(DELETE_TOPIC, topic_service_pb2.DeleteTopicRequest(name="orders"), peer=PEER, outcome="OK")
@@ -43,7 +43,7 @@ def test_a_line_says_what_was_asked_from_where_and_how_it_ended(caplog: pytest.L
 
 
 def test_what_changes_nothing_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    """A dry run and a look leave no line."""
+    """A dry run and a read are not logged."""
     caplog.set_level(logging.INFO)
     told = trail.Trail()
     told.ended(RESET_GROUP, group_service_pb2.ResetGroupRequest(dry_run=True), peer=PEER, outcome="OK")
@@ -52,7 +52,7 @@ def test_what_changes_nothing_is_not_told(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_a_flood_of_clients_is_bounded_and_leaves_operators_their_lines(caplog: pytest.LogCaptureFixture) -> None:
-    """The next line counts those that were left out."""
+    """Lines of clients are bounded and operators' are not; the next line has the number of lines left out."""
     caplog.set_level(logging.INFO)
     time = Time()
     told = trail.Trail(time)
@@ -68,7 +68,7 @@ def test_a_flood_of_clients_is_bounded_and_leaves_operators_their_lines(caplog: 
 
 
 def test_refusals_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    """A caller without a token costs a few lines, and then one each ten seconds."""
+    """A caller without a token costs ten lines, and then a line every ten seconds."""
     time = Time()
     told = trail.Trail(time)
     for _ in range(100):
@@ -80,14 +80,14 @@ def test_refusals_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_each_call_of_operators_is_told() -> None:
-    """And the calls of clients that are told are in the table of roles."""
+    """Each call of operators is logged, and the logged calls of clients have the role CLIENT."""
     assert {path for path, role in ROLES.items() if role is Role.OPERATOR} <= trail.TOLD
     assert all(ROLES[path] is Role.CLIENT for path in trail.CLIENTS_CALLS)
 
 
 @pytest.mark.usefixtures("each_front")
 async def test_a_server_tells_calls_and_refusals(caplog: pytest.LogCaptureFixture) -> None:
-    """With the address of the caller, on either front."""
+    """A server logs calls and refusals with the address of the caller, on either front."""
     caplog.set_level(logging.INFO, "libs.runtime.trust.trail")
 
     token = (("authorization", f"Bearer {TokenFile('token', ensure_local_token()).shown}"),)

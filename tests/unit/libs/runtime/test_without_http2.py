@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the package for HTTP/2 is missing gRPC's own server and channels serve; a broken installation is an error."""
+"""Without the HTTP/2 package, gRPC's own server and channels are used; a broken installation is an error."""
 
 import logging
 import sys
@@ -18,7 +18,7 @@ from libs.runtime.trust.tokens import TokenFile
 
 @pytest.fixture
 def missing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """A module that can't be found, and nothing that stands on it is loaded."""
+    """The name of a module that can't be found; no module that needs it is loaded."""
     loaded: list[str] = []
     for name in list(sys.modules):
         if name.startswith("libs.runtime.http2.") or name == "libs.runtime.rpc.fronts.in_loop":
@@ -33,7 +33,7 @@ def missing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
 
 
 def connect(directory: Path) -> Connection:
-    """A connection to nobody."""
+    """A connection without a server."""
     (directory / "token").write_text("a-token")
     token = TokenFile("service_token_file", directory / "token")
     peer = Peer(name="log", config=PeerConfig(target="127.0.0.1:1", channel="http2"), token=token)
@@ -42,7 +42,7 @@ def connect(directory: Path) -> Connection:
 
 @pytest.mark.parametrize("missing", [PACKAGE], indirect=True)
 async def test_grpcio_serves_and_calls(missing: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One line of the log says so for each."""
+    """For each front a line of the log names the missing package."""
     with caplog.at_level(logging.WARNING):
         front = front_of(ServerConfig(port=0, front="http2"), request_size_bytes_max=1 << 20, call_count_max=10)
         connection = connect(tmp_path)
@@ -54,13 +54,13 @@ async def test_grpcio_serves_and_calls(missing: str, tmp_path: Path, caplog: pyt
 
 @pytest.mark.parametrize("missing", ["libs.runtime.http2.connection"], indirect=True)
 async def test_a_part_of_ours_is_missed(missing: str) -> None:
-    """Nobody falls back in silence."""
+    """A missing module of Reput raises an error, without a silent fallback."""
     with pytest.raises(ModuleNotFoundError, match=missing):
         front_of(ServerConfig(port=0, front="http2"), request_size_bytes_max=1 << 20, call_count_max=10)
 
 
 @pytest.mark.parametrize("missing", ["libs.runtime.http2.calling.channel"], indirect=True)
 async def test_a_part_of_ours_is_missed_by_a_caller(missing: str, tmp_path: Path) -> None:
-    """Likewise."""
+    """A missing part of Reput's own package raises ModuleNotFoundError at a connect, too."""
     with pytest.raises(ModuleNotFoundError, match=missing):
         connect(tmp_path)

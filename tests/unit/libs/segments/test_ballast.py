@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large a ballast gets, when it gives way, and what it leaves to others."""
+"""The size of a ballast, the steps that it gives way to, and the space that it leaves."""
 
 import threading
 from pathlib import Path
@@ -24,7 +24,7 @@ def made(fs: MemoryFs, size_bytes: int = SIZE, reserve_bytes: int = 0) -> Ballas
 
 
 def full_disk() -> MemoryFs:
-    """Without a free byte, but for a ballast."""
+    """A disk without a free byte, but with a ballast."""
     fs = MemoryFs()
     fs.make_directory(BALLAST.parent)
     made(fs).occupy()
@@ -34,7 +34,7 @@ def full_disk() -> MemoryFs:
 
 
 def test_a_small_file_finds_room() -> None:
-    """The ballast gives way for the time of the write, and takes back all that the file left."""
+    """The ballast gives way for the time of the write, and takes back the room that the file leaves."""
     fs = full_disk()
     made(fs).roomy_fs().write_atomic(FILE, bytes(100))
     assert fs.size(FILE) == 100
@@ -42,7 +42,7 @@ def test_a_small_file_finds_room() -> None:
 
 
 def test_a_file_that_is_too_large_leaves_everything_as_it_was() -> None:
-    """It is refused as without ballast."""
+    """A file larger than the ballast is refused with DiskFull, as without a ballast."""
     fs = full_disk()
     with pytest.raises(DiskFull):
         made(fs).roomy_fs().write_atomic(FILE, bytes(SIZE + 1))
@@ -51,7 +51,7 @@ def test_a_file_that_is_too_large_leaves_everything_as_it_was() -> None:
 
 
 def test_it_stays_where_there_is_room() -> None:
-    """Neither a write that fits nor a step that might need room touches the file."""
+    """With enough room, neither a write nor a step that might need room touches the ballast's file."""
     fs = full_disk()
     fs.capacity_bytes += SIZE
     file = fs.file(BALLAST)
@@ -64,7 +64,7 @@ def test_it_stays_where_there_is_room() -> None:
 
 
 def test_a_crash_while_it_is_away_costs_nothing() -> None:
-    """The empty file stays, and the next process takes the space back, although that leaves no reserve."""
+    """After a crash the empty file is left, and the next process takes its room back, even if no reserve is left."""
     fs = full_disk()
     made(fs, reserve_bytes=SIZE).give_way()
     fs.crash(nothing_survives)
@@ -74,7 +74,7 @@ def test_a_crash_while_it_is_away_costs_nothing() -> None:
 
 
 def test_nobody_takes_back_what_another_thread_needs() -> None:
-    """The one that has given way for a step takes back; whoever comes meanwhile finds room and leaves it."""
+    """Only the step for which the ballast gave way takes it back; other threads meanwhile find room and leave it."""
     fs = full_disk()
     ballast = made(fs)
     with ballast.given_way():
@@ -88,7 +88,7 @@ def test_nobody_takes_back_what_another_thread_needs() -> None:
 
 
 def test_switched_off_it_helps_once_more() -> None:
-    """A start with another size on a full disk has the room of the old file, which then goes or shrinks."""
+    """A start with another size on a full disk uses the room of the old file, which is then removed or shrinks."""
     for size_bytes in (0, PAGE_SIZE_BYTES):
         fs = full_disk()
         with made(fs, size_bytes).given_way():
@@ -115,7 +115,7 @@ def test_switched_off_it_helps_once_more() -> None:
     ],
 )
 def test_size_of_the_ballast(configured: int, has: int, free: int, given: int, expected: int | None) -> None:
-    """It takes back what it gave as far as there is room, and grows only where ten pages stay free."""
+    """The ballast takes back its own space as far as there is room, and grows only if ten pages stay free."""
     fs = MemoryFs()
     fs.make_directory(BALLAST.parent)
     ballast = made(fs, configured * PAGE_SIZE_BYTES, 10 * PAGE_SIZE_BYTES)
@@ -131,7 +131,7 @@ def test_size_of_the_ballast(configured: int, has: int, free: int, given: int, e
 
 
 def test_who_makes_files_gets_nothing_of_it() -> None:
-    """A step waits for files that are being made; meanwhile nobody begins one, and afterwards everybody may."""
+    """A step waits for files that are being made; meanwhile no file is begun, and afterwards files are made again."""
     ballast = made(full_disk())
     is_making, may_end, is_done = threading.Event(), threading.Event(), threading.Event()
 

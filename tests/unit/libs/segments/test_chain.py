@@ -56,7 +56,7 @@ def test_an_empty_chain_has_nothing(fs: MemoryFs) -> None:
 
 
 def test_files_are_named_by_their_first_byte(fs: MemoryFs) -> None:
-    """RocketMQ's names: 20 digits, one segment size apart."""
+    """RocketMQ's names: 20 digits, apart by a segment's size."""
     chain = chain_of(fs, b"a", b"b", b"c")
     assert fs.list(HOME) == names(0, SIZE, 2 * SIZE)
     assert [segment.base_physical_offset for segment in chain.segments] == [0, SIZE, 2 * SIZE]
@@ -65,7 +65,7 @@ def test_files_are_named_by_their_first_byte(fs: MemoryFs) -> None:
 
 
 def test_a_chain_may_begin_later(fs: MemoryFs) -> None:
-    """An empty chain starts where it is told, as a queue does whose head is gone."""
+    """An empty chain begins at a given offset, as for a queue whose head is removed."""
     chain = SegmentChain(fs, HOME, SIZE).open()
     chain.roll(first_base_physical_offset=5 * SIZE)
     assert fs.list(HOME) == names(5 * SIZE)
@@ -101,7 +101,7 @@ def test_find_knows_every_offset(fs: MemoryFs, offset: int, found: int | type[St
 
 
 def test_reopening_finds_all_files_full(fs: MemoryFs) -> None:
-    """After a restart every file counts as written; recovery then says where the data end."""
+    """After a restart every file counts as written; recovery then finds the end of the data."""
     chain_of(fs, b"a", b"b").close()
     chain = SegmentChain(fs, HOME, SIZE).open()
     assert [segment.wrote_position for segment in chain.segments] == [SIZE, SIZE]
@@ -136,7 +136,7 @@ def test_only_a_clean_stop_proves_that_bytes_are_on_disk(fs: MemoryFs, is_clean:
 def test_a_directory_that_is_no_chain_is_refused(
     fs: MemoryFs, files: dict[str, int], error: type[StoreError], words: list[str]
 ) -> None:
-    """Wrong sizes and holes are named in one line; nothing is repaired by guessing."""
+    """Wrong sizes and holes are named in a single line; nothing is repaired by guessing."""
     fs.make_directory(HOME)
     for name, size in files.items():
         fs.write_atomic(HOME / name, bytes(size))
@@ -172,7 +172,7 @@ def test_strangers_in_the_directory_are_left_alone(fs: MemoryFs) -> None:
     ],
 )
 def test_truncation_is_exact_and_durable(fs: MemoryFs, offset: int, kept: list[int], end: int) -> None:
-    """Bytes from the offset on are gone for good, also after a power cut; those below are untouched."""
+    """Bytes from the offset on are removed for good, also after a power cut; bytes below are untouched."""
     chain = chain_of(fs, b"x" * SIZE, b"y" * SIZE, b"z" * SIZE)
     chain.sync()
     chain.truncate_after(offset)
@@ -185,7 +185,7 @@ def test_truncation_is_exact_and_durable(fs: MemoryFs, offset: int, kept: list[i
 
 @pytest.mark.parametrize(("offset", "error"), [(SIZE - 1, OffsetTrimmed), (2 * SIZE + 2, OffsetBeyondEnd)])
 def test_truncation_outside_of_the_chain_is_refused(fs: MemoryFs, offset: int, error: type[StoreError]) -> None:
-    """The end may be named, nothing beyond it and nothing that is gone."""
+    """A truncation is allowed at the end of the chain, and refused behind it and in removed segments."""
     chain = chain_of(fs, b"a", b"b", b"c")
     drop_first(fs, chain)
     with pytest.raises(error):
@@ -216,7 +216,7 @@ class StopsAtSync(MemoryFs):
 
 @pytest.mark.parametrize("removed_count", [0, 1, 2, 3])
 def test_a_crash_in_a_truncation_leaves_no_hole(removed_count: int) -> None:
-    """Removal goes from the newest on, so whatever the crash keeps is a chain."""
+    """Segments are removed newest first, so that a crash always leaves a chain."""
     fs = StopsAtSync()
     chain = chain_of(fs, b"a", b"b", b"c", b"d")
     fs.syncs_left = removed_count
@@ -231,7 +231,10 @@ def test_a_crash_in_a_truncation_leaves_no_hole(removed_count: int) -> None:
 
 
 def test_the_oldest_is_removed_for_good(fs: MemoryFs) -> None:
-    """The file is gone after a power cut too; a reader at work keeps its bytes; the active segment stays."""
+    """A removed file stays removed after a power cut, and a reader at work keeps its bytes.
+
+    The active segment is not removed.
+    """
     chain = chain_of(fs, b"old", b"new")
     first = chain.segments[0]
     assert first.hold()
@@ -247,7 +250,7 @@ def test_the_oldest_is_removed_for_good(fs: MemoryFs) -> None:
 
 
 def test_a_detached_segment_is_out_of_the_chain_at_once(fs: MemoryFs) -> None:
-    """Nothing finds it any more; until its file is deleted a crash brings it back."""
+    """The chain does not find a detached segment any more; until its file is deleted a crash brings it back."""
     chain = chain_of(fs, b"old", b"new")
     first = chain.detach_first()
     assert (chain.min_physical_offset, first.hold_count) == (SIZE, 0)
@@ -258,7 +261,7 @@ def test_a_detached_segment_is_out_of_the_chain_at_once(fs: MemoryFs) -> None:
 
 
 def test_destroy_empties_the_chain(fs: MemoryFs) -> None:
-    """All files go, and the chain may begin anew elsewhere."""
+    """All files are removed, and the chain may begin again at another offset."""
     chain = chain_of(fs, b"a", b"b")
     chain.destroy()
     fs.crash()
@@ -272,7 +275,7 @@ def test_destroy_empties_the_chain(fs: MemoryFs) -> None:
 def test_a_crash_while_it_is_destroyed_leaves_no_hole(
     fs: MemoryFs, monkeypatch: pytest.MonkeyPatch, removed_count: int, survivor: int
 ) -> None:
-    """Whichever removal happens to reach the disk, what is left opens again."""
+    """With any removal on the disk the rest opens again."""
     chain = chain_of(fs, b"a", b"b", b"c", b"d")
     remove, paths = fs.remove, [HOME / name for name in names(0, SIZE, 2 * SIZE, 3 * SIZE)]
 
@@ -289,7 +292,7 @@ def test_a_crash_while_it_is_destroyed_leaves_no_hole(
 
 
 def test_sync_goes_from_old_to_new(fs: MemoryFs) -> None:
-    """What is flushed never has a hole: a failure in the first segment leaves the second unsynced."""
+    """Flushed data never has a hole: a failure in the first segment leaves the second unsynced."""
     chain = chain_of(fs, b"a", b"b")
     synced: list[int] = []
     with armed("segment.before_sync", lambda: synced.append(chain.flushed_physical_offset)):
@@ -300,7 +303,7 @@ def test_sync_goes_from_old_to_new(fs: MemoryFs) -> None:
 
 
 def test_one_failed_sync_seals_the_chain(fs: MemoryFs) -> None:
-    """After an error nothing is believed any more, although the next fdatasync would succeed."""
+    """After an error no sync counts any more, although the next fdatasync would succeed."""
     chain = chain_of(fs, b"a", b"b")
     with armed("file.sync", "raise"), pytest.raises(SyncFailed, match=r"Input/output|failpoint") as caught:
         chain.sync()
@@ -356,7 +359,7 @@ def test_a_file_made_ahead_survives_a_crash_as_zeros(fs: MemoryFs) -> None:
 
 
 def test_the_next_segment_is_warm_and_locked_until_it_is_full(tmp_path: Path) -> None:
-    """Its pages are in memory before the first write, also those of one that was made at once; then it lets go."""
+    """Its pages are in memory before the first write, also of a segment made on demand; a full segment is unlocked."""
     size_bytes = 64 << 10
     chain = SegmentChain(PosixFs(), tmp_path, size_bytes, preallocates=True, warms=True).open()
     first = chain.roll()
@@ -373,13 +376,13 @@ def test_the_next_segment_is_warm_and_locked_until_it_is_full(tmp_path: Path) ->
 
 
 def warmed(chain: SegmentChain) -> None:
-    """Wait until the allocator's thread has nothing more to do."""
+    """Wait until the allocator's thread has no work left."""
     assert chain.allocator is not None
     chain.allocator.wait()
 
 
 def pages_kib(path: Path) -> tuple[int, int]:
-    """How much of a mapped file is in memory, and locked there, in KiB."""
+    """The KiB of a mapped file that are in memory, and the KiB that are locked there."""
     found: dict[str, int] = {}
     is_it = False
     for line in Path("/proc/self/smaps").read_text().splitlines():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chain in several directories: where files go, what is opened, and the file that says where they are."""
+"""A chain in several directories: the places of new files, the files that are opened, the file of the directories."""
 
 import errno
 import os
@@ -24,7 +24,11 @@ DATA_DIR = Path("/store")
 
 
 class Disks(MemoryFs):
-    """A file system whose directories in `full` have no room for another segment; those in `broken` fail so."""
+    """A file system with full and broken directories.
+
+    A directory in `full` has no room for another segment. The creation of a segment in a directory of `broken` fails
+    with the given errno.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +55,7 @@ def open_chain(fs: MemoryFs, places: SegmentDirectories, **options: bool) -> Seg
 
 
 def fill(chain: SegmentChain, count: int) -> list[Path]:
-    """Add full segments; where they went."""
+    """Add full segments. Returns their directories."""
     added = []
     for _ in range(count):
         segment = chain.roll()
@@ -73,9 +77,9 @@ def fill(chain: SegmentChain, count: int) -> list[Path]:
     ],
 )
 def test_candidates(full: tuple[Path, ...], number: int, expected: list[Path]) -> None:
-    """RocketMQ's choice comes first: of the sorted directories that are not full, the one of the file's number.
+    """RocketMQ's choice comes first: the directory of the file's number among the sorted directories that are not full.
 
-    If all are full it is chosen among all. The others follow, for a disk that turns out to have no room.
+    If all are full, the directory is chosen among all. The others follow, for a disk that turns out to have no room.
     """
     places = SegmentDirectories((C, A, B))
     places.full = frozenset(full)
@@ -84,7 +88,7 @@ def test_candidates(full: tuple[Path, ...], number: int, expected: list[Path]) -
 
 @pytest.mark.parametrize("preallocates", [False, True])
 def test_files_go_round(preallocates: bool) -> None:
-    """And are found again, whatever the order of the settings."""
+    """New files go to the directories in turn, and are found again for any order of the setting."""
     fs = MemoryFs()
     chain = open_chain(fs, SegmentDirectories((B, A)), preallocates=preallocates)
     assert fill(chain, 4) == [A, B, A, B]
@@ -102,7 +106,7 @@ def test_files_go_round(preallocates: bool) -> None:
 
 @pytest.mark.parametrize("preallocates", [False, True])
 def test_a_disk_without_room_is_passed(preallocates: bool) -> None:
-    """Whether the watch has seen it or not; only when no disk has room there is none."""
+    """A full disk is skipped, whether the watch has seen it or not; StoreFull is raised only if all disks are full."""
     fs = Disks()
     places = SegmentDirectories((A, B, C))
     chain = open_chain(fs, places, preallocates=preallocates)
@@ -111,17 +115,20 @@ def test_a_disk_without_room_is_passed(preallocates: bool) -> None:
     places.full = frozenset({C})
     fs.full = set()
     added = fill(chain, 4)
-    assert added[-2:] == [B, A]  # one may have been prepared before
+    assert added[-2:] == [B, A]  # a segment may have been prepared before
     fs.full = {A, B, C}
     with pytest.raises(StoreFull):
-        fill(chain, 2)  # the first one may be there already
+        fill(chain, 2)  # the first segment may be there already
     chain.close()
 
 
 @pytest.mark.parametrize("preallocates", [False, True])
 @pytest.mark.parametrize("code", [errno.EROFS, errno.ENOENT])
 def test_a_directory_that_takes_no_file_is_passed(code: int, preallocates: bool) -> None:
-    """A disk that was turned read-only or is gone. When another has no room, that is what there is to wait for."""
+    """A disk that is read-only or missing is skipped.
+
+    If all other disks are full, StoreFull is raised, because waiting for room can help.
+    """
     fs = Disks()
     chain = open_chain(fs, SegmentDirectories((A, B, C)), preallocates=preallocates)
     fs.broken = {B: code}
@@ -129,7 +136,7 @@ def test_a_directory_that_takes_no_file_is_passed(code: int, preallocates: bool)
     fs.broken = {B: code, C: code}
     fs.full = {A}
     with pytest.raises(StoreFull):
-        fill(chain, 2)  # the first one may be there already
+        fill(chain, 2)  # the first segment may be there already
     fs.broken = dict.fromkeys((A, B, C), code)
     fs.full = set()
     with pytest.raises(OSError, match=os.strerror(code)):
@@ -141,7 +148,10 @@ def test_a_directory_that_takes_no_file_is_passed(code: int, preallocates: bool)
 
 @pytest.mark.parametrize(("code", "is_left"), [(errno.EIO, False), (errno.EROFS, True)])
 def test_a_directory_that_fails_otherwise_is_not_passed(code: int, is_left: bool) -> None:
-    """When nobody knows whether the file is there, or it is: it would be twice then."""
+    """No other directory is used if the failed creation left a file, or may have left it.
+
+    The segment would otherwise exist twice.
+    """
     fs = Disks()
     chain = open_chain(fs, SegmentDirectories((A, B)))
     fs.broken, fs.leaves = {A: code}, is_left
@@ -152,7 +162,7 @@ def test_a_directory_that_fails_otherwise_is_not_passed(code: int, is_left: bool
 
 
 def test_read_only_directories() -> None:
-    """Their segments are read, written to the end and removed; new ones go elsewhere."""
+    """Segments in read-only directories are read, filled and removed; new segments are created elsewhere."""
     fs = MemoryFs()
     first = open_chain(fs, SegmentDirectories((OLD,)))
     fill(first, 2)
@@ -169,7 +179,7 @@ def test_read_only_directories() -> None:
 
 
 def test_removals_are_durable_where_they_happen() -> None:
-    """After a power cut no segment is back, in whatever directory it was."""
+    """A removed segment does not come back after a power cut, in any directory."""
     fs = MemoryFs()
     places = SegmentDirectories((A, B))
     chain = open_chain(fs, places)
@@ -186,7 +196,7 @@ def test_removals_are_durable_where_they_happen() -> None:
 
 
 def test_leftovers_go_in_every_directory() -> None:
-    """Unfinished files, and an empty last one; nothing else."""
+    """Unfinished files and an empty last segment are removed from each directory, and no other file."""
     fs = MemoryFs()
     fill(open_chain(fs, SegmentDirectories((A, B))), 2)
     for directory in (A, B):
@@ -200,7 +210,7 @@ def test_leftovers_go_in_every_directory() -> None:
 
 
 def test_what_does_not_fit_together_is_named() -> None:
-    """A segment in two places, and one that no place has."""
+    """A segment that no directory has raises SegmentMissing; a segment in two directories raises SegmentTwice."""
     fs = MemoryFs()
     fill(open_chain(fs, SegmentDirectories((A, B))), 4)
     with pytest.raises(SegmentMissing):
@@ -213,7 +223,10 @@ def test_what_does_not_fit_together_is_named() -> None:
 
 
 def test_the_file_of_the_directories() -> None:
-    """None for the usual one; paths below the data directory move with it; a change replaces it."""
+    """The usual directory alone needs no file.
+
+    Paths below the data directory move with it. A change replaces the file.
+    """
     fs = MemoryFs()
     usual = DATA_DIR / "commitlog"
     fs.make_directory(DATA_DIR)
@@ -232,7 +245,7 @@ def test_the_file_of_the_directories() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"?", b'{"directories": "x"}'])
 def test_a_damaged_file_of_the_directories(content: bytes) -> None:
-    """Is an error: to read a part of the log in silence would be worse."""
+    """A damaged file raises FormatError, because to read a part of the log silently would be worse."""
     fs = MemoryFs()
     fs.make_directory(DATA_DIR / "reput")
     log_directories.save(fs, DATA_DIR, [A])

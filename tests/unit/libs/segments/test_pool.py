@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pool's buffers, and what happens where memory can't be locked or is not there."""
+"""The pool's buffers, and the result if memory can't be locked or does not exist."""
 
 import ctypes
 import errno
@@ -16,7 +16,7 @@ SIZE = 64 << 10
 
 
 def test_buffers_go_round() -> None:
-    """There are as many as asked for, each of its own and of full size, and one that is given back comes again."""
+    """The pool has the requested buffers, each of its own and of full size, and a returned buffer is borrowed again."""
     pool = TransientStorePool(2, SIZE)
     first, second = pool.borrow(), pool.borrow()
     assert (len(first), len(second), pool.free_count) == (SIZE, SIZE, 0)
@@ -28,7 +28,7 @@ def test_buffers_go_round() -> None:
 
 
 def test_buffers_are_locked() -> None:
-    """The kernel counts their pages as locked."""
+    """The kernel counts the pages of the buffers as locked."""
     before_kib = locked_kib()
     pool = TransientStorePool(2, SIZE)
     assert pool.is_locked
@@ -36,7 +36,7 @@ def test_buffers_are_locked() -> None:
 
 
 def locked_kib() -> int:
-    """What the kernel has locked of this process, in KiB."""
+    """The locked memory of this process, in KiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmLck:"))
 
@@ -44,7 +44,7 @@ def locked_kib() -> int:
 def test_memory_that_cannot_be_locked_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The pool works all the same; one line names the limit that is in the way."""
+    """If memory can't be locked, the pool works, and a warning names the limit."""
 
     class Refusing:
         munlock = madvise = staticmethod(lambda *_arguments: 0)
@@ -65,6 +65,6 @@ def test_memory_that_cannot_be_locked_is_a_warning(
 
 
 def test_memory_that_is_not_there_is_named() -> None:
-    """A pool larger than the address space fails in one line with its numbers."""
+    """A pool larger than the address space fails with a single line that has its numbers."""
     with pytest.raises(OSError, match="no memory for the pool of 2 buffers of 4611686018427387904 bytes"):
         TransientStorePool(2, 1 << 62)

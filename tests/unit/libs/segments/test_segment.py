@@ -37,7 +37,7 @@ def fs() -> MemoryFs:
 
 
 def test_cursors_only_advance(fs: MemoryFs) -> None:
-    """`advance` publishes, `sync` makes durable; neither goes back or past the end."""
+    """`advance` publishes and `sync` makes durable; neither moves a cursor back or past the end."""
     segment = segment_in(fs)
     segment.buffer[:3] = b"abc"
     segment.advance(3)
@@ -53,7 +53,7 @@ def test_cursors_only_advance(fs: MemoryFs) -> None:
 
 
 def test_sync_covers_what_was_published_before_it(fs: MemoryFs) -> None:
-    """Bytes that arrive while a sync runs wait for the next one."""
+    """Bytes that are published while a sync runs wait for the next sync."""
     segment = segment_in(fs)
     segment.advance(10)
     with armed("segment.before_sync", lambda: segment.advance(20)):
@@ -62,7 +62,7 @@ def test_sync_covers_what_was_published_before_it(fs: MemoryFs) -> None:
 
 
 def test_a_sync_without_news_does_not_reach_the_disk(fs: MemoryFs) -> None:
-    """Nothing to do costs nothing."""
+    """A sync without new bytes does not reach the disk."""
     segment = segment_in(fs)
     with armed("segment.before_sync", lambda: pytest.fail("synced")):
         assert segment.sync() == 0
@@ -94,7 +94,7 @@ def test_syncs_of_one_chain_take_turns(fs: MemoryFs) -> None:
 
 
 def test_a_held_segment_keeps_its_mapping(fs: MemoryFs) -> None:
-    """Close while readers hold: the last release lets go; after close there is no new hold."""
+    """After a close, the last reader's release unmaps the segment, and there is no new hold."""
     segment = segment_in(fs)
     assert segment.hold()
     assert segment.hold()
@@ -110,7 +110,7 @@ def test_a_held_segment_keeps_its_mapping(fs: MemoryFs) -> None:
 
 
 def test_a_closed_segment_can_not_be_touched(fs: MemoryFs) -> None:
-    """Touching it is a programmer's mistake, named by path."""
+    """A touch of a closed segment is a programmer's mistake, and the error names the path."""
     segment = segment_in(fs)
     segment.close()
     with pytest.raises(AssertionError, match="/s is closed"):
@@ -118,7 +118,7 @@ def test_a_closed_segment_can_not_be_touched(fs: MemoryFs) -> None:
 
 
 def test_a_sync_of_a_deleted_segment_is_none(fs: MemoryFs) -> None:
-    """A sync that had it on its list when it was deleted goes on with the others."""
+    """A sync of a deleted segment does nothing, so that a sync of several segments continues with the others."""
     segment = segment_in(fs)
     segment.buffer[:3] = b"abc"
     segment.advance(3)
@@ -168,7 +168,7 @@ def test_truncate_of_clean_space_writes_nothing(fs: MemoryFs) -> None:
 
 
 def test_the_budget_spares_who_needs_the_mapping(fs: MemoryFs) -> None:
-    """Held and unsynced segments stay mapped even above the budget; idle ones go first."""
+    """Held and unsynced segments stay mapped even above the budget; idle segments are unmapped first."""
     maps = MapBudget(mapped_count_max=2)
     held, dirty, idle = (segment_in(fs, name, maps=maps) for name in ("held", "dirty", "idle"))
     assert maps.mapped_count == 2
@@ -186,7 +186,7 @@ def test_the_budget_spares_who_needs_the_mapping(fs: MemoryFs) -> None:
 
 
 def test_the_budget_prefers_who_was_not_touched(fs: MemoryFs) -> None:
-    """Second chance: of two idle segments the one that was used since the last round stays."""
+    """Second chance: of two idle segments, the segment that was used since the last round stays mapped."""
     maps = MapBudget(mapped_count_max=2)
     one, two = segment_in(fs, "one", maps=maps), segment_in(fs, "two", maps=maps)
     one.is_touched = two.is_touched = False
@@ -230,7 +230,7 @@ def test_an_unreadable_page_is_named(tmp_path: Path) -> None:
 
 
 DIRECTORY = -1
-"""In the place of a size: a directory has the file's name."""
+"""Stands for a directory that has the file's name, in the place of a size."""
 
 
 @pytest.mark.parametrize("size_bytes", [None, DIRECTORY, 0, SIZE // 2, SIZE + 1])
@@ -240,7 +240,10 @@ DIRECTORY = -1
 def test_a_file_that_somebody_changed_is_told(
     tmp_path: Path, size_bytes: int | None, touch: Callable[[Segment], object]
 ) -> None:
-    """Removed, replaced, emptied, cut or longer behind our back: one error with file and position, for every reader."""
+    """Each reader of a changed file gets SegmentUnreadable with file and position.
+
+    The file was removed, replaced, emptied, shortened or lengthened by another program.
+    """
     chain = SegmentChain(PosixFs(), tmp_path, SIZE).open()
     segment = chain.roll()
     assert segment.try_unmap()

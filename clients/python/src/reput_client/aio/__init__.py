@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The asyncio client of Reput: `connect()` and the twins of what `reput_client` has; values and errors are shared.
+"""The asyncio client of Reput: `connect()` and twins of the classes of `reput_client`. Values and errors are shared.
 
-What was made on an event loop is used on that one.
+An object that was made on an event loop is used on this event loop only.
 """
 
 from reput_client.aio.admin import AsyncAdmin

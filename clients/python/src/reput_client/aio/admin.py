@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators ask and do: states, segments, retention, indexes, who leads."""
+"""AsyncAdmin: calls for operators: states, segments, retention, indexes, and the leader of the log."""
 
 from collections.abc import AsyncIterator
 
@@ -22,34 +22,34 @@ class AsyncAdmin(AsyncPart):
         return await self._channels.run(Call(log_service_pb2.GetStatusRequest()))
 
     async def indexer_status(self) -> index_service_pb2.GetStatusResponse:
-        """Return how far the indexes are."""
+        """Return the state of the Indexer: how far the log is indexed."""
         return await self._channels.run(Call(index_service_pb2.GetStatusRequest()))
 
     def rebuild_indexes(self) -> AsyncIterator[rebuild_service_pb2.RebuildIndexesResponse]:
-        """Drop all indexes and build them again. Yields how far it is until it ends, which does not need a listener.
+        """Drop all indexes and build them again. Yields the progress until the rebuild ends.
 
-        Calls that need the indexes fail meanwhile. Raises FailedPreconditionError with RUN_IN_PROGRESS while another
-        rebuild is under way.
+        The rebuild continues when the caller stops iterating. Calls that need the indexes fail until it is done. Raises
+        FailedPreconditionError with RUN_IN_PROGRESS while another rebuild runs.
         """
         return self._channels.stream(Call(rebuild_service_pb2.RebuildIndexesRequest(), is_repeatable=False))
 
     async def remove_expired_queues(self, *, dry_run: bool) -> index_service_pb2.RemoveQueuesResponse:
-        """Remove queues all of whose messages have expired, or tell which they are.
+        """Remove queues all of whose messages have expired. A dry run only returns their names.
 
         Durable when it returns. The answer names 1,000 queues at most.
         """
         return await self._remove_queues(index_service_pb2.QUEUE_SELECTION_EXPIRED, dry_run=dry_run)
 
     async def remove_unused_queues(self, *, dry_run: bool) -> index_service_pb2.RemoveQueuesResponse:
-        """Remove the queues of topics that the CommitLog does not know any more, or tell which they are.
+        """Remove the queues of topics that the CommitLog does not know any more. A dry run only returns their names.
 
-        It frees space: no reader gets their messages since the deletion. Durable when it returns. The answer names
-        1,000 queues at most.
+        It frees space: since the deletion of the topic no reader gets their messages. Durable when it returns. The
+        answer names 1,000 queues at most.
         """
         return await self._remove_queues(index_service_pb2.QUEUE_SELECTION_UNUSED_TOPICS, dry_run=dry_run)
 
     async def janitor_status(self) -> retention_service_pb2.GetStatusResponse:
-        """Return what the Janitor does."""
+        """Return the state of the Janitor."""
         return await self._channels.run(Call(retention_service_pb2.GetStatusRequest()))
 
     async def retention_policy(self) -> retention_service_pb2.GetPolicyResponse:
@@ -59,7 +59,8 @@ class AsyncAdmin(AsyncPart):
     async def run_retention(self, *, dry_run: bool, trust_clock: bool = False) -> retention_service_pb2.Run:
         """Decide now which segments expire, and delete them unless it is a dry run.
 
-        `trust_clock` has the Janitor believe its clock from now on, or with `dry_run` for this run, whatever it did.
+        With `trust_clock` the Janitor believes its clock even if the clock jumped or is ahead: from now on, or with
+        `dry_run` only for this run.
         """
         request = retention_service_pb2.RunOnceRequest(dry_run=dry_run, trust_clock=trust_clock)
         call: Call[retention_service_pb2.Run] = Call(
@@ -78,9 +79,11 @@ class AsyncAdmin(AsyncPart):
         return self._channels.pages(request, lambda page: page.segments)
 
     async def demote(self, replica_id: str, leader_target: str) -> replication_service_pb2.DemoteResponse:
-        """Let the log hand over to one that follows it, and follow that at this address. That one has to be promoted.
+        """Make the leader of a log a follower of `replica_id`, which it reaches at `leader_target` (host:port).
 
-        Raises UnavailableError with REPLICA_BEHIND if the other one lacks something; then nothing has changed.
+        The leader takes no more appends, waits until this follower has all of the log, and follows it. Then the new
+        leader must be promoted (`promote`). Raises UnavailableError with REPLICA_BEHIND if the follower lacks a part of
+        the log; then nothing has changed.
         """
         request = replication_service_pb2.DemoteRequest(replica_id=replica_id, leader_target=leader_target)
         return await self._channels.run(Call(request, is_repeatable=False))
@@ -93,9 +96,10 @@ class AsyncAdmin(AsyncPart):
         end_physical_offset: int = 0,
         accept_data_loss: bool = False,
     ) -> replication_service_pb2.PromoteResponse:
-        """Let a log that follows lead. Epoch and end prove that nothing is lost: `demote` of the old leader told them.
+        """Make a follower the leader of its log. Epoch and end prove that nothing is lost.
 
-        Raises FailedPreconditionError with MAY_LOSE_DATA without a proof, unless `accept_data_loss` is set.
+        They are the values that `demote` of the former leader returned. Raises FailedPreconditionError with
+        MAY_LOSE_DATA without a proof, unless `accept_data_loss` is set.
         """
         request = replication_service_pb2.PromoteRequest(
             role=role, epoch=epoch, end_physical_offset=end_physical_offset, accept_data_loss=accept_data_loss

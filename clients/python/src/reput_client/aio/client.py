@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncClient: the door to a store: topics, queries, queues, groups, producer, writer and consumer."""
+"""AsyncClient: the client of a store: topics, queries, queues, groups, producer, writer and consumer."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from reput_client.core.options import SERVICES, Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import Durability, NewMessage, Place, SendResult
 
-if TYPE_CHECKING:  # each is imported by who makes one: a program that needs one of them starts without the others
+if TYPE_CHECKING:  # the method that makes a part imports it, so that a program imports only the parts that it uses
     from reput_client.aio.admin import AsyncAdmin
     from reput_client.aio.consumer import AsyncConsumer
     from reput_client.aio.parts import AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
@@ -28,9 +28,9 @@ if TYPE_CHECKING:  # each is imported by who makes one: a program that needs one
 
 
 class AsyncClient(AsyncClosing):
-    """A connection to a store. Made by `connect`; close it, or let `async with` do that.
+    """A connection to a store. Made by `connect`. Close it, or let `async with` do that.
 
-    Calls that failed for a passing reason are repeated within the time-out. All methods raise ReputError.
+    A call that fails for a temporary reason is retried within the time-out. All methods raise ReputError.
     """
 
     def __init__(self, options: Options, retry: RetryPolicy) -> None:
@@ -87,21 +87,21 @@ class AsyncClient(AsyncClosing):
 
     @cached_property
     def dead_letters(self) -> "AsyncDeadLetters":
-        """Messages that a group has given up: look and replay."""
+        """Dead letters: messages that a group could not process. Lists and replays them."""
         from reput_client.aio.sharing.admin import AsyncDeadLetters
 
         return AsyncDeadLetters(self._channels)
 
     @cached_property
     def transactions(self) -> "AsyncTransactions":
-        """Messages that nobody sees before they are committed."""
+        """Transactions: messages that consumers do not get before they are committed."""
         from reput_client.aio.transactions import AsyncTransactions
 
         return AsyncTransactions(self._channels)
 
     @cached_property
     def delayed(self) -> "AsyncDelayedMessages":
-        """Messages whose time has not come: look and cancel."""
+        """Delayed messages that are not delivered yet. Lists and cancels them."""
         from reput_client.aio.sharing.delayed import AsyncDelayedMessages
 
         return AsyncDelayedMessages(self._channels)
@@ -128,8 +128,8 @@ class AsyncClient(AsyncClosing):
     ) -> "AsyncWriter":
         """Return a new writer, whose first batch has the number `first_sequence`. The client closes it if you do not.
 
-        One writer at a time uses an id: 1 to 200 printable ASCII characters without spaces. `append` waits while more
-        than `window_bytes` have no outcome.
+        Only a single writer at a time uses a writer id: 1 to 200 printable ASCII characters without spaces. `append`
+        waits while more than `window_bytes` bytes have no outcome.
         """
         from reput_client.aio.writer import AsyncAppendStream, AsyncWriter
         from reput_client.core.writing import WriteQueue
@@ -150,13 +150,14 @@ class AsyncClient(AsyncClosing):
         where: str = "",
         auto_commit_s: float | None = None,
     ) -> "AsyncConsumer":
-        """Return a new consumer of one topic or several: all queues of each, or those in `queue_ids`.
+        """Return a new consumer of a topic or several topics: all queues of each, or only the queues in `queue_ids`.
 
-        It begins where the group has committed, and at `start` in queues where it has not, or without a group. With
-        `auto_commit_s` a poll commits what the polls before it handed out, once so many seconds have passed, and so
-        does the end of a block without an exception: what was handed out since the last commit comes again after a
-        crash, and a message that was handed out and not worked off does not. `where` is a condition of the messages'
-        properties (docs/filters.md): those for which it does not hold do not come. The client closes it if you do not.
+        It begins at the committed offsets of the group. Without a group, and in queues without a committed offset, it
+        begins at `start`. With `auto_commit_s` a poll commits the messages that earlier polls returned, when this many
+        seconds have passed since the last commit. The end of a block without an exception commits, too. After a crash
+        the messages that were returned since the last commit come again. A message that was returned, committed, and
+        not processed does not come again. `where` is a condition on the messages' properties (docs/filters.md): the
+        consumer gets only messages that fulfil it. The client closes it if you do not.
         """
         from reput_client.aio.consumer import AsyncConsumer
 
@@ -185,10 +186,11 @@ class AsyncClient(AsyncClosing):
     ) -> "AsyncShareConsumer":
         """Return a new consumer that shares the messages of a topic with all others of its group.
 
-        Each message is somebody's until it is settled, or its time is over: `invisible_s`, None for what the group's
-        policy says. The consumer asks for more time by itself while it holds a message, at most until `hold_s_max`
-        after it came. `tags` and `where` (docs/filters.md) are the group's: what they do not let through is settled for
-        all of it. The client closes it if you do not.
+        Each message is held by a single consumer until it is settled, or until its lease is over: `invisible_s`
+        seconds, None for the time of the group's policy. The consumer extends the lease by itself while it holds a
+        message, at most until `hold_s_max` seconds after it received it. `tags` and `where` (docs/filters.md) apply to
+        the whole group: a message that does not pass them is settled for all members. The client closes it if you do
+        not.
         """
         from reput_client.aio.sharing.consumer import AsyncShareConsumer
         from reput_client.core.sharing.holding import Sharing
@@ -202,12 +204,13 @@ class AsyncClient(AsyncClosing):
     async def send_once(
         self, once_id: str, message: NewMessage, *, durability: Durability = Durability.DEFAULT
     ) -> SendResult:
-        """Store a message that is there once, however often it is sent under this id, and return where it is.
+        """Store a message a single time, even if it is sent several times under this id. Returns where it is stored.
 
-        The id is yours, for all topics together: 1 to 195 printable ASCII characters without spaces, say `order-17`.
-        Whatever comes under it again, by whom and when ever, is answered as the first time and not stored, for as long
-        as the store remembers the id: the last 32,768 (`once_count_max`), also after a restart or a failover. The
-        answer to a repeated send has the first message's place and unique id; -1 and "" where they can't be read.
+        You choose the id, which is shared by all topics: 1 to 195 printable ASCII characters without spaces, for
+        example `order-17`. A later message with the same id, from any client and at any time, is not stored. It is
+        answered like the first message, as long as the store remembers the id: it keeps the last 32,768 ids
+        (`once_count_max`), also after a restart or a failover. The answer to a repeated send has the queue id, the
+        queue offset and the unique id of the first message; -1 and "" if the store can't read that message.
         Raises ReputError, and ValueError or TypeError for a message that can't be encoded.
         """
         from reput_client.aio.writer import send_once
@@ -215,7 +218,7 @@ class AsyncClient(AsyncClosing):
         return await send_once(self._channels, once_id, message, durability)
 
     async def close(self) -> None:
-        """Close producers and writers (which waits for their messages), consumers and connections. May be repeated."""
+        """Close producers and writers (waits for their messages), consumers and connections. May be repeated."""
         self._begin_close()
         await self._closers.aclose()
 
@@ -226,7 +229,7 @@ class AsyncClient(AsyncClosing):
         await self._closers.__aexit__(kind, error, traceback)
 
     def _begin_close(self) -> None:
-        """Have all producers send what they have at the same time."""
+        """Let all producers send their collected messages at the same time."""
         for producer in self._producers:
             producer.begin_close()
 
@@ -250,8 +253,8 @@ def connect(
 ) -> AsyncClient:
     """Return a client for the services at these targets (host:port). Options has all arguments but `retry`.
 
-    What is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports 7101 to
-    7104, without TLS and token. Connections are made when they are first used. Raises OSError for a file that can't
+    An argument that is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports
+    7101 to 7104, without TLS and token. Connections are made at their first use. Raises OSError for a file that can't
     be read.
     """
     arguments = {name: value for name, value in locals().items() if name != "retry"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncClosing: what the end of a block closes."""
+"""AsyncClosing: the base of objects that the end of a block closes."""
 
 from abc import ABC, abstractmethod
 from types import TracebackType
@@ -7,11 +7,11 @@ from typing import Self
 
 
 class AsyncClosing(ABC):
-    """What is closed at the end of a block of `async with`."""
+    """An object that the end of an `async with` block closes."""
 
     @abstractmethod
     async def close(self) -> None:
-        """End it. May be repeated."""
+        """Close the object. May be repeated."""
 
     async def __aenter__(self) -> Self:
         return self

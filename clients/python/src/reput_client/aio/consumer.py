@@ -24,12 +24,12 @@ from reput_client.core.types import Message, Place, Queue, Selection, TopicQueue
 class AsyncConsumer(AsyncClosing):
     """Iterates over the messages of topics as they are stored, each queue in order. Made by `AsyncClient.consumer`.
 
-    Streams that break are opened again where they were. At least once: after a restart a consumer of a group begins at
-    the last commit, and messages behind it come again. Used by one caller at a time, but for `close`, which ends the
-    iteration of another one.
+    Streams that break are opened again at the same position. At least once: after a restart a consumer of a group
+    begins at the last commit, and later messages come again. Used by a single caller at a time. Only `close` may be
+    called during another call; it ends that caller's iteration.
 
-    Methods that take queues take topics, `("orders", 0)` for one queue, or nothing for all that are consumed; they
-    raise KeyError for others.
+    Methods with `*queues` take topics, or `("orders", 0)` for a single queue, or nothing for all consumed queues. They
+    raise KeyError for a queue or topic that is not consumed.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class AsyncConsumer(AsyncClosing):
         return f"AsyncConsumer({', '.join(self.topics)}, group={self.group!r}, positions={where})"
 
     async def poll(self, timeout_s: float | None = None) -> Message | None:
-        """Return the next message, None after `timeout_s` without one, or when the consumer is closed.
+        """Return the next message, None after `timeout_s` without a message, or when the consumer is closed.
 
         Raises ReputError if a stream broke and could not be opened again, or if a topic does not exist.
         """
@@ -74,7 +74,7 @@ class AsyncConsumer(AsyncClosing):
         return message
 
     async def poll_many(self, count: int = 500, timeout_s: float | None = None) -> list[Message]:
-        """Return up to `count` messages: waits for the first one as `poll` does, and takes along what is there."""
+        """Return up to `count` messages: waits for the first as `poll` does, and adds messages that have arrived."""
         if count < 1:
             raise ValueError(f"count is {count}: expected 1 or more")
         await self._before_poll()
@@ -92,33 +92,33 @@ class AsyncConsumer(AsyncClosing):
             yield message
 
     async def positions(self) -> dict[TopicQueue, int]:
-        """Return the next queue offset of each queue: behind the last message that was handed out."""
+        """Return the next queue offset of each queue: the offset after the last message that was returned."""
         await self._begin()
         return self._positions.all()
 
     async def seek(self, queue: tuple[str, int], queue_offset: int) -> None:
-        """Go on at another place of a queue."""
+        """Continue at another queue offset of a queue. Raises KeyError for a queue that is not consumed."""
         check_queue_offset(queue_offset)
         if queue not in await self.positions():
             raise KeyError(queue)
         self._move(TopicQueue(*queue), queue_offset)
 
     async def seek_to(self, place: Place, *queues: Selection) -> None:
-        """Go on at the beginning of queues ("earliest"), at their end ("latest"), or at a store time."""
+        """Continue at the beginning of queues ("earliest"), at their end ("latest"), or at a store time."""
         check_place(place)
         await self._begin()
         for queue, queue_offset in (await places(self._channels, self._positions.select(queues), place)).items():
             self._move(queue, queue_offset)
 
     async def pause(self, *queues: Selection) -> None:
-        """Fetch and hand out nothing of queues until `resume`. Their positions stay, and `seek` moves them."""
+        """Stop fetching and returning messages of queues until `resume`. Positions stay. `seek` still moves them."""
         await self._begin()
         for queue in self._positions.select(queues):
             self._positions.paused.add(queue)
             self._move(queue, self._positions.of(queue))
 
     async def resume(self, *queues: Selection) -> None:
-        """Go on with queues that were paused, each where it was."""
+        """Continue with paused queues, each at its position."""
         await self._begin()
         for queue in self._positions.select(queues):
             if queue in self._positions.paused:
@@ -130,17 +130,17 @@ class AsyncConsumer(AsyncClosing):
         return set(self._positions.paused)
 
     async def bounds(self, *queues: Selection) -> dict[TopicQueue, Queue]:
-        """Return where queues begin and end now: `min_queue_offset` and `max_queue_offset`, without times."""
+        """Return the current bounds of queues: `min_queue_offset` and `max_queue_offset`, without times."""
         await self._begin()
         return await bounds(self._channels, self._positions.select(queues))
 
     async def lag(self, *queues: Selection) -> dict[TopicQueue, int]:
-        """Return how many entries lie between the position and the end of queues now, whatever their tags."""
+        """Return the number of entries between the position and the current end of queues. It ignores the tags."""
         ends = await self.bounds(*queues)
         return {queue: max(0, end.max_queue_offset - self._positions.of(queue)) for queue, end in ends.items()}
 
     async def commit(self) -> None:
-        """Store the group's offsets: all messages handed out so far are done. Raises ValueError without a group."""
+        """Commit the group's offsets: all messages returned so far are done. Raises ValueError without a group."""
         group = self._group_to("commit to")
         offsets = self._positions.uncommitted()
         if offsets:
@@ -148,16 +148,16 @@ class AsyncConsumer(AsyncClosing):
             self._positions.committed(offsets)
 
     async def committed(self, *queues: Selection) -> dict[TopicQueue, int]:
-        """Return the offsets that the group has stored, for queues where it has one. Raises ValueError without a group.
+        """Return the committed offsets of the group, for queues that have an offset. Raises ValueError without a group.
 
-        Each queue is a call.
+        Each queue costs a call.
         """
         group = self._group_to("ask for")
         await self._begin()
         return await committed(self._channels, group, self._positions.select(queues))
 
     def metrics(self) -> ConsumerMetrics:
-        """Return what was done so far."""
+        """Return the counters of this consumer."""
         return ConsumerMetrics(
             message_count=self._positions.handed_out_count,
             answer_count=self._positions.answer_count,
@@ -186,7 +186,7 @@ class AsyncConsumer(AsyncClosing):
             await self._commit_all()
 
     async def _begin(self) -> None:
-        """Find where to begin, and begin. Only the first call does anything."""
+        """Find the start positions, and follow the queues. Only the first call has an effect."""
         self._birthplace.check("consumer")
         if self._is_begun:
             return
@@ -199,24 +199,24 @@ class AsyncConsumer(AsyncClosing):
             self._follower.follow(queue, queue_offset)
 
     async def _before_poll(self) -> None:
-        """Begin, and commit if it is time to: what was handed out before this poll is done."""
+        """Begin, and commit if the interval is over: messages that were returned before this poll are done."""
         await self._begin()
         if self._auto_commit_s is not None and time.monotonic() >= self._commit_at_s:
             await self._commit_all()
             self._commit_at_s = time.monotonic() + self._auto_commit_s
 
     async def _commit_all(self) -> None:
-        """Commit without being asked. A failure is logged: the next commit makes up for it."""
+        """Commit automatically. A failure is logged: the next commit includes the same offsets."""
         try:
             await self.commit()
         except ReputError as error:
             log.warning("offsets of group %s are not committed: %s", self.group, error)
 
     async def _next(self, timeout_s: float | None) -> Message | None:
-        """Return the next message, None after `timeout_s` without one, or when it is closed. Raises ReputError."""
+        """Return the next message, None after `timeout_s` or when the consumer is closed. Raises ReputError."""
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         while (message := self._positions.pop()) is None:
-            # What arrives may be without messages, and does not make the wait any longer.
+            # An answer may have no messages, and does not extend the wait.
             delivery = await self._follower.next(None if end_s is None else end_s - time.monotonic())
             if delivery is None:
                 return None
@@ -226,7 +226,7 @@ class AsyncConsumer(AsyncClosing):
         return message
 
     def _at_hand(self) -> Message | None:
-        """Return the next message if it is there. The error of a stream is left to the one that is opened for it."""
+        """Return the next message if it has arrived. After the error of a stream a new stream is opened."""
         while (message := self._positions.pop()) is None:
             delivery = self._follower.take()
             if delivery is None or self._enter(*delivery) is not None:
@@ -234,7 +234,7 @@ class AsyncConsumer(AsyncClosing):
         return message
 
     def _enter(self, queue: TopicQueue, answer: Answer) -> ReputError | None:
-        """Take note of an answer. Returns an error after which the queue is followed anew: who polls on goes on."""
+        """Add the messages of an answer. If it is an error, follow the queue again and return the error."""
         if not isinstance(answer, ReputError):
             self._positions.add(queue, answer)
             return None
@@ -242,7 +242,7 @@ class AsyncConsumer(AsyncClosing):
         return answer
 
     def _move(self, queue: TopicQueue, queue_offset: int) -> None:
-        """Go to a position, and follow the queue from there unless it is paused."""
+        """Set a position, and follow the queue from there unless it is paused."""
         self._positions.move(queue, queue_offset)
         if queue in self._positions.paused:
             self._follower.leave(queue)

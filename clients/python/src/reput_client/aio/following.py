@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncFollower: follows queues, one Subscribe stream and one task per queue."""
+"""AsyncFollower: follows queues, with a Subscribe stream and a task per queue."""
 
 import asyncio
 from collections import deque
@@ -14,42 +14,42 @@ from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
 from reput_client.core.types import TopicQueue
 
 Answer: TypeAlias = SubscribeResponse | ReputError
-"""What a stream delivered, or why there is none any more."""
+"""An answer of a stream, or the error after which no stream is open any more."""
 
 
 class AsyncFollower:
-    """Follows queues until it is closed, and hands their answers over, oldest first."""
+    """Follows queues until it is closed, and returns their answers, oldest first."""
 
     def __init__(self, channels: AsyncChannels, wanted: Wanted) -> None:
         self.broken_count = 0
-        """Streams that ended so far."""
+        """Number of streams that ended so far."""
         self._channels, self._wanted = channels, wanted
         self._deliveries: deque[tuple[TopicQueue, asyncio.Semaphore, Answer]] = deque()
-        """Each answer with its reader's room for further ones."""
+        """Each answer with its queue, and the semaphore that limits the answers of this queue."""
         self._arrived = asyncio.Event()
         self._tasks: dict[TopicQueue, asyncio.Task[None]] = {}
         self._is_closed = False
 
     @property
     def waiting_count(self) -> int:
-        """Messages in answers that are not handed over."""
+        """Number of messages in answers that were not returned yet."""
         answers = [answer for _, _, answer in self._deliveries]
         return sum(len(answer.messages) for answer in answers if not isinstance(answer, ReputError))
 
     def follow(self, queue: TopicQueue, queue_offset: int) -> None:
-        """Follow a queue from a queue offset on, whatever it did before."""
+        """Follow a queue from a queue offset on. An earlier stream of the queue ends."""
         self.leave(queue)
         if not self._is_closed:
             self._tasks[queue] = asyncio.create_task(self._run(queue, queue_offset))
 
     def leave(self, queue: TopicQueue) -> None:
-        """Follow a queue no longer."""
+        """Stop following a queue, and drop its answers."""
         if queue in self._tasks:
             self._tasks.pop(queue).cancel()
             self._deliveries = deque(delivery for delivery in self._deliveries if delivery[0] != queue)
 
     async def next(self, timeout_s: float | None) -> tuple[TopicQueue, Answer] | None:
-        """Return the oldest answer and its queue, None after `timeout_s` without one, or when it is closed.
+        """Return the oldest answer and its queue, None after `timeout_s` without an answer, or when it is closed.
 
         A queue whose answer is an error is not followed any more.
         """
@@ -80,7 +80,7 @@ class AsyncFollower:
             await asyncio.wait(self._tasks.values())
 
     async def _run(self, queue: TopicQueue, queue_offset: int) -> None:
-        """Follow one queue, until no stream can be opened any more."""
+        """Follow a queue, until no stream can be opened any more."""
         room = asyncio.Semaphore(SUBSCRIBE_RESPONSE_COUNT_MAX)
         attempt = 0
         while True:

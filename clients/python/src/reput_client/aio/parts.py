@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a client by what they are about: topics, queries, queues, groups."""
+"""The parts of a client by subject: topics, queries, queues and groups."""
 
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Literal
@@ -46,7 +46,7 @@ class AsyncTopics(AsyncPart):
         is_readable: bool | None = None,
         is_writable: bool | None = None,
     ) -> Topic:
-        """Make a topic. What is None is the store's default. Raises AlreadyExistsError."""
+        """Create a topic. An argument that is None has the store's default. Raises AlreadyExistsError."""
         request = topic_service_pb2.CreateTopicRequest(
             name=name,
             read_queue_count=read_queue_count or 0,
@@ -65,7 +65,7 @@ class AsyncTopics(AsyncPart):
         is_readable: bool | None = None,
         is_writable: bool | None = None,
     ) -> Topic:
-        """Change a topic. What is None stays. Raises NotFoundError."""
+        """Change a topic. An argument that is None leaves its value unchanged. Raises NotFoundError."""
         request = topic_service_pb2.UpdateTopicRequest(
             name=name,
             read_queue_count=read_queue_count,
@@ -85,12 +85,12 @@ class AsyncTopics(AsyncPart):
         return self._channels.pages(request, lambda page: map(topic_of, page.topics))
 
     async def delete(self, name: str) -> None:
-        """Delete a topic. No reader gets its messages any more, also if it is made again. Raises NotFoundError."""
+        """Delete a topic. No reader gets its messages again, even if it is created anew. Raises NotFoundError."""
         await self._channels.run(Call(topic_service_pb2.DeleteTopicRequest(name=name), done, is_repeatable=False))
 
 
 class AsyncQueries(AsyncPart):
-    """Finds messages by key, time or id."""
+    """Queries of the Indexer: messages by key, time or id."""
 
     def by_key(
         self,
@@ -102,9 +102,9 @@ class AsyncQueries(AsyncPart):
         where: str = "",
         page_size: int = 0,
     ) -> AsyncIterator[Message]:
-        """Yield the messages with a key, newest first, stored in [start, end). Fetches pages as they are needed.
+        """Yield the messages with a key, newest first, stored in [start, end). Fetches pages as needed.
 
-        `where` is a condition of their properties (docs/filters.md).
+        `where` is a condition on their properties (docs/filters.md).
         """
         request = query_service_pb2.QueryByKeyRequest(
             topic=topic,
@@ -126,7 +126,7 @@ class AsyncQueries(AsyncPart):
         where: str = "",
         page_size: int = 0,
     ) -> AsyncIterator[Message]:
-        """Yield the messages stored in [start, end), by queue id and queue offset. As to `where`, see `by_key`."""
+        """Yield the messages stored in [start, end), by queue id and queue offset. For `where` see `by_key`."""
         request = query_service_pb2.QueryByTimeRequest(
             topic=topic,
             queue_id=queue_id,
@@ -143,10 +143,11 @@ class AsyncQueries(AsyncPart):
         return await self._channels.run(Call(request, lambda answer: Message(answer.message)))
 
     async def wait_indexed(self, sent: SendResult) -> None:
-        """Return once this message is indexed, so that queries find it: some milliseconds after it was stored.
+        """Return when this message is indexed, so that queries find it: some milliseconds after it was stored.
 
-        A delayed one waits then. Of several messages wait for the one with the largest physical offset. Raises
-        UnavailableError with RECOVERING if the indexes do not reach it within the client's time-out.
+        After that a delayed message still waits for its time. For several messages, wait for the message with the
+        largest physical offset. Raises UnavailableError with RECOVERING if the indexes do not reach it within the
+        client's time-out.
         """
         await self._channels.run(Call(index_service_pb2.WaitIndexedRequest(physical_offset=sent.physical_offset)))
 
@@ -155,7 +156,7 @@ class AsyncQueues(AsyncPart):
     """Queues of the Indexer."""
 
     def list(self, topic: str = "") -> AsyncIterator[Queue]:
-        """Yield all queues, or those of one topic, by topic and queue id."""
+        """Yield all queues, or the queues of a topic, by topic and queue id."""
         request = queue_service_pb2.ListQueuesRequest(topic=topic, page_size=PAGE_SIZE)
         return self._channels.pages(request, lambda page: map(queue_of, page.queues))
 
@@ -167,7 +168,7 @@ class AsyncQueues(AsyncPart):
     async def offset_by_time(
         self, topic: str, queue_id: int, time: TimeLike, *, boundary: Literal["lower", "upper"] = "lower"
     ) -> int:
-        """Return the first entry at or after the time (lower), or the last entry at or before it (upper)."""
+        """Return the offset of the first entry at or after the time (lower), or of the last at or before (upper)."""
         request = queue_service_pb2.GetOffsetByTimeRequest(
             topic=topic,
             queue_id=queue_id,
@@ -188,10 +189,11 @@ class AsyncQueues(AsyncPart):
         where: str = "",
         wait_s: float = 0.0,
     ) -> PullResult:
-        """Read messages from a queue offset on, and wait for the first one up to `wait_s` (30 at most).
+        """Read messages from a queue offset on, and wait for the first message up to `wait_s` seconds (30 at most).
 
-        `tags` is "*" or tags separated by "||", `where` a condition of their properties (docs/filters.md): go on at
-        `next_queue_offset` if nothing passed. Zero counts are the server's defaults (32 messages, 256 KiB).
+        `tags` is "*" or tags separated by "||". `where` is a condition on their properties (docs/filters.md). If no
+        message passed, continue at `next_queue_offset`. A `count` or `size_bytes` of 0 is the server's default (32
+        messages, 256 KiB).
         """
         request = queue_service_pb2.PullRequest(
             topic=topic,
@@ -207,7 +209,7 @@ class AsyncQueues(AsyncPart):
 
 
 class AsyncGroups(AsyncPart):
-    """Offsets of consumer groups."""
+    """Committed offsets of consumer groups."""
 
     def list(self) -> AsyncIterator[ConsumerGroup]:
         """Yield all groups by name, with their offsets and lag."""
@@ -215,12 +217,12 @@ class AsyncGroups(AsyncPart):
         return self._channels.pages(request, lambda page: map(group_of, page.groups))
 
     async def get(self, group: str, topic: str, queue_id: int) -> ConsumerOffset:
-        """Return the next offset of a group in a queue. Raises NotFoundError."""
+        """Return the committed offset of a group in a queue: the next to read. Raises NotFoundError."""
         request = consumer_offset_service_pb2.GetConsumerOffsetRequest(group=group, topic=topic, queue_id=queue_id)
         return await self._channels.run(Call(request, lambda answer: offset_of(answer.offset)))
 
     async def commit(self, group: str, offsets: Iterable[ConsumerOffset]) -> None:
-        """Store the next offsets of a group, a thousand with each call. They are durable within 5 seconds."""
+        """Commit the next offsets of a group, up to 1,000 in each call. They are durable within 5 seconds."""
         entries = [
             consumer_offset_service_pb2.ConsumerOffset(
                 topic=offset.topic, queue_id=offset.queue_id, queue_offset=offset.queue_offset
@@ -240,9 +242,9 @@ class AsyncGroups(AsyncPart):
         return await self._channels.run(Call(request, lambda answer: tuple(map(offset_of, answer.offsets))))
 
     async def delete(self, group: str, *, topic: str = "") -> int:
-        """Forget a group's offsets, all or those of one topic. Returns how many it had. Durable when it returns.
+        """Delete a group's offsets: all, or only the offsets of a topic. Returns their number. Durable when it returns.
 
-        A consumer of the group that commits makes it anew.
+        A later commit of a consumer of the group creates the group again.
         """
         request = consumer_offset_service_pb2.DeleteConsumerGroupRequest(group=group, topic=topic)
         return await self._channels.run(Call(request, lambda answer: int(answer.deleted_offset_count)))

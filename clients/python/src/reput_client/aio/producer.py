@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AsyncProducer: the asyncio twin of Producer, over the same send queue.
 
-One task keeps the stream: it writes batches, and a second one reads outcomes while the stream is open.
+A task keeps a stream open and reads its outcomes. A second task writes batches while the stream is open.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from reput_client.core.types import NewMessage, SendResult
 
 
 class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[SendResult]]]):
-    """Sends messages. Made by `AsyncClient.producer`; close it, or use it in an `async with` block.
+    """Sends messages. Made by `AsyncClient.producer`. Close it, or use it in an `async with` block.
 
-    The promises are those of Producer. Use it on the event loop where it was made.
+    It has the same guarantees as Producer. Use it on the event loop where it was made.
     """
 
     def __init__(self, channels: AsyncChannels, options: ProducerOptions) -> None:
@@ -43,7 +43,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         return f"AsyncProducer({target}, {self._queue.unsettled_bytes} bytes without an outcome)"
 
     async def send_message(self, message: NewMessage) -> "asyncio.Future[SendResult]":
-        """Do as `send` does, for a message that is made already."""
+        """Send a message like `send`, given as a NewMessage."""
         self._birthplace.check("producer")
         future = _SendFuture(loop=self._loop)
         entry = self._outgoing.one(message, future)
@@ -53,7 +53,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         return future
 
     async def send_batch(self, messages: Sequence[NewMessage]) -> "asyncio.Future[list[Outcome]]":
-        """Send many messages the fast way, as Producer.send_batch does."""
+        """Send many messages with a single future, as Producer.send_batch does. This is the fast way."""
         self._birthplace.check("producer")
         future = _BatchFuture(loop=self._loop)
         if not messages:
@@ -66,18 +66,18 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         return future
 
     def metrics(self) -> ProducerMetrics:
-        """Return what was done so far."""
+        """Return the counters of this producer."""
         return self._queue.metrics()
 
     async def flush(self) -> None:
-        """Send what is collected and wait until every message has its outcome. As Producer.flush otherwise."""
+        """Send the collected messages and wait until every message has its outcome, as Producer.flush does."""
         self._queue.close_batch()
         self._notify()
         await self._wait_for(lambda: self._queue.is_idle)
         self._unread.tell()
 
     def begin_close(self) -> None:
-        """Take nothing more and send what is collected. `close` waits for the outcomes, in a time that begins here."""
+        """Accept no more messages and send the collected batch. `close` waits for outcomes. Its time begins here."""
         if not self._is_closing:
             self._is_closing, self._closing_since_s = True, self._loop.time()
         self._queue.close_batch()
@@ -100,21 +100,21 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         await asyncio.wait([self._task])
 
     async def _wait_for_room(self, size_bytes: int) -> None:
-        """Return when an entry of this size may be added. Raises ReputError if the producer is closed."""
+        """Wait until an entry of this size may be added. Raises ReputError if the producer is closed."""
         if not self._is_closing:
-            self._queue.close_batch()  # nobody can make it any larger
+            self._queue.close_batch()  # no sender can add to the batch now
             self._notify()
             await self._wait_for(lambda: self._is_closing or self._queue.has_room(size_bytes))
         if self._is_closing:
             raise ReputError("the producer is closed", code=grpc.StatusCode.CANCELLED)
 
     def _add(self, entry: Entry) -> None:
-        """Put an entry into the queue, which has room."""
+        """Add an entry to the send queue, which has room."""
         if self._queue.add(entry, self._loop.time()):
             self._notify()
 
     def _notify(self) -> None:
-        """Wake everybody who waits for a change of the queue."""
+        """Wake all tasks that wait for a change of the queue."""
         changed, self._changed = self._changed, self._loop.create_future()
         if not changed.done():
             changed.set_result(None)
@@ -128,7 +128,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         await asyncio.wait([self._changed], timeout=timeout_s)
 
     async def _run(self) -> None:
-        """Keep a stream open while there is something to send."""
+        """Keep a stream open while there are messages to send."""
         while True:
             while (wait_s := self._queue.wait_s(self._loop.time())) != 0.0:
                 await self._wait_change(wait_s)
@@ -147,7 +147,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
             self._notify()
 
     async def _read(self, call: Any) -> ReputError:
-        """Apply outcomes until the stream ends, and return why it did."""
+        """Apply outcomes until the stream ends, and return the error that ended it."""
         try:
             async for response in call:
                 self._queue.on_outcomes(response.outcomes, self._loop.time())
@@ -162,7 +162,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         return stream_ended()
 
     async def _write(self, call: Any) -> None:
-        """Write batches until the stream breaks. The reader learns why."""
+        """Write batches until the stream breaks. The reader gets the error."""
         try:
             while True:
                 now_s = self._loop.time()
@@ -176,7 +176,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
 
 
 class _Asked(AskedFuture):
-    """Tells that somebody asks an asyncio future. Stands before asyncio.Future among the bases."""
+    """Records that the program asks an asyncio future. It comes before asyncio.Future among the base classes."""
 
     def result(self: Any) -> Any:
         self.ask()
@@ -196,7 +196,7 @@ class _Asked(AskedFuture):
 
 
 class _SendFuture(_Asked, OneSink, asyncio.Future[SendResult]):
-    """The outcome of one message."""
+    """The outcome of a message."""
 
 
 class _BatchFuture(_Asked, asyncio.Future[list[Outcome]]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where queues begin and end, where a group is in them, and where a consumer begins: there, or where it was told."""
+"""Bounds of queues, committed offsets of a group, and the start positions of a consumer."""
 
 import contextlib
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,9 @@ from reput_client.core.types import Place, Queue, TopicQueue, check_place
 async def find_start(
     channels: AsyncChannels, topics: Sequence[str], group: str | None, queue_ids: Iterable[int] | None, start: Place
 ) -> dict[TopicQueue, int]:
-    """Return where to begin in each queue, in all of them if `queue_ids` is None.
+    """Return the start offset of each queue: the group's committed offset, otherwise the offset of `start`.
 
-    A topic that nobody has made has no queues to consume: NotFoundError.
+    `queue_ids` None means all queues. Then a topic that does not exist raises NotFoundError.
     """
     chosen = None if queue_ids is None else list(queue_ids)
     queues: list[TopicQueue] = []
@@ -28,7 +28,7 @@ async def find_start(
 
 
 async def bounds(channels: AsyncChannels, queues: Iterable[TopicQueue]) -> dict[TopicQueue, Queue]:
-    """Return the bounds of queues. One that never had a message is from 0 to 0."""
+    """Return the bounds of queues. A queue that never had a message is from 0 to 0."""
     wanted = list(queues)
     found = {
         TopicQueue(topic, queue.queue_id): queue
@@ -39,7 +39,7 @@ async def bounds(channels: AsyncChannels, queues: Iterable[TopicQueue]) -> dict[
 
 
 async def committed(channels: AsyncChannels, group: str, queues: Iterable[TopicQueue]) -> dict[TopicQueue, int]:
-    """Return the next offsets of a group in those queues where it has one."""
+    """Return the next offsets of a group in the queues where it has committed."""
     found: dict[TopicQueue, int] = {}
     for queue in queues:
         with contextlib.suppress(NotFoundError):
@@ -48,7 +48,7 @@ async def committed(channels: AsyncChannels, group: str, queues: Iterable[TopicQ
 
 
 async def places(channels: AsyncChannels, queues: Iterable[TopicQueue], place: Place) -> dict[TopicQueue, int]:
-    """Return the queue offset of a place in each queue. Raises ValueError for what is no place."""
+    """Return the queue offset of a place in each queue. Raises ValueError for an invalid place."""
     check_place(place)
     known = await bounds(channels, queues)
     found: dict[TopicQueue, int] = {}
@@ -61,6 +61,6 @@ async def places(channels: AsyncChannels, queues: Iterable[TopicQueue], place: P
 
 
 async def _queue_ids(channels: AsyncChannels, topic: str) -> set[int]:
-    """Return the ids of a topic's queues, by its settings and by what is there. Raises NotFoundError."""
+    """Return the ids of a topic's queues, by its settings and by its indexed queues. Raises NotFoundError."""
     made = await AsyncTopics(channels).get(topic)
     return {*range(made.read_queue_count), *[queue.queue_id async for queue in AsyncQueues(channels).list(topic)]}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What event loops and threads do differently: requests in a queue, answers in time, what need not wait."""
+"""Parts that differ between event loops and threads: requests in a queue, answers in time, an early begin."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -11,7 +11,7 @@ from reput_client.core.errors import no_answer
 
 
 class AsyncRequests(asyncio.Queue[bytes | None]):
-    """The requests of a stream, for gRPC to fetch; None ends them."""
+    """The requests of a stream, for gRPC to fetch. None ends them."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while (request := await self.get()) is not None:
@@ -21,7 +21,7 @@ class AsyncRequests(asyncio.Queue[bytes | None]):
 async def next_in_time(call: Any, timeout_s: float | None) -> Any:
     """Return a stream's next answer, None at its end. Raises grpc.RpcError.
 
-    Raises DeadlineExceededError behind `timeout_s`, and has cancelled the call then.
+    Raises DeadlineExceededError after `timeout_s` seconds; the call is cancelled then.
     """
     try:
         async with asyncio.timeout(timeout_s):
@@ -33,4 +33,4 @@ async def next_in_time(call: Any, timeout_s: float | None) -> Any:
 
 
 def at_once(begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Begin with the first call that can wait: whoever makes something on an event loop can't."""
+    """Do nothing: a constructor can't wait on an event loop, so the first call that can wait begins."""

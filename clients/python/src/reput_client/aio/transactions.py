@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions: messages that are seen when their producer says so, and questions to those that said nothing."""
+"""Transactions: messages that consumers get after their producer's commit, and checks of unended transactions."""
 
 import asyncio
 import time
@@ -21,11 +21,11 @@ from reput_client.core.telemetry.log import log
 from reput_client.core.types import Message, NewMessage
 
 CHECK_WAIT_S = 20
-"""How long one call waits for a question."""
+"""How long a call waits for a check, in seconds."""
 
 
 class AsyncTransactions:
-    """Transactions of a store."""
+    """Begins, ends, checks and lists the transactions of a store."""
 
     def __init__(self, channels: AsyncChannels) -> None:
         self._channels = channels
@@ -43,36 +43,36 @@ class AsyncTransactions:
         unique_id: str | None = None,
         check_after_s: float | None = None,
     ) -> "AsyncTransaction":
-        """Send a message that nobody sees until its transaction is committed.
+        """Send a message that consumers do not get until its transaction is committed.
 
-        `group` is the producer group, whose members are asked if nobody says how it ends: after 6 s, or
-        `check_after_s` (whole seconds, up to 40 days). Sending it again with the same `unique_id` begins no other one.
-        Use the transaction in a block, which commits it, or rolls it back if it ends with an exception. Raises
-        ReputError, and ValueError or TypeError for a message that can't be encoded.
+        `group` is the producer group. Its members are asked for the outcome of a transaction that is not ended: after
+        6 s, or after `check_after_s` (whole seconds, up to 40 days). A second call with the same `unique_id` begins no
+        new transaction. Use the transaction in a block, which commits it, or rolls it back if the block ends with an
+        exception. Raises ReputError, and ValueError or TypeError for a message that can't be encoded.
         """
         message = NewMessage(topic, body, tag, keys, properties or {}, queue_id, unique_id=unique_id)
         chunk, name = Encoder(makes_unique_ids=True).encode(half_message(message, group, seconds_of(check_after_s)))
         request = append_service_pb2.AppendRequest.FromString(chunk)
-        await self._channels.run(Call(request))  # may be repeated: the id makes it one
+        await self._channels.run(Call(request))  # may be repeated: the id identifies the transaction
         return AsyncTransaction(self._channels, name, group)
 
     async def commit(self, transaction_id: str, *, group: str = "") -> None:
-        """Let the message of a transaction be seen, by its id or the offset id of its message. May be repeated.
+        """Commit a transaction, by its id or the offset message id of its message. May be repeated.
 
-        Raises NotFoundError, and FailedPreconditionError if it has ended in another way, or the store does not take its
-        message. With `group` it must be of that producer group.
+        Consumers then get its message. Raises NotFoundError, and FailedPreconditionError if it has ended in another
+        way, or if the store does not accept its message. With `group` it must belong to this producer group.
         """
         await self._end(transaction_id, group, is_committed=True)
 
     async def rollback(self, transaction_id: str, *, group: str = "") -> None:
-        """Let the message of a transaction never be seen. As `commit` otherwise."""
+        """Roll a transaction back: consumers never get its message. Like `commit` otherwise."""
         await self._end(transaction_id, group, is_committed=False)
 
     async def checks(self, *groups: str) -> "AsyncIterator[AsyncCheck]":
-        """Yield transactions that somebody of these producer groups has to end, as they come, for ever.
+        """Yield transactions that a member of these producer groups has to end, without an end.
 
-        One that is not ended comes again, here or elsewhere. While Delivery is away it is asked again until it answers.
-        Raises ReputError for a refusal that does not pass.
+        A transaction that is not ended comes again, to this member or another. While Delivery is unavailable, the call
+        is retried until Delivery answers. Raises ReputError for a permanent refusal.
         """
         request = transaction_service_pb2.ReceiveChecksRequest(
             producer_groups=groups, check_count_max=1, wait=Duration(seconds=CHECK_WAIT_S)
@@ -92,7 +92,7 @@ class AsyncTransactions:
                 yield AsyncCheck(self._channels, open_transaction(check.transaction), Message(check.message))
 
     def list(self, group: str = "") -> AsyncIterator[OpenTransaction]:
-        """Yield the transactions that are open, those of one producer group or all, the oldest first."""
+        """Yield the open transactions of a producer group, or of all groups, the oldest first."""
         request = transaction_service_pb2.ListTransactionsRequest(producer_group=group, page_size=PAGE_SIZE)
         return self._channels.pages(request, lambda page: map(open_transaction, page.transactions))
 
@@ -105,9 +105,9 @@ class AsyncTransactions:
 
 
 class AsyncTransaction:
-    """A transaction that this producer began. A block with it commits it, or rolls it back after an exception.
+    """A transaction that this program began. A block commits it, or rolls it back after an exception.
 
-    If the roll-back fails, the exception is still that of the block.
+    If the roll-back fails, the block still raises its own exception.
     """
 
     def __init__(self, channels: AsyncChannels, transaction_id: str, group: str) -> None:
@@ -115,11 +115,11 @@ class AsyncTransaction:
         self._transactions = AsyncTransactions(channels)
 
     async def commit(self) -> None:
-        """Let its message be seen. May be repeated."""
+        """Commit the transaction: consumers get its message. May be repeated."""
         await self._transactions.commit(self.id, group=self.group)
 
     async def rollback(self) -> None:
-        """Let its message never be seen. May be repeated."""
+        """Roll the transaction back: consumers never get its message. May be repeated."""
         await self._transactions.rollback(self.id, group=self.group)
 
     async def __aenter__(self) -> Self:
@@ -138,7 +138,7 @@ class AsyncTransaction:
 
 
 class AsyncCheck(AsyncTransaction):
-    """A transaction that somebody else began, and that a member of its producer group has to end."""
+    """A transaction of another program, which a member of its producer group has to end."""
 
     def __init__(self, channels: AsyncChannels, transaction: OpenTransaction, message: Message) -> None:
         super().__init__(channels, transaction.id, transaction.group)

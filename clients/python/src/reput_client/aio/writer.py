@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncWriter: appends numbered batches over one AppendStream, each stored once however often it had to be sent.
+"""AsyncWriter: appends numbered batches over an AppendStream, each stored a single time even if it is sent again.
 
-`send_once` does it with one message, as the only batch of a writer of its own.
+`send_once` does the same with a single message, as the only batch of its own writer.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from reput_client.core.writing import Batch, WriteQueue, Written
 
 
 class AsyncWriter(AsyncClosing):
-    """Appends batches, each stored once. Made by `AsyncClient.writer`; close it, or let `async with` do that.
+    """Appends batches, each stored a single time. Made by `AsyncClient.writer`. Close it, or let `async with` do that.
 
-    A batch without an outcome, because the connection broke or no answer came, is sent again, and the log knows it by
+    A batch without an outcome, because the connection broke or no answer came, is sent again. The log recognizes it by
     the writer's id and the batch's number. A program that starts again may append the same batches with the same
-    numbers: those that are stored stay as they are. Batches are stored in the order of the calls, each as a whole.
-    Used by one caller at a time. What has no outcome stays when a method raises ReputError, and `flush` tries it again;
-    a block of `async with` that ends with an exception gives it up.
+    numbers: stored batches are not stored again. Batches are stored in the order of the calls, each as a whole. Used by
+    a single caller at a time. When a method raises ReputError, batches without an outcome are kept, and `flush` sends
+    them again. An `async with` block that ends with an exception drops them.
     """
 
     def __init__(self, open_stream: "Callable[[], AsyncAppendStream]", batches: WriteQueue, retry: RetryPolicy) -> None:
@@ -50,15 +50,15 @@ class AsyncWriter(AsyncClosing):
 
     @property
     def next_sequence(self) -> int:
-        """Number of the first batch that is not known to be stored: there another writer of this id goes on."""
+        """Number of the first batch that is not known to be stored. Another writer of this id continues with it."""
         return self._batches.first_sequence
 
     async def append(self, messages: Sequence[NewMessage]) -> None:
-        """Send a batch, the next in number. Waits only while more than the window has no outcome.
+        """Send the next batch. Waits only while more than `window_bytes` bytes have no outcome.
 
-        A batch has 1 to 32,768 messages and at most 16 MiB. The same messages are the same batch: no unique id is made,
-        and a message without a born time gets its store time. Raises ValueError or TypeError for messages that can't be
-        encoded, and then nothing was sent; raises as `flush` otherwise.
+        A batch has 1 to 32,768 messages and at most 16 MiB. The same messages give the same batch: the writer makes no
+        unique ids, and a message without a born time gets its store time. Raises ValueError or TypeError for messages
+        that can't be encoded; then nothing was sent. Raises ReputError as `flush` does.
         """
         if not messages:
             raise ValueError("a batch has at least one message")
@@ -66,7 +66,7 @@ class AsyncWriter(AsyncClosing):
         await self.append_encoded(Batch(b"".join(chunks), len(chunks)))
 
     async def append_encoded(self, batch: Batch) -> None:
-        """Do as `append` does, for messages that are encoded already."""
+        """Send a batch like `append`, given as encoded messages."""
         self._birthplace.check("writer")
         self._batches.add(batch)
         if self._stream is not None:
@@ -77,10 +77,10 @@ class AsyncWriter(AsyncClosing):
             await self._settle()
 
     async def flush(self) -> Written:
-        """Wait until everything is stored. Returns how much this writer has stored by now.
+        """Wait until all batches are stored. Returns the totals of this writer so far.
 
-        Raises ReputError for a batch that is refused, also for other content under its number, and when retries are
-        used up.
+        Raises ReputError for a batch that is refused, also if the log has other content under its number, and when the
+        retries are used up.
         """
         self._birthplace.check("writer")
         while not self._batches.is_idle:
@@ -104,19 +104,19 @@ class AsyncWriter(AsyncClosing):
         await self.close()
 
     def _open(self) -> "AsyncAppendStream":
-        """Open a new stream, with everything that is kept."""
+        """Open a new stream, and send all batches without an outcome."""
         self._stream = self._open_stream()
         self._stream.send(self._batches.requests())
         return self._stream
 
     def _drop(self) -> None:
-        """Give the stream up."""
+        """Drop the stream."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
 
     async def _settle(self) -> None:
-        """Apply the next outcomes. After a failure wait for the next attempt. Raises the error if there is none."""
+        """Apply the next outcomes. After a failure wait for the next attempt, or raise the error if there is none."""
         stream = self._stream or self._open()
         try:
             for outcome in await stream.outcomes():
@@ -127,7 +127,7 @@ class AsyncWriter(AsyncClosing):
         else:
             return
         stream.on_failure(error)
-        self._drop()  # what is under way behind a batch that was refused is refused as well
+        self._drop()  # the batches in flight behind a refused batch are refused as well
         if is_followed(error, self._follow_count):
             self._follow_count += 1
             return
@@ -141,7 +141,7 @@ class AsyncWriter(AsyncClosing):
 
 
 class AsyncAppendStream:
-    """One AppendStream. What gRPC has not fetched yet waits here."""
+    """An AppendStream, with the requests that gRPC has not fetched yet."""
 
     def __init__(self, channels: AsyncChannels) -> None:
         self._timeout_s = channels.options.timeout_s
@@ -150,7 +150,7 @@ class AsyncAppendStream:
         self._call = channels.append_stream(aiter(self._requests))
 
     def send(self, requests: list[bytes]) -> None:
-        """Send serialized requests, soon."""
+        """Queue serialized requests. GRPC sends them soon."""
         for request in requests:
             self._requests.put_nowait(request)
 
@@ -165,24 +165,24 @@ class AsyncAppendStream:
         return list(response.outcomes)
 
     def on_failure(self, error: ReputError) -> None:
-        """Take note of why it is given up: the next one may have to go elsewhere."""
+        """Log the error that ends this stream, and change the target of the next stream if the error asks for it."""
         self._channels.on_failure("commitlog", self._target, error)
 
     def close(self) -> None:
-        """Give up whatever has no outcome."""
+        """End the stream. Requests without an outcome are given up."""
         self._requests.put_nowait(None)
         self._call.cancel()
 
 
 async def send_once(channels: AsyncChannels, once_id: str, message: NewMessage, durability: Durability) -> SendResult:
-    """Store a message if it is not there under this id, and return where it is: see `AsyncClient.send_once`."""
+    """Store a message if none has this id, and return where it is stored: see `AsyncClient.send_once`."""
     chunk, unique_id = Encoder(makes_unique_ids=True).encode(message)
     end = request_end(durability, WriterOfBatch(id=ONCE_PREFIX + once_id))
     answer: Any = await channels.run(Call(AppendRequest.FromString(chunk + end)))
     result: AppendResult = answer.result
     if result.is_repeated:
         place, first = ReadRecordsRequest(physical_offsets=[result.start_physical_offset]), None
-        with contextlib.suppress(ReputError):  # it is stored, whatever the look at it says
+        with contextlib.suppress(ReputError):  # the message is stored even if reading it fails
             first = next(iter((await channels.run(Call(place))).messages), None)
         unique_id = as_first(result, first)
     (sent,) = results_of(result, [unique_id])

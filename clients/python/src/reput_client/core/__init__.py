@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both doors and the Spark connector share; nothing here talks to a server.
+"""The parts that both Python clients and the Spark connector share. No I/O.
 
-Not an API: what is not in `reput_client.__all__` or `reput_client.aio.__all__` may change with any version.
+Not a public API: names outside `reput_client.__all__` and `reput_client.aio.__all__` may change with any version.
 """

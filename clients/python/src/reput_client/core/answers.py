@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API's messages as the values that callers see."""
+"""Conversion of the API's protobuf messages into the values that callers get."""
 
 from typing import Any, TypeVar
 
@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 
 def of_fields(kind: type[V], message: Any, /, **others: object) -> V:
-    """Make a value of the fields of a message that have the same names, and of others."""
+    """Make a value from the fields of a message that have the same names, and from `others`."""
     same = {name: getattr(message, name) for name in kind.__annotations__ if name not in others}
     return kind(**same, **others)
 
@@ -20,7 +20,7 @@ def topic_of(message: Any) -> types.Topic:
 
 
 def topic_in(answer: Any) -> types.Topic:
-    """Return the topic of an answer that has one."""
+    """Return the topic of an answer."""
     return topic_of(answer.topic)
 
 

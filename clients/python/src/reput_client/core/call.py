@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Call: a call as a value: what to send, and how to read the answer. No I/O."""
+"""Call: a call as a value: the request, and the conversion of the answer. No I/O."""
 
 import functools
 from collections.abc import Callable
@@ -14,7 +14,7 @@ PAGE_SIZE = 1000
 
 
 class Method(NamedTuple):
-    """Where a call goes: the service's short name ("commitlog"), package.Service/Method, and how to parse an answer."""
+    """A method of the API: the service's short name ("commitlog"), package.Service/Method, and the answer's parser."""
 
     service: str
     path: str
@@ -23,7 +23,7 @@ class Method(NamedTuple):
 
 @functools.cache
 def method_of(request: Any) -> Method:
-    """Return the method that takes requests of this descriptor: no two methods of the API share one."""
+    """Return the method that takes requests of this descriptor: each method of the API has its own request type."""
     (method,) = (
         method
         for service in request.file.services_by_name.values()
@@ -36,27 +36,27 @@ def method_of(request: Any) -> Method:
 
 
 def same(response: T) -> T:
-    """Hand a response out as it is."""
+    """Return a response unchanged."""
     return response
 
 
 def done(response: object) -> None:
-    """Hand nothing out: the answer says only that it is done."""
+    """Return None: the answer only confirms that the call is done."""
 
 
 class Call(NamedTuple, Generic[T]):
-    """A call with one request, whose type tells the method. `extra_timeout_s` is for calls that wait by design."""
+    """A call with a single request, whose type determines the method. `extra_timeout_s` is for calls that wait."""
 
     request: Message
     convert: Callable[[Any], T] = same
     is_repeatable: bool = True
-    """False: an answer that got lost does not allow another attempt."""
+    """False: the call is not repeated when its answer is lost."""
     extra_timeout_s: float = 0.0
     parse: Callable[[bytes], Any] | None = None
     """Parses an answer in place of the message's own parser."""
 
     @property
     def method(self) -> Method:
-        """Where the call goes."""
+        """The method of the API that the call uses."""
         method = method_of(self.request.DESCRIPTOR)
         return method if self.parse is None else method._replace(parse=self.parse)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both consumers share: the call that follows a queue, and positions in queues. No I/O."""
+"""The parts that both consumers share: the call that follows a queue, and positions in queues. No I/O."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,15 +12,15 @@ from reput_client.core.call import Call
 from reput_client.core.types import ConsumerOffset, Message, Selection, TopicQueue
 
 SUBSCRIBE_RESPONSE_COUNT_MAX = 4
-"""Responses (up to 1 MiB each) that wait for the caller, per queue; further ones wait in the transport."""
+"""Responses (up to 1 MiB each) that wait for the caller, per queue. Further responses wait in the transport."""
 
 
 class Wanted(NamedTuple):
-    """Which messages of a queue come: both must hold."""
+    """The filter of the messages of a queue: a message must fulfil both conditions."""
 
     tags: str
     where: str
-    """A condition of their properties (docs/filters.md)."""
+    """A condition on the messages' properties (docs/filters.md)."""
 
 
 def subscribe(queue: TopicQueue, queue_offset: int, wanted: Wanted) -> Call[SubscribeResponse]:
@@ -33,7 +33,7 @@ def subscribe(queue: TopicQueue, queue_offset: int, wanted: Wanted) -> Call[Subs
 
 
 def topics_of(topics: str | Iterable[str]) -> tuple[str, ...]:
-    """Return the topics of a consumer, each once. Raises ValueError for none, TypeError for what is no name."""
+    """Return the topics of a consumer without duplicates. Raises ValueError for no topic, TypeError for a non-str."""
     names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
     if not names:
         raise ValueError("a consumer has at least one topic")
@@ -44,9 +44,9 @@ def topics_of(topics: str | Iterable[str]) -> tuple[str, ...]:
 
 
 class Positions:
-    """What was delivered and not yet handed out, and the next queue offset of each queue as the caller sees it.
+    """Messages that were delivered and not yet returned, and the next queue offset of each queue.
 
-    That is behind the last message that it was given. What waits is of one queue.
+    The next queue offset lies behind the last message that the caller got. All waiting messages are of the same queue.
     """
 
     def __init__(self) -> None:
@@ -62,20 +62,20 @@ class Positions:
 
     @property
     def waiting_count(self) -> int:
-        """Messages that are not handed out."""
+        """Number of messages that were not returned yet."""
         return len(self._waiting)
 
     @property
     def handed_out_count(self) -> int:
-        """Messages that were handed out so far."""
+        """Number of messages that were returned so far."""
         return self._delivered_count - len(self._waiting)
 
     def begin(self, positions: Mapping[TopicQueue, int]) -> None:
-        """Set where to begin."""
+        """Set the start positions."""
         self._next.update(positions)
 
     def select(self, selections: Sequence[Selection]) -> list[TopicQueue]:
-        """Return the queues that are meant, all for no selection. Raises KeyError for what is not consumed."""
+        """Return the selected queues. No selection means all. Raises KeyError for a queue that is not consumed."""
         found: dict[TopicQueue, None] = {}
         for selection in selections or {queue.topic: None for queue in self._next}:
             meant = [queue for queue in self._next if selection in (queue, queue.topic)]
@@ -85,7 +85,7 @@ class Positions:
         return list(found)
 
     def add(self, queue: TopicQueue, response: SubscribeResponse) -> None:
-        """Take note of what a queue's stream delivered, once nothing waits any more."""
+        """Add the response of a queue's stream. Called when no message waits any more."""
         assert not self._waiting
         messages = messages_in(response)
         if not messages:
@@ -99,14 +99,14 @@ class Positions:
         self._waiting.append((messages[-1], response.next_queue_offset))
 
     def pop(self) -> Message | None:
-        """Return the next message to hand out, None if none waits."""
+        """Return the next message, None if no message waits."""
         if not self._waiting:
             return None
         message, self._next[self._waiting_of] = self._waiting.popleft()
         return message
 
     def move(self, queue: TopicQueue, queue_offset: int) -> None:
-        """Go to a position of a queue, of which nothing waits then."""
+        """Set the position of a queue, and drop its waiting messages."""
         if queue == self._waiting_of:
             self._delivered_count -= len(self._waiting)
             self._waiting.clear()
@@ -129,5 +129,5 @@ class Positions:
         ]
 
     def committed(self, offsets: Iterable[ConsumerOffset]) -> None:
-        """Take note of a commit."""
+        """Record committed offsets."""
         self._committed.update({TopicQueue(each.topic, each.queue_id): each.queue_offset for each in offsets})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encoder: a message to send becomes the bytes of one `messages` entry of an append request.
+"""Encoder: a message to send becomes the bytes of a `messages` entry of an append request.
 
-A request is then nothing but such chunks one behind the other, which is how protobuf writes a repeated field; a batch
-can be cut anywhere between two chunks without touching the messages again.
+A request then consists of such chunks in sequence, as protobuf writes a repeated field. A batch can be cut between any
+two chunks without encoding the messages again.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from reput_client.core.options import MESSAGE_SIZE_BYTES_MAX
 from reput_client.core.types import NewMessage, check_born_time, to_ms
 
 CHUNK_SIZE_BYTES_MAX = MESSAGE_SIZE_BYTES_MAX - 1024
-"""Of one message in a request that has its durability and writer, too."""
+"""Most bytes of a message's chunk; the rest of the request is for its durability and writer."""
 _MESSAGES_TAG = b"\x0a"
 DELAY_S_MAX = 40 * 86_400
 """Longest delay that the store takes."""
@@ -32,21 +32,22 @@ NOTHING: Mapping[str, str] = {}
 
 
 def request_end(durability: int, writer: Writer | None = None) -> bytes:
-    """Return what stands in a request behind its messages."""
+    """Return the fields of a request that follow its messages: durability and writer."""
     return AppendStreamRequest(durability=DurabilityLevel.ValueType(durability), writer=writer).SerializeToString()
 
 
 def chunk(message: AppendMessage) -> bytes:
-    """Return one `messages` entry of a request."""
+    """Return a `messages` entry of a request."""
     payload = message.SerializeToString()
     return _MESSAGES_TAG + _varint(len(payload)) + payload
 
 
 class Encoder:
-    """Encodes messages. One per producer; safe to call from any thread.
+    """Encodes messages. Each producer has its own. Safe to call from any thread.
 
-    `makes_unique_ids` gives every message without one a unique id, `makes_born_times` one without a born time the time
-    of now. With neither, and without a `compressor`, the same message gives the same bytes.
+    `makes_unique_ids` gives a unique id to each message without a unique id. `makes_born_times` gives the current time
+    to each message without a born time. Without both, and without a `compressor`, the same message gives the same
+    bytes.
     """
 
     def __init__(
@@ -57,11 +58,11 @@ class Encoder:
         self._makes_born_times = makes_born_times
 
     def encode(self, message: NewMessage, carried: Mapping[str, str] = NOTHING) -> tuple[bytes, str]:
-        """Encode a message. Returns the chunk and the unique id ("" without one).
+        """Encode a message. Returns the chunk and the unique id ("" if it has no unique id).
 
-        `carried` are further properties, for a message that has none of them and no property string.
-        Raises ValueError or TypeError that names the field, and InvalidArgumentError (MESSAGE_TOO_LARGE) for what is
-        larger than a request may be.
+        `carried` are further properties. They are added to a message that has none of them and no property string.
+        Raises ValueError or TypeError that names the field, and InvalidArgumentError (MESSAGE_TOO_LARGE) for a message
+        that is larger than a request may be.
         """
         if type(message.topic) is not str or type(message.body) is not bytes:
             message = _as_sent(message)
@@ -101,7 +102,7 @@ class Encoder:
 
 
 def _as_sent(message: NewMessage) -> NewMessage:
-    """Return a message whose body is bytes. Raises TypeError for a topic that is no text or a body that is no bytes."""
+    """Return a message whose body is bytes. Raises TypeError for a topic that is not a str or a body without bytes."""
     if not isinstance(message.topic, str):
         raise TypeError(f"topic is {message.topic!r}: expected a str")
     if not isinstance(message.body, bytes | bytearray | memoryview):
@@ -111,7 +112,7 @@ def _as_sent(message: NewMessage) -> NewMessage:
 
 
 def _check_numbers(message: NewMessage) -> None:
-    """Raise TypeError or ValueError for the number that protobuf refuses."""
+    """Raise TypeError or ValueError that names the number that protobuf refuses."""
     for name in ("queue_id", "flag", "born_time_ms"):
         value = getattr(message, name)
         try:
@@ -123,7 +124,7 @@ def _check_numbers(message: NewMessage) -> None:
 def _properties(message: NewMessage, unique_id: str, carried: Mapping[str, str]) -> dict[str, str]:
     """Return all properties of a message.
 
-    Raises ValueError for keys or a delay that can't be meant, and for what is given as a property and by its own name.
+    Raises ValueError for invalid keys or an invalid delay, and for a field that is also given as a property.
     """
     properties = dict(message.properties)
     if message.tag is not None:
@@ -152,7 +153,7 @@ def _put(properties: dict[str, str], name: str, value: str, field: str) -> None:
 
 
 def _put_time(properties: dict[str, str], message: NewMessage) -> None:
-    """Put the time for which a message waits. Raises ValueError for more than one, and for one that can't be meant."""
+    """Put the delivery time of a message. Raises ValueError for more than a single delay, and for an invalid delay."""
     if bool(message.delay_level) + (message.deliver_at is not None) + (message.delay_s is not None) > 1:
         raise ValueError("a message has one of delay_level, deliver_at and delay_s")
     if message.deliver_at is not None:
@@ -164,7 +165,7 @@ def _put_time(properties: dict[str, str], message: NewMessage) -> None:
 
 
 def _joined(keys: str | Sequence[str]) -> str:
-    """Return the property of keys. Raises ValueError for one that is empty or has a space, TypeError for no text."""
+    """Return the property of keys. Raises ValueError for a key that is empty or has spaces, TypeError for a non-str."""
     keys = (keys,) if isinstance(keys, str) else keys
     try:
         text = " ".join(keys)
@@ -178,7 +179,7 @@ def _joined(keys: str | Sequence[str]) -> str:
 def property_string(properties: Mapping[str, str]) -> bytes:
     """Make RocketMQ's property string.
 
-    Raises ValueError for what would change the meaning of another property, TypeError for what is no text.
+    Raises ValueError for a name or value that is empty or would change another property, TypeError for a non-str.
     """
     try:
         text = "".join([part for name, value in properties.items() for part in (name, "\x01", value, "\x02")])
@@ -194,7 +195,10 @@ def property_string(properties: Mapping[str, str]) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Return a number as protobuf's base-128 integer. A request with a message in it costs a sixth more to make."""
+    """Return a number as protobuf's base-128 integer.
+
+    To make a request object that contains the message would take a sixth more time.
+    """
     if number < 0x80:
         return bytes((number,))
     if number < 0x4000:
@@ -205,8 +209,8 @@ def _varint(number: int) -> bytes:
 class UniqueIds:
     """Makes unique ids in RocketMQ's form: 32 hexadecimal digits of address, process, time in the month and a counter.
 
-    Four random bytes stand where RocketMQ's client puts the hash code of its class loader. Layout: RocketMQ 5.3
-    MessageClientIDSetter. Not safe across a fork: a producer is made after it.
+    Four random bytes replace the hash code of the class loader of RocketMQ's client. Layout: RocketMQ 5.3
+    MessageClientIDSetter. Not safe across a fork: make a producer after the fork.
     """
 
     def __init__(self) -> None:
@@ -223,17 +227,17 @@ class UniqueIds:
         return f"{self._prefix}{time_ms:08X}{next(self._count) & 0xFFFF:04X}"
 
     def _start_month(self) -> None:
-        """Count times from the first day of the month, local time, as RocketMQ's client does."""
+        """Set the start of times to the first day of the month in local time, as RocketMQ's client does."""
         first = datetime.now().astimezone().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         following = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
         self._start_ns, self._end_ns = int(first.timestamp()) * 10**9, int(following.timestamp()) * 10**9
 
 
 def _own_address() -> bytes:
-    """Return the IPv4 address that this machine would use to reach others, a random one if none. Sends nothing."""
+    """Return the IPv4 address of this machine's default route, random bytes without a route. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # an address for documentation: only the route matters
+            probe.connect(("192.0.2.1", 9))  # an address for documentation: only its route is used
             return socket.inet_aton(probe.getsockname()[0])
         except OSError:
             return os.urandom(4)

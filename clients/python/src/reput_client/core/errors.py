@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of this client: what a failed call says, decoded once, so that callers switch on a type or a reason."""
+"""Errors of this client: the decoded details of a failed call, so that callers can switch on a type or a reason."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -15,9 +15,9 @@ DOMAIN = "reput"
 class ReputError(Exception):
     """A call failed.
 
-    `code` is gRPC's status code; `reason` one word of docs/errors.md, empty if the answer did not come from Reput;
-    `metadata` the values that belong to the reason; `fields` the names of the request's fields that are at fault;
-    `retry_after` seconds after which another attempt makes sense, None if the server named none.
+    `code` is gRPC's status code. `reason` is a reason of docs/errors.md, empty if the answer did not come from Reput.
+    `metadata` has the values that belong to the reason. `fields` has the names of the request's invalid fields.
+    `retry_after` is the time in seconds after which another attempt makes sense, None if the server gave no time.
     """
 
     def __init__(
@@ -37,19 +37,19 @@ class ReputError(Exception):
 
 
 class InvalidArgumentError(ReputError):
-    """The request is wrong, and can't ever succeed as it is; `fields` says where."""
+    """The request is invalid, and can't succeed without a change. `fields` names its invalid fields."""
 
 
 class NotFoundError(ReputError):
-    """What was asked for does not exist: a topic, a queue, a message, an offset."""
+    """The requested topic, queue, message, offset, group or other object does not exist."""
 
 
 class AlreadyExistsError(ReputError):
-    """What was to be made exists."""
+    """The object to create already exists."""
 
 
 class OutOfRangeError(ReputError):
-    """An offset lies below or beyond what is kept; `metadata` has the bounds."""
+    """An offset lies below or above the stored range. `metadata` has the bounds."""
 
 
 class FailedPreconditionError(ReputError):
@@ -77,7 +77,7 @@ class DeadlineExceededError(ReputError):
 
 
 class AbortedError(ReputError):
-    """The call collided with another one."""
+    """The call conflicted with another call."""
 
 
 class DataLossError(ReputError):
@@ -85,7 +85,7 @@ class DataLossError(ReputError):
 
 
 class BodyError(ReputError):
-    """A compressed body can't be inflated; `Message.raw_body` has it as it is stored."""
+    """A compressed body can't be inflated. `Message.raw_body` has it as it is stored."""
 
 
 class BodyTooLargeError(BodyError):
@@ -93,7 +93,7 @@ class BodyTooLargeError(BodyError):
 
 
 class ServerError(ReputError):
-    """The server failed in a way that it does not explain, or does not know the call: a bug, or another server."""
+    """The server failed without an explanation, or does not know the call: a bug, or another kind of server."""
 
 
 _CLASSES: dict[grpc.StatusCode, type[ReputError]] = {
@@ -115,14 +115,14 @@ _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Statu
 
 _KINDS = {"commitlog": "a CommitLog", "indexer": "an Indexer", "janitor": "a Janitor", "delivery": "a Delivery"}
 _LOST_STATUS = "Internal error from Core"
-"""gRPC's text for a stream that ended while a request was written: its asyncio side forgets why (grpc issue 36066)."""
+"""gRPC's text for a stream that ended while a request was written: asyncio loses the cause (grpc issue 36066)."""
 _NO_CONNECTION = ("failed to connect to all addresses", "DNS resolution failed")
-"""How gRPC's texts begin for a call that found no connection; its codes do not tell."""
+"""The beginnings of gRPC's texts for a call without a connection; its codes do not show this."""
 
 
 def from_status(status: status_pb2.Status) -> ReputError:
-    """Return the error that a google.rpc.Status describes. Raises ValueError for one whose details can't be read."""
-    from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo  # nobody waits for it until a call fails
+    """Return the error that a google.rpc.Status describes. Raises ValueError if its details can't be read."""
+    from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo  # imported only when a call fails
 
     code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
     reason, retry_after = "", None
@@ -147,7 +147,7 @@ def from_status(status: status_pb2.Status) -> ReputError:
 def from_rpc_error(error: grpc.RpcError, service: str, target: str = "this address") -> ReputError:
     """Return the error of a failed call, synchronous or asyncio, with its details if it has them.
 
-    `service` and `target` are where the call was sent; they are told when the server there is of another kind.
+    `service` and `target` name the receiver of the call; the text names them if the server there is of another kind.
     """
     call: Any = error
     trailers: Iterable[tuple[str, str | bytes]] = call.trailing_metadata() or ()
@@ -155,7 +155,7 @@ def from_rpc_error(error: grpc.RpcError, service: str, target: str = "this addre
         if key == DETAILS_KEY and isinstance(value, bytes):
             try:
                 return from_status(status_pb2.Status.FromString(value))
-            except (DecodeError, ValueError):  # not a Status: a proxy's doing; the plain code still tells
+            except (DecodeError, ValueError):  # not a Status: from a proxy; the plain code is used
                 break
     code = call.code()
     text = call.details() or "no text"
@@ -172,9 +172,9 @@ def was_never_sent(error: ReputError) -> bool:
 
 
 def too_large(reason: str, field: str, size_bytes: int, limit_bytes: int) -> InvalidArgumentError:
-    """Return the error for what is above this client's own limit, as the server words that of its own.
+    """Return the error for a value above this client's own limit, in the words that the server uses for its limits.
 
-    gRPC would refuse it, too, but end the stream, and leave open what becomes of all that is under way.
+    gRPC would refuse it, too, but it would end the stream and leave the outcome of all batches in flight unknown.
     """
     return InvalidArgumentError(
         f"{field} has {size_bytes} bytes, and this client sends {limit_bytes} at most; nothing was sent",
@@ -186,13 +186,13 @@ def too_large(reason: str, field: str, size_bytes: int, limit_bytes: int) -> Inv
 
 
 def was_never_taken(error: ReputError) -> bool:
-    """Return whether a stream failed in a way in which the server can't have stored anything of it."""
+    """Return whether a stream failed in a way that excludes that the server stored any part of it."""
     was_refused = isinstance(error, AuthenticationError) or error.code is grpc.StatusCode.UNIMPLEMENTED
     return was_refused or was_never_sent(error)
 
 
 def stream_ended() -> UnavailableError:
-    """Return the error for a stream that the server ended although more was to come."""
+    """Return the error for a stream that the server ended too early."""
     return UnavailableError("the server ended the stream", code=grpc.StatusCode.UNAVAILABLE)
 
 

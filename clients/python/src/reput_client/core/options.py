@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options: where the services are and how to reach them, from arguments, then the environment, then defaults.
+"""Options: targets and credentials of the services, from arguments, then the environment, then defaults.
 
-ProducerOptions: how a producer sends.
+ProducerOptions: the options of a producer.
 """
 
 import ipaddress
@@ -28,11 +28,11 @@ MESSAGE_SIZE_BYTES_MAX = 64 << 20
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_SIZE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_SIZE_BYTES_MAX),
-    # A server that was restarted is found again within a second, not after two minutes.
+    # The client finds a restarted server again within a second, not after two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 2000),
-    # A server that vanished without a word, or is frozen, ends the calls that wait for it, streams too.
+    # When a server vanished or is frozen, calls and streams that wait for it end.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),
@@ -41,7 +41,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 _TARGET = re.compile(r"(?!https?:)[^\s:/]+:\d{1,5}|\[[^\s\]]+\]:\d{1,5}|(unix|unix-abstract|dns|ipv4|ipv6|xds):\S+")
-"""An address, or a name in one of the forms that gRPC knows."""
+"""An address, or a name in a form that gRPC knows."""
 
 
 def is_local(target: str) -> bool:
@@ -57,14 +57,15 @@ def is_local(target: str) -> bool:
 class Options:
     """Targets, credentials and the default time-out.
 
-    A target is host:port, or several, separated by commas, for a service that there is more than once: calls go to the
-    first one, and on to the next when it can't be reached or shuts down. A log that follows another one names its
-    leader, and appends go there.
-    With `ca_file` calls go over TLS ("system" means the authorities that gRPC ships with); `certificate_file` and
-    `key_file` together show a client certificate. Each may be given as `ca_pem`, `certificate_pem` and `key_pem`
-    instead: what the file has. `server_name` is the name that the server's certificate must have if it is not the
-    target's. `token` is sent as a bearer token with every call; a function is asked before each one for the token of
-    now, by whichever thread calls, and must not take long. If it raises, the log tells, and the call goes without.
+    A target is host:port. A service with several addresses has several targets, separated by commas: calls use the
+    first target, and the next target when it can't be reached or shuts down. A follower of a log names its leader, and
+    appends are then sent to the leader.
+    With `ca_file` calls use TLS ("system" means the authorities that gRPC ships with). `certificate_file` and
+    `key_file` together give a client certificate. `ca_pem`, `certificate_pem` and `key_pem` are the contents of these
+    files, in place of the files. `server_name` is the name in the server's certificate, if it differs from the target's
+    name. `token` is sent as a bearer token with every call. A function is called before each call for the current
+    token, in the thread of the call, and must return quickly. If it raises, the error is logged, and the call has no
+    token.
     """
 
     commitlog: str = "127.0.0.1:7101"
@@ -80,10 +81,10 @@ class Options:
     server_name: str = ""
     token: str | Callable[[], str] = field(default="", repr=False)
     timeout_s: float = 30.0
-    """Longest time of one call with all of its retries."""
+    """Longest time of a call with all of its retries, in seconds."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError or TypeError for what can't be meant, before anybody waits for it."""
+        """Raise ValueError or TypeError for an invalid option, before the first call."""
         if not isinstance(self.timeout_s, int | float):
             raise TypeError(f"timeout_s is {self.timeout_s!r}: expected seconds")
         if not self.timeout_s > 0:
@@ -111,7 +112,7 @@ class Options:
 
         Variables: REPUT_CLIENT_COMMITLOG_TARGET, REPUT_CLIENT_INDEXER_TARGET, REPUT_CLIENT_JANITOR_TARGET,
         REPUT_CLIENT_DELIVERY_TARGET, REPUT_CLIENT_CA_FILE, REPUT_CLIENT_CERTIFICATE_FILE, REPUT_CLIENT_KEY_FILE,
-        REPUT_CLIENT_SERVER_NAME, REPUT_CLIENT_TOKEN and REPUT_CLIENT_TOKEN_FILE, whose first word counts.
+        REPUT_CLIENT_SERVER_NAME, REPUT_CLIENT_TOKEN and REPUT_CLIENT_TOKEN_FILE, whose first word is the token.
         Raises OSError for a token file that can't be read.
         """
         values: dict[str, object] = {
@@ -124,7 +125,7 @@ class Options:
         return cls(**values)  # type: ignore[arg-type]
 
     def targets(self, service: str) -> list[str]:
-        """Return the targets of one of SERVICES, the first one first."""
+        """Return the targets of a service of SERVICES, the first target first."""
         assert service in SERVICES
         text = str(getattr(self, service))
         return [target for target in map(str.strip, text.split(",")) if target] or [text]
@@ -137,7 +138,7 @@ class Options:
         return api.secure_channel(target, credentials, options=options)
 
     def channel_options(self, target: str) -> tuple[tuple[str, int | str], ...]:
-        """Return gRPC's options for a channel. What is on this machine is reached without the proxy of `http_proxy`."""
+        """Return gRPC's options for a channel. Targets on this machine are used without the proxy of `http_proxy`."""
         proxy = (("grpc.enable_http_proxy", 0),) if is_local(target) else ()
         name = (("grpc.ssl_target_name_override", self.server_name),) if self.server_name else ()
         return (*CHANNEL_OPTIONS, *proxy, *name)
@@ -153,41 +154,41 @@ class Options:
         )
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return what a call carries that is made now."""
+        """Return the metadata of a call that is made now: the bearer token, if there is a token."""
         token = self.token if isinstance(self.token, str) else _asked(self.token)
         return (("authorization", f"Bearer {token}"),) if token else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """How a producer batches, waits and retries."""
+    """The options of a producer: batches, waiting, retries, durability and compression."""
 
     linger_ms: float = 5.0
-    """How long the first message of a batch waits for company."""
+    """How long the first message of a batch waits for further messages, in milliseconds."""
 
     batch_size_bytes: int = 512 << 10
-    """A batch is sent when it has this many bytes, whatever its age. At most 8 MiB."""
+    """A batch is sent when it has this many bytes, at any age. At most 8 MiB."""
 
     window_bytes: int = 8 << 20
     """Bytes of messages whose outcome is not known yet; `send` waits while there are more."""
 
     durability: Durability = Durability.DEFAULT
-    """What the store waits for before it answers."""
+    """The durability that the store waits for before it answers."""
 
     retry: RetryPolicy | None = None
-    """When failed attempts are repeated; None is the client's own policy.
+    """The policy for failed attempts; None is the client's own policy.
 
     RetryPolicy(retries=0) never repeats, so no message is stored twice.
     """
 
     unique_ids: bool = True
-    """Give each message without a unique id one of its own."""
+    """Give a new unique id to each message without a unique id."""
 
     compression: Compression = "none"
-    """How bodies are compressed: as RocketMQ's clients do it, which inflate them, as this client does."""
+    """The compression of bodies, as RocketMQ's clients do it. They inflate such bodies, and so does this client."""
 
     compression_threshold_bytes: int = 4096
-    """The smallest body that is compressed. What would not become smaller is sent as it is."""
+    """The smallest body that is compressed. A body that would not become smaller is sent as it is."""
 
     compression_level: int | None = None
     """zlib 1 to 9, lz4 0 to 16, zstd 1 to 22; None is RocketMQ's choice: 5, and 0 for lz4."""
@@ -202,9 +203,9 @@ class ProducerOptions:
         self.compressor()
 
     def compressor(self) -> Compressor | None:
-        """Return what compresses bodies, None if nothing does.
+        """Return the compressor of bodies, None for no compression.
 
-        Raises ValueError for a codec or level that does not exist, ModuleNotFoundError for a package that is not there.
+        Raises ValueError for a codec or level that does not exist, ModuleNotFoundError for a missing package.
         """
         if self.compression == "none":
             return None
@@ -220,12 +221,12 @@ class ProducerOptions:
 
 
 def _pem(file: str, pem: bytes) -> bytes | None:
-    """Return the content of a file, or what was given instead, None if nothing was."""
+    """Return the content of a file, or the given bytes if there is no file, None if both are empty."""
     return Path(file).read_bytes() if file else pem or None
 
 
 def _asked(token: Callable[[], str]) -> str:
-    """Return the token of now, "" if there is none."""
+    """Return the current token, "" if the function fails."""
     try:
         return token()
     except Exception:  # noqa: BLE001 - the function is the program's own
@@ -236,7 +237,7 @@ def _asked(token: Callable[[], str]) -> str:
 def first_token(file: Path) -> str:
     """Return the token of a file: its first word, "" for an empty file. Raises OSError.
 
-    As ssh does with keys, a file of this user that others can read is told in a warning.
+    As ssh does with keys, it logs a warning for a file of this user that other users can read.
     """
     status = file.stat()
     if hasattr(os, "geteuid") and status.st_uid == os.geteuid() and status.st_mode & 0o037:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both producers share: `send`, what becomes of messages on their way out, and sinks of outcomes."""
+"""The parts that both producers share: `send`, the encoding of messages, and sinks of outcomes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +18,11 @@ Sent = TypeVar("Sent")
 
 
 class Sender(ABC, Generic[Sent]):
-    """What sends one message, whole or by its fields; `Sent` is what comes of it."""
+    """The base of producers: sends a message, given whole or by its fields. `Sent` is the type of the result."""
 
     @abstractmethod
     def send_message(self, message: NewMessage) -> Sent:
-        """Do as `send` does, for a message that is made already."""
+        """Send a message like `send`, given as a NewMessage."""
 
     def send(
         self,
@@ -41,10 +41,10 @@ class Sender(ABC, Generic[Sent]):
         deliver_at: TimeLike | None = None,
         delay_s: float | None = None,
     ) -> Sent:
-        """Send one message. The fields are those of NewMessage. Waits only while the window is full.
+        """Send a message. The arguments are the fields of NewMessage. Waits only while the window is full.
 
-        The future fails with a ReputError. Raises ValueError or TypeError for a message that can't be encoded, and
-        ReputError after `close`.
+        The result of the future is a SendResult. If the message is not stored, the future fails with a ReputError. The
+        call itself raises ValueError or TypeError for a message that can't be encoded, and ReputError after `close`.
         """
         return self.send_message(
             NewMessage(
@@ -66,7 +66,7 @@ class Sender(ABC, Generic[Sent]):
 
 
 class OneSink(AskedFuture):
-    """Makes a future the sink of its one message: an object less for each message is a shorter garbage collection."""
+    """A future that is the sink of its own message: an object less per message shortens garbage collection."""
 
     def settle(self: Any, _: int, outcome: Outcome) -> None:
         """See Sink."""
@@ -83,7 +83,7 @@ class OneSink(AskedFuture):
 
 
 class ManySink:
-    """The outcomes of many messages: a future of a list in the order of the messages."""
+    """The sink of many messages: fills the list of outcomes of a future, in the order of the messages."""
 
     __slots__ = ("_future", "_outcomes", "_unsettled_count")
 
@@ -105,9 +105,9 @@ class ManySink:
 
 
 class Outgoing:
-    """Makes entries of messages: encodes them, in a span if the program makes some. Safe to call from any thread.
+    """Makes entries of messages: encodes them, in a span if the program uses tracing. Safe to call from any thread.
 
-    `target` tells where messages go now.
+    `target` returns the current target of appends.
     """
 
     def __init__(self, options: ProducerOptions, target: Callable[[], str]) -> None:
@@ -124,7 +124,7 @@ class Outgoing:
         return Entry(chunk, message.topic, unique_id, future, 0)
 
     def many(self, messages: Sequence[NewMessage], future: AnyFuture) -> list[Entry]:
-        """Make the entries of messages that share a future. Raises as Encoder.encode does for the first bad one."""
+        """Make the entries of messages that share a future. Raises as Encoder.encode, for the first bad message."""
         if self._tracing is None:
             encoded = [self._encoder.encode(message) for message in messages]
         else:
@@ -138,7 +138,7 @@ class Outgoing:
 
 
 def tell_given_up(message_count: int) -> None:
-    """Log that a producer was closed with messages that have no outcome: perhaps nobody asks their futures."""
+    """Log that a producer was closed with messages without an outcome: the program may not ask their futures."""
     if message_count:
         log.warning("a producer was closed before %d of its messages had an outcome", message_count)
 
@@ -146,7 +146,7 @@ def tell_given_up(message_count: int) -> None:
 def settle_all(settlements: Sequence[Settlement], unread: Unread | None = None) -> None:
     """Give outcomes to their sinks, and count failures. Called without a lock: a sink may call back into the producer.
 
-    A settlement has results alone, or failures alone.
+    A settlement has only results or only failures.
     """
     for entries, outcomes in settlements:
         if unread is not None and outcomes and isinstance(outcomes[0], ReputError):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Route: which of a service's targets calls go to. No I/O.
+"""Route: the current target of a service. No I/O.
 
-The target stays until a call shows that another one is better: a log that follows another one names its leader, and one
-that can't be reached, does not answer in time, is shutting down, or lacks a service that it needs, makes room for the
-next of the list. So does a Delivery that does not deliver.
+The target stays until a call shows that another target is better. A follower of a log names its leader, which becomes
+the target. The next target of the list is used after a target that can't be reached, does not answer in time, shuts
+down, or lacks a service that it needs, and after a Delivery that does not deliver.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from reput_client.core.errors import DeadlineExceededError, ReputError, Unavaila
 NOT_LEADER = "NOT_LEADER"
 LEASE_OVER = "LEASE_OVER"
 ELSEWHERE = frozenset({NOT_LEADER, LEASE_OVER, "STOPPING", "DEPENDENCY_UNAVAILABLE"})
-"""Reasons after which the next of the list may do better: the second one leads, say, or hears its log."""
+"""Reasons after which the next target of the list may work: for example, it leads, or it reaches its log."""
 ELSEWHERE_BY_SERVICE = {"delivery": ELSEWHERE | {"RECOVERING"}}
-"""Where a service has more of them. A Delivery says RECOVERING for as long as its log follows another one."""
+"""Services with more such reasons. A Delivery answers RECOVERING while its log is a follower."""
 
 
 class Route:
-    """Of one service. `target` is where the next call goes."""
+    """The route to a service. `target` is the target of the next call."""
 
     def __init__(self, targets: Sequence[str], service: str = "") -> None:
         assert targets
@@ -28,8 +28,8 @@ class Route:
         self.target = self._targets[0]
 
     def on_failure(self, target: str, error: ReputError) -> None:
-        """Take note of the error of a call that went to `target`."""
-        if target != self.target:  # another call has found out before
+        """Change the target if the error of a call to `target` asks for it."""
+        if target != self.target:  # another call has changed the target already
             return
         if error.reason == NOT_LEADER and error.metadata.get("leader"):
             self.target = error.metadata["leader"]
@@ -39,6 +39,6 @@ class Route:
             self.target = self._after(target)
 
     def _after(self, target: str) -> str:
-        """Return the target behind this one in the list, the first one behind one that is not in it."""
+        """Return the next target of the list, or the first target if `target` is not in the list."""
         index = self._targets.index(target) + 1 if target in self._targets else 0
         return self._targets[index % len(self._targets)]

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SendQueue: the producer's brain: batches, the window, outcomes, retries and splits. No I/O, no clock, no threads.
+"""SendQueue: the logic of a producer: batches, the window, outcomes, retries and splits. No I/O, no clock, no threads.
 
-The life of a message: open batch -> ready -> in flight -> settled, or back to ready when it is tried again.
+The states of a message: in the open batch -> ready -> in flight -> settled, or ready again when it is retried.
 
-Invariants: batches are in flight in the order in which they were handed out, and outcomes come in that order.
-`unsettled_bytes` is the size of everything that was added and not settled. Order of messages is the order of `add`,
-except for what is retried. While `blocked_until_s` lies ahead nothing is handed out.
-Callers: one at a time (a lock or an event loop outside). Outcomes are collected for `pop_settled`, not given to their
-sinks here, so that the caller can let go of its lock before it wakes others. Times are seconds of one monotonic clock,
-given by the caller.
+Invariants: batches are in flight in the order in which `pop` returned them, and outcomes come in this order.
+`unsettled_bytes` is the size of all messages that were added and not settled. Messages are sent in the order of `add`,
+except for retried messages. While `blocked_until_s` lies ahead, `pop` returns no batch.
+Callers: a single caller at a time (with a lock or an event loop). Outcomes are collected for `pop_settled` and not
+given to their sinks here, so that the caller can release its lock before it wakes other threads. Times are seconds of a
+monotonic clock, given by the caller.
 
-One bad message must not fail its neighbours: a refusal that names messages[i] takes that message out and the rest goes
-again; one that names a topic takes out all messages of it; one that names neither cuts the batch in halves.
+A bad message must not fail the other messages of its batch. A refusal that names messages[i] fails this message, and
+the rest is sent again. A refusal that names a topic fails all messages of this topic. Any other refusal of the batch as
+invalid cuts the batch in halves.
 """
 
 import bisect
@@ -47,23 +48,23 @@ BATCH_MESSAGE_COUNT_MAX = 32_768
 """As in append_service.proto."""
 PORT_MAX = 65_535
 ONCE_PREFIX = "once/"
-"""Of the ids of writers of one batch, as in append_service.proto."""
+"""Prefix of the ids of writers with a single batch, as in append_service.proto."""
 
 
 class Sink(Protocol):
-    """Where the outcome of a message goes; `sink_index` tells messages of one sink apart."""
+    """The receiver of a message's outcome. `sink_index` is the index of the message in its sink."""
 
     def settle(self, sink_index: int, outcome: Outcome) -> None:
-        """Accept the outcome. Called once per message."""
+        """Accept the outcome. Called a single time per message."""
         ...
 
     def note_failure(self, round_: Round, error: ReputError) -> None:
-        """Count a message that is about to fail, unless somebody has asked for its outcome."""
+        """Count a message that is about to fail, unless the program has asked for its outcome."""
         ...
 
 
 class Entry(NamedTuple):
-    """A message on its way."""
+    """An encoded message in the queue, with its sink."""
 
     chunk: bytes
     topic: str
@@ -73,18 +74,18 @@ class Entry(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """The outcomes of several messages, in their order, that are to be given to their sinks."""
+    """The outcomes of messages, in their order, to be given to their sinks."""
 
     entries: Sequence[Entry]
     outcomes: Sequence[Outcome]
 
 
 class Batch:
-    """Messages that travel together, and the number of attempts that failed.
+    """Messages that are sent together, and the number of failed attempts.
 
-    `order` is the batch's place among all: a number, and for a part of a batch that was split the part's number behind.
-    `follow_count` is how often in a row it went to the leader that an answer named, which is no failed attempt.
-    `was_sent`: an earlier attempt may have stored it. `begun_s` is when its first message was added.
+    `order` is the batch's place among all batches: a number; for a part of a split batch the part's number is added.
+    `follow_count` is the number of attempts in a row that were sent to the leader of an answer; these are no failed
+    attempts. `was_sent`: an earlier attempt may have stored it. `begun_s` is the time when its first message was added.
     """
 
     __slots__ = ("attempt", "begun_s", "entries", "follow_count", "order", "size_bytes", "was_sent")
@@ -109,7 +110,7 @@ class Batch:
 
 
 def results_of(result: AppendResult, unique_ids: Sequence[str]) -> list[SendResult]:
-    """Return where the messages of a batch are. Raises ValueError for an answer that can't be right."""
+    """Return where the messages of a batch are stored. Raises ValueError for an inconsistent answer."""
     store_time_ms, durability = result.store_time_ms, Durability(result.durability)
     if not 0 <= result.store_host.port <= PORT_MAX:
         raise ValueError(f"{result.store_host.port} is no port")
@@ -122,7 +123,7 @@ def results_of(result: AppendResult, unique_ids: Sequence[str]) -> list[SendResu
 
 
 def as_first(result: AppendResult, message: StoredMessage | None) -> str:
-    """Put the place of a message that was stored before into the answer to its repetition. Returns its unique id."""
+    """Put the place of the first message into the answer to a repeated send. Returns the first message's unique id."""
     result.physical_offsets.append(result.start_physical_offset)
     result.queue_ids.append(-1 if message is None else message.queue_id)
     result.queue_offsets.append(-1 if message is None else message.queue_offset)
@@ -130,7 +131,7 @@ def as_first(result: AppendResult, message: StoredMessage | None) -> str:
 
 
 class SendQueue:
-    """See the module. The window bounds `unsettled_bytes`; one message may always enter an empty queue."""
+    """The send queue of a producer. The window bounds `unsettled_bytes`. An empty queue takes a message of any size."""
 
     def __init__(self, options: ProducerOptions) -> None:
         self.unsettled_bytes = 0
@@ -153,7 +154,7 @@ class SendQueue:
         return self.unsettled_bytes == 0
 
     def pop_moved(self) -> ReputError | None:
-        """Pop the refusal that says that appends go elsewhere, once nothing is in flight: then the stream may end."""
+        """Pop the refusal that moves appends to another target, when no batch is in flight: then the stream may end."""
         if self._in_flight:
             return None
         moved, self._moved = self._moved, None
@@ -164,7 +165,7 @@ class SendQueue:
         return self.unsettled_bytes == 0 or self.unsettled_bytes + size_bytes <= self._window_bytes
 
     def add(self, entry: Entry, now_s: float) -> bool:
-        """Add a message. Returns whether there is something new to wait for or send: a batch began or became ready."""
+        """Add a message. Returns whether a batch began or became ready, so that the sender must look again."""
         size_bytes = len(entry.chunk)
         is_news = False
         if self._open and self._open_size_bytes + size_bytes > self._batch_size_bytes:
@@ -182,16 +183,16 @@ class SendQueue:
         return is_news
 
     def close_batch(self) -> None:
-        """Make what was collected ready, whatever its age."""
+        """Make the open batch ready, at any age."""
         if self._open:
             self._batch_count += 1
             self._ready.append(Batch(self._open, order=(self._batch_count,), begun_s=self._open_since_s))
             self._open, self._open_size_bytes = [], 0
 
     def pop(self, now_s: float) -> Batch | None:
-        """Pop the next batch to send, None if there is none yet. It is in flight from now on.
+        """Pop the next batch to send, None if no batch is due. It is in flight from now on.
 
-        There is none once the log has said that appends go elsewhere, until the stream has ended.
+        After a refusal that moves appends to another target, it returns None until the stream has ended.
         """
         if now_s < self.blocked_until_s or self._moved is not None:
             return None
@@ -205,7 +206,7 @@ class SendQueue:
         return batch
 
     def wait_s(self, now_s: float) -> float | None:
-        """Return seconds until `pop` may have something, None if that is not before something else happens."""
+        """Return seconds until `pop` may return a batch, None if it returns none before another event."""
         if (not self._ready and not self._open) or self._moved is not None:
             return None
         until_s = 0.0 if self._ready else self._open_since_s + self._linger_s
@@ -214,7 +215,7 @@ class SendQueue:
     def on_outcomes(self, outcomes: Sequence[AppendOutcome], now_s: float) -> None:
         """Apply the server's answers to the batches in flight, oldest first.
 
-        Raises ReputError or ValueError for an answer that can't be right; its batch is still in flight then.
+        Raises ReputError or ValueError for an inconsistent answer; its batch is still in flight then.
         """
         for outcome in outcomes:
             if not self._in_flight:
@@ -229,7 +230,7 @@ class SendQueue:
                 self._on_refused(batch, error, now_s)
 
     def on_broken(self, error: ReputError, now_s: float) -> None:
-        """Send the batches in flight again after the end of the stream, or fail them if they may not be."""
+        """Make the batches in flight ready again after the end of the stream, or fail them if no retry is left."""
         self._moved = None
         for batch in self._in_flight:
             delay_s = self._retry.delay_s(batch.attempt, error)
@@ -241,7 +242,7 @@ class SendQueue:
         self._in_flight.clear()
 
     def fail_all(self, error: ReputError) -> int:
-        """Give up on everything, for a producer that is closed without waiting. Returns how many messages that are."""
+        """Fail all messages, for a producer that is closed without waiting. Returns their number."""
         self.close_batch()
         for batch in self._in_flight:
             batch.was_sent = True
@@ -253,12 +254,12 @@ class SendQueue:
         return sum(len(batch.entries) for batch in batches)
 
     def pop_settled(self) -> list[Settlement]:
-        """Pop the outcomes that the caller has to give to their sinks (`settle_all`), each once."""
+        """Pop the outcomes that the caller has to give to their sinks (`settle_all`), each a single time."""
         settled, self._settled = self._settled, []
         return settled
 
     def metrics(self) -> ProducerMetrics:
-        """Return what was done so far."""
+        """Return the counters of the producer."""
         waiting = [len(batch.entries) for batch in (*self._ready, *self._in_flight)]
         return self._counts.snapshot([*waiting, len(self._open)], self.unsettled_bytes)
 
@@ -271,7 +272,7 @@ class SendQueue:
     def _on_refused(self, batch: Batch, error: ReputError, now_s: float) -> None:
         if error.reason in (NOT_LEADER, LEASE_OVER):
             self._moved = error
-        if error.reason == LEASE_OVER:  # stored, and perhaps given up by the next leader: as a line that was cut
+        if error.reason == LEASE_OVER:  # stored, and perhaps dropped by the next leader: as after a broken connection
             batch.was_sent = True
         if is_followed(error, batch.follow_count):
             follow_count = batch.follow_count + 1
@@ -296,7 +297,7 @@ class SendQueue:
         follow_count: int = 0,
         not_before_s: float,
     ) -> None:
-        """Put messages of a batch back among the ready ones, where they belong."""
+        """Put messages of a batch back among the ready batches, at their place in the order."""
         if entries:
             order = (*batch.order, *part)
             again = Batch(
@@ -318,7 +319,7 @@ class SendQueue:
 
 
 def _split(entries: list[Entry], error: ReputError) -> tuple[Sequence[Entry], list[list[Entry]]]:
-    """Return the messages that a refusal is about, and the others in batches to send again."""
+    """Return the messages that a refusal names, and the other messages in batches to send again."""
     match = _MESSAGE_INDEX.search(" ".join((*error.fields, error.metadata.get("field", ""))))
     index = int(match.group(1)) if match else None
     if index is not None and index < len(entries) and error.reason not in _TOPIC_REASONS:
@@ -335,12 +336,12 @@ def _split(entries: list[Entry], error: ReputError) -> tuple[Sequence[Entry], li
 
 
 def _outcome_of(batch: Batch, error: ReputError) -> ReputError:
-    """Return what callers get for messages that fail for good: nobody knows of those that were sent before."""
+    """Return the error of messages that fail for good. If they were sent before, their outcome is unknown."""
     return _unknown(error) if batch.was_sent else error
 
 
 def _unknown(error: ReputError) -> ReputError:
-    """Return what callers get for messages that were sent and whose answer is lost."""
+    """Return the error of messages that were sent and whose answer is lost."""
     return OutcomeUnknownError(
         f"{error.text}; the messages may or may not be stored",
         code=error.code,

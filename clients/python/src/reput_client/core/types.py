@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that callers see: messages to send, messages that were stored, results, topics, queues, groups.
+"""Values of the API: messages to send, stored messages, results, topics, queues and groups.
 
 Times are accepted as aware datetimes or as milliseconds since the epoch, and returned as both.
 """
@@ -30,22 +30,22 @@ Place: TypeAlias = Literal["earliest", "latest"] | TimeLike
 
 
 class TopicQueue(NamedTuple):
-    """A queue of a topic, as consumers name it; a plain tuple will do."""
+    """A queue of a topic, as consumers name it. A plain tuple of the same values also works."""
 
     topic: str
     queue_id: int
 
 
 Selection: TypeAlias = str | tuple[str, int]
-"""Queues of a consumer: all of a topic, or one."""
+"""Queues of a consumer: all queues of a topic, or a single queue."""
 
 
 class Durability(IntEnum):
-    """How safe a stored message is. DEFAULT leaves the choice to the store."""
+    """The durability of a stored message: in memory, on local disk, or replicated. DEFAULT is the store's choice."""
 
     @classmethod
     def _missing_(cls, value: object) -> "Durability | None":
-        """See Enum: a level that this client does not know yet is none that it can name."""
+        """Return DEFAULT for a level that this client does not know yet. See Enum."""
         return cls.DEFAULT if isinstance(value, int) else None
 
     DEFAULT = message_pb2.DURABILITY_UNSPECIFIED
@@ -55,7 +55,7 @@ class Durability(IntEnum):
 
 
 class PullStatus(IntEnum):
-    """What a pull found; the names are those of RocketMQ's store."""
+    """The result of a pull, with the names of RocketMQ's store."""
 
     FOUND = 1
     NO_MATCHED_MESSAGE = 2
@@ -72,14 +72,15 @@ class PullStatus(IntEnum):
 class NewMessage:
     """A message to send.
 
-    `keys` is one key or several, none with a space in it. `queue_id` None lets the store choose: by `sharding_key` if
-    there is one, otherwise round robin. `unique_id` None lets the producer make one. `born_time_ms` None is now.
-    `delay_level` from 1 on delays it: consumers get it after 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h and
-    2 h (levels 1 to 18 unless the store has others); until then it waits in SCHEDULE_TOPIC_XXXX.
-    `deliver_at` (an aware datetime, or milliseconds since the epoch) and `delay_s` delay it up to 40 days: it comes at
-    that time, not before; `client.delayed` lists such messages and cancels them.
-    `property_string` is the fast way: RocketMQ's own `name 0x01 value 0x02 …` in UTF-8, sent as it is; then tag, keys,
-    properties, sharding_key, unique_id and delays are not looked at.
+    `keys` is a key or several keys; a key has no space. With `queue_id` None the store chooses the queue: by
+    `sharding_key` if it is given, otherwise round robin. With `unique_id` None the producer makes a unique id. With
+    `born_time_ms` None the born time is now.
+    A `delay_level` from 1 on delays it: consumers get it after 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h
+    and 2 h (levels 1 to 18 unless the store has others). Until then it waits in SCHEDULE_TOPIC_XXXX.
+    `deliver_at` (an aware datetime, or milliseconds since the epoch) and `delay_s` delay it up to 40 days: it is
+    delivered at this time, not before. `client.delayed` lists such messages and cancels them.
+    `property_string` is the fast way: RocketMQ's own `name 0x01 value 0x02 …` in UTF-8, sent as it is. Then tag, keys,
+    properties, sharding_key, unique_id and delays are ignored.
     """
 
     topic: str
@@ -99,9 +100,9 @@ class NewMessage:
 
 
 class SendResult(NamedTuple):
-    """Where one message was stored, and how safe it was when the answer was sent.
+    """The place of a stored message, and its durability when the store answered.
 
-    Of a delayed message it tells where it waits.
+    For a delayed message it is the place where the message waits.
     """
 
     physical_offset: int
@@ -115,7 +116,7 @@ class SendResult(NamedTuple):
 
     @property
     def offset_message_id(self) -> str:
-        """The id that names the record's place: hexadecimal of store host and physical offset."""
+        """The id of the record's place: store host and physical offset in hexadecimal."""
         return (self.store_host + self.physical_offset.to_bytes(8)).hex().upper()
 
 
@@ -123,18 +124,18 @@ if TYPE_CHECKING:
     V_co = TypeVar("V_co", covariant=True)
 
     class _Shown(Generic[V_co]):
-        """A property, for type checkers: it can be read and not written."""
+        """A read-only property, for type checkers."""
 
         def __get__(self, message: object, owner: type) -> V_co: ...
 
 
 def _field(name: str, text: str) -> Any:
-    """Make a property of a Message: a field of the answer as it is."""
+    """Make a property of a Message that returns a field of the answer unchanged."""
     return property(attrgetter(f"_raw.{name}"), doc=text)
 
 
 class Message:
-    """A message as it is stored: a thin, read-only view of the answer, decoded when it is asked."""
+    """A message as it is stored: a thin, read-only view of the answer. Properties are decoded when they are read."""
 
     __slots__ = ("_inflated", "_raw")
 
@@ -166,7 +167,7 @@ class Message:
 
     @property
     def body(self) -> bytes:
-        """What the producer sent, inflated if its client compressed it. Raises as `inflate` does, from 64 MiB on."""
+        """The body that the producer sent, inflated if its client compressed it. Raises as `inflate`, above 64 MiB."""
         if not self._raw.sys_flag & COMPRESSED_FLAG:
             return self._raw.body
         try:
@@ -176,10 +177,10 @@ class Message:
             return self._inflated
 
     def inflate(self, size_bytes_max: int = BODY_SIZE_BYTES_MAX) -> bytes:
-        """Return the body, with another limit than `body` has for what a compressed one may become.
+        """Return the body, inflated up to the limit `size_bytes_max`, which may differ from the limit of `body`.
 
-        Raises BodyTooLargeError above the limit, BodyError for one that can't be inflated, and ModuleNotFoundError if
-        its compression needs a package that is not there.
+        Raises BodyTooLargeError above the limit, BodyError for a body that can't be inflated, and ModuleNotFoundError
+        if its compression needs a package that is not installed.
         """
         raw = self._raw
         if not raw.sys_flag & COMPRESSED_FLAG:
@@ -189,32 +190,32 @@ class Message:
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, a fresh dictionary."""
+        """All properties, as a new dictionary."""
         return dict(self._raw.properties)
 
     @property
     def tag(self) -> str | None:
-        """The tag, None without one."""
+        """The tag, None without a tag."""
         return self._raw.properties.get("TAGS")
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys, without the unique id. Spaces alone separate them, so that other white space is part of a key."""
+        """The keys, without the unique id. Only spaces separate them, so that other white space is part of a key."""
         return tuple(key for key in self._raw.properties.get("KEYS", "").split(" ") if key)
 
     @property
     def unique_id(self) -> str | None:
-        """The unique id, None without one."""
+        """The unique id, None without a unique id."""
         return self._raw.properties.get("UNIQ_KEY")
 
     @property
     def born_time(self) -> datetime:
-        """When it was born by the producer's clock, in UTC, at most the end of the year 9999."""
+        """The born time by the producer's clock, in UTC, at most the end of the year 9999."""
         return from_ms(self._raw.born_time_ms)
 
     @property
     def store_time(self) -> datetime:
-        """When it was stored by the store's clock, in UTC."""
+        """The store time by the store's clock, in UTC."""
         return from_ms(self._raw.store_time_ms)
 
     @property
@@ -239,7 +240,7 @@ class Message:
 
 
 class PullResult(NamedTuple):
-    """What a pull found and where to go on. `max_queue_offset` is exclusive."""
+    """The messages of a pull, and the queue offset to continue at. `max_queue_offset` is exclusive."""
 
     status: PullStatus
     messages: list[Message]
@@ -249,7 +250,7 @@ class PullResult(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic. `is_system` marks one that the store itself needs, `set_apart` says why only RocketMQ uses it."""
+    """A topic. `is_system` marks a topic that the store itself needs. `set_apart` says why only RocketMQ uses it."""
 
     name: str
     read_queue_count: int
@@ -261,7 +262,7 @@ class Topic(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """A queue and its bounds; `max_queue_offset` is exclusive. The times are None if unknown (lists leave them out)."""
+    """A queue and its bounds. `max_queue_offset` is exclusive. The times are None if unknown (lists leave them out)."""
 
     topic: str
     queue_id: int
@@ -272,7 +273,7 @@ class Queue(NamedTuple):
 
 
 class ConsumerOffset(NamedTuple):
-    """The next offset of a group in one queue, and how many entries lie between it and the end."""
+    """The next offset of a group in a queue, and the number of entries between it and the queue's end (`lag`)."""
 
     topic: str
     queue_id: int
@@ -288,7 +289,7 @@ class ConsumerGroup(NamedTuple):
 
 
 def check_place(place: Place) -> None:
-    """Raise ValueError for a word that is no place, and as `to_ms` does."""
+    """Raise ValueError for a word that is not a place, and for a time as `to_ms` does."""
     if not isinstance(place, str):
         to_ms(place)
     elif place not in ("earliest", "latest"):
@@ -296,7 +297,7 @@ def check_place(place: Place) -> None:
 
 
 def check_queue_offset(queue_offset: int) -> None:
-    """Raise TypeError or ValueError for what is no place in a queue."""
+    """Raise TypeError or ValueError for an invalid queue offset."""
     if not isinstance(queue_offset, int):
         raise TypeError(f"queue_offset is {queue_offset!r}: expected an int")
     if queue_offset < 0:
@@ -306,9 +307,9 @@ def check_queue_offset(queue_offset: int) -> None:
 def to_ms(time: TimeLike) -> int:
     """Return milliseconds since the epoch.
 
-    Raises ValueError for a naive datetime: machines differ in what it means; for a number that would be a time of 1970
-    to 1973, which is most likely in seconds, or one behind the year 9999, in microseconds or nanoseconds. Raises
-    TypeError for what is no time.
+    Raises ValueError for a naive datetime, whose meaning differs between machines. Raises ValueError for a number that
+    would be a time of 1970 to 1973, which is most likely in seconds, and for a number behind the year 9999, which is
+    most likely in microseconds or nanoseconds. Raises TypeError for a value that is not a time.
     """
     if isinstance(time, datetime):
         if time.tzinfo is None:
@@ -326,7 +327,7 @@ def to_ms(time: TimeLike) -> int:
 
 
 def check_born_time(born_time_ms: int) -> None:
-    """Raise TypeError or ValueError for what can't be a born time."""
+    """Raise TypeError or ValueError for an invalid born time."""
     if not isinstance(born_time_ms, int) or isinstance(born_time_ms, bool):
         raise TypeError(f"born_time_ms is {born_time_ms!r}: expected an int")
     if not 0 <= born_time_ms <= TIME_MS_MAX:
@@ -334,14 +335,14 @@ def check_born_time(born_time_ms: int) -> None:
 
 
 def _smaller_unit(time: int) -> str:
-    """Return what helps who gave microseconds or nanoseconds."""
+    """Return a hint for a caller that gave microseconds or nanoseconds."""
     unit = "nanoseconds" if time >= 10**17 else "microseconds"
     guess = f"; it looks like {unit}" if 10**14 <= time < 10**20 else ""
     return f"use milliseconds since the epoch{guess}"
 
 
 def from_ms(time_ms: int) -> datetime:
-    """Return the moment in UTC, or the first or last one of a datetime for what it can't hold."""
+    """Return the time in UTC. A time outside the range of datetime becomes its first or last millisecond."""
     time_ms = min(max(time_ms, _TIME_MS_MIN), TIME_MS_MAX)
     return datetime.fromtimestamp(time_ms // 1000, UTC).replace(microsecond=time_ms % 1000 * 1000)
 
@@ -355,7 +356,7 @@ def to_timestamp(time: TimeLike | None) -> Timestamp | None:
 
 
 def host_text(host: message_pb2.Host) -> str:
-    """Return address:port, with IPv6 in brackets, "" if there is none."""
+    """Return address:port, with IPv6 in brackets, "" without an address."""
     if not host.address:
         return ""
     address = ipaddress.ip_address(host.address)

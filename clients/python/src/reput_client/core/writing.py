@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WriteQueue: the writer's brain: its batches without an outcome, and what an outcome means for them. No I/O.
+"""WriteQueue: the logic of a writer: its batches without an outcome, and the effects of outcomes. No I/O.
 
-Invariants: the oldest batch that is kept has the number `first_sequence`, those behind it the next ones without a gap.
-A batch is kept until the log says that it is stored, and gives the same bytes each time it is sent; so the log knows it
-again and stores it once. Without a writer id a batch that is sent again may be stored twice.
+Invariants: the oldest kept batch has the number `first_sequence`, and the later batches have the next numbers without a
+gap. A batch is kept until the log confirms that it is stored, and has the same bytes each time it is sent. So the log
+recognizes it and stores it a single time. Without a writer id a batch that is sent again may be stored twice.
 """
 
 from collections import deque
@@ -18,30 +18,30 @@ from reput_client.core.errors import DeadlineExceededError, from_status, too_lar
 
 @dataclass(slots=True)
 class Written:
-    """What a writer knows to be stored."""
+    """The totals of a writer: messages and bytes that are known to be stored."""
 
     message_count: int = 0
     size_bytes: int = 0
     repeated_message_count: int = 0
-    """Messages whose batch the log had already."""
+    """Messages of batches that the log had already stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages as they stand in a request, one chunk behind the other, and how many there are."""
+    """Encoded messages, as chunks of a request in sequence, and their number."""
 
     messages: bytes
     message_count: int
 
 
 class WriteQueue:
-    """See the module. More than `window_bytes` without an outcome are too much."""
+    """The batches of a writer without an outcome, limited to `window_bytes` bytes."""
 
     def __init__(self, writer_id: str, *, first_sequence: int = 0, durability: int, window_bytes: int) -> None:
         self.writer_id, self.first_sequence = writer_id, first_sequence
         self.written = Written()
         self.weak_count = 0
-        """Batches that are stored less safely than was asked for, without a writer id that allows to ask again."""
+        """Batches stored with less durability than requested, without a writer id that would allow another attempt."""
         self._durability, self._window_bytes = durability, window_bytes
         self._kept: deque[Batch] = deque()
         self._kept_size_bytes = 0
@@ -53,26 +53,26 @@ class WriteQueue:
 
     @property
     def is_over_window(self) -> bool:
-        """Whether so much is kept that the next batch should wait."""
+        """Whether more than the window is kept, so that the next batch should wait."""
         return self._kept_size_bytes > self._window_bytes
 
     def add(self, batch: Batch) -> None:
-        """Keep a batch. Raises InvalidArgumentError (BATCH_TOO_LARGE) for one that no request carries."""
+        """Keep a batch. Raises InvalidArgumentError (BATCH_TOO_LARGE) if it is too large for a request."""
         if len(batch.messages) > CHUNK_SIZE_BYTES_MAX:
             raise too_large("BATCH_TOO_LARGE", "messages", len(batch.messages), CHUNK_SIZE_BYTES_MAX)
         self._kept.append(batch)
         self._kept_size_bytes += len(batch.messages)
 
     def requests(self, first: int = 0) -> list[bytes]:
-        """Return the requests of the batches that are kept, in order. -1 means the youngest alone."""
+        """Return the requests of the batches that are kept, in order. -1 means only the youngest."""
         numbered = list(enumerate(self._kept, self.first_sequence))
         return [batch.messages + self._end(sequence) for sequence, batch in numbered[first:]]
 
     def on_outcome(self, outcome: AppendOutcome) -> None:
         """Apply the log's answer to the oldest batch.
 
-        Raises ReputError if the batch was refused, or is stored less safely than was asked for, and ValueError for an
-        answer that can't be right; the batch is kept then.
+        Raises ReputError if the batch was refused, or is stored with less durability than requested, and ValueError for
+        an inconsistent answer. The batch is kept then.
         """
         if not self._kept:
             raise ValueError("the server answered more batches than it was sent")
@@ -92,11 +92,11 @@ class WriteQueue:
             self.written.repeated_message_count += batch.message_count
 
     def rename(self, writer_id: str) -> None:
-        """Go on as another writer, whose first batch is the oldest one that is kept."""
+        """Continue as another writer, whose first batch is the oldest kept batch."""
         self.writer_id, self.first_sequence = writer_id, 0
 
     def clear(self) -> None:
-        """Keep nothing any more."""
+        """Drop all kept batches."""
         self._kept.clear()
         self._kept_size_bytes = 0
 

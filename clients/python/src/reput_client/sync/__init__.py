@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The synchronous door, whose names `reput_client` has."""
+"""The synchronous client. Its names are imported from `reput_client`."""

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Channels:
-    """The connections to the services, made when they are first used, and what every call shares."""
+    """The connections to the services, made at their first use, and the parts that every call shares."""
 
     def __init__(self, options: Options, retry: RetryPolicy) -> None:
         self.options, self.retry = options, retry
@@ -32,7 +32,7 @@ class Channels:
         self._methods: dict[tuple[str, str, object], Any] = {}
 
     def run(self, call: Call[T], retry: RetryPolicy | None = None) -> T:
-        """Run a call, with retries until the time-out: those of `retry`, None for the client's. Raises ReputError."""
+        """Run a call, with retries by `retry` until the time-out. None is the client's policy. Raises ReputError."""
         end_s = time.monotonic() + self.options.timeout_s + call.extra_timeout_s
         attempts = Attempts(retry or self.retry)
         while True:
@@ -45,7 +45,7 @@ class Channels:
                 self._wait(call, target, attempts, failure, end_s)
 
     def pages(self, request: Message, items: Callable[[Any], Iterable[T]]) -> Iterator[T]:
-        """Yield all items of a list, page by page as they are asked for. `items` reads those of an answer."""
+        """Yield all items of a list. Fetches pages as needed. `items` reads the items of an answer."""
         page: Any = request
         while True:
             answer: Any = self.run(Call(page))
@@ -55,9 +55,9 @@ class Channels:
                 return
 
     def stream(self, call: Call[T], answer_timeout_s: float | None = None) -> Iterator[T]:
-        """Yield all answers of a call that streams them. Raises ReputError, also for one that takes `answer_timeout_s`.
+        """Yield all answers of a call that streams them. Raises ReputError, also if an answer takes `answer_timeout_s`.
 
-        Until the first one is there the call is tried again as in `run`; the whole has no time-out.
+        Until the first answer arrives, the call is retried as in `run`. The whole stream has no time-out.
         """
         end_s = time.monotonic() + self.options.timeout_s
         attempts = Attempts(self.retry)
@@ -81,18 +81,18 @@ class Channels:
         return self._method(call, target, "unary_stream")(call.request, metadata=self.options.metadata())
 
     def append_stream(self, *requests: Any) -> Any:
-        """Open an AppendStream, given its requests as bytes, where appends go now."""
+        """Open an AppendStream to the current target of appends. Its requests are bytes."""
         path = "/reput.commitlog.v1.AppendService/AppendStream"
         channel = self._channel(self.target("commitlog"))
         open_stream: Any = channel.stream_stream(path, None, AppendStreamResponse.FromString)
         return open_stream(*requests, metadata=self.options.metadata())
 
     def target(self, service: str) -> str:
-        """Return where the next call to a service goes."""
+        """Return the target of the next call to a service."""
         return self._routes[service].target
 
     def on_failure(self, service: str, target: str, error: ReputError) -> None:
-        """Take note of the error of a call, or of a stream: the next one may have to go elsewhere."""
+        """Log the error of a call or of a stream, and change the target of the next call if the error asks for it."""
         log.info("%s at %s: %s", service, target, error)
         self._routes[service].on_failure(target, error)
 
@@ -102,7 +102,7 @@ class Channels:
             channel.close()
 
     def _wait(self, call: Call[Any], target: str, attempts: Attempts, failure: grpc.RpcError, end_s: float) -> None:
-        """Wait until the next attempt at a call, which must end by `end_s`. Raises ReputError if there is none."""
+        """Wait until the next attempt of a call, which must end by `end_s`. Raises ReputError if there is none."""
         service = call.method.service
         error = from_rpc_error(failure, service, target)
         self.on_failure(service, target, error)
@@ -112,7 +112,10 @@ class Channels:
         time.sleep(delay_s)
 
     def _method(self, call: Call[Any], target: str, kind: str) -> Any:
-        """Return what starts a call to a target of its service. `kind` is gRPC's name of what streams."""
+        """Return the function that starts a call to a target of its service.
+
+        `kind` is gRPC's name of the call's kind ("unary_unary", "unary_stream").
+        """
         _, path, parse = call.method
         method = self._methods.get((target, path, parse))
         if method is None:

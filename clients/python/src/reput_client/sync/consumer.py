@@ -25,12 +25,12 @@ from reput_client.sync.streams import at_once
 class Consumer(Closing):
     """Iterates over the messages of topics as they are stored, each queue in order. Made by `Client.consumer`.
 
-    Streams that break are opened again where they were. At least once: after a restart a consumer of a group begins at
-    the last commit, and messages behind it come again. Used by one caller at a time, but for `close`, which ends the
-    iteration of another one.
+    Streams that break are opened again at the same position. At least once: after a restart a consumer of a group
+    begins at the last commit, and later messages come again. Used by a single caller at a time. Only `close` may be
+    called during another call; it ends that caller's iteration.
 
-    Methods that take queues take topics, `("orders", 0)` for one queue, or nothing for all that are consumed; they
-    raise KeyError for others.
+    Methods with `*queues` take topics, or `("orders", 0)` for a single queue, or nothing for all consumed queues. They
+    raise KeyError for a queue or topic that is not consumed.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Consumer(Closing):
         return f"Consumer({', '.join(self.topics)}, group={self.group!r}, positions={where})"
 
     def poll(self, timeout_s: float | None = None) -> Message | None:
-        """Return the next message, None after `timeout_s` without one, or when the consumer is closed.
+        """Return the next message, None after `timeout_s` without a message, or when the consumer is closed.
 
         Raises ReputError if a stream broke and could not be opened again, or if a topic does not exist.
         """
@@ -75,7 +75,7 @@ class Consumer(Closing):
         return message
 
     def poll_many(self, count: int = 500, timeout_s: float | None = None) -> list[Message]:
-        """Return up to `count` messages: waits for the first one as `poll` does, and takes along what is there."""
+        """Return up to `count` messages: waits for the first as `poll` does, and adds messages that have arrived."""
         if count < 1:
             raise ValueError(f"count is {count}: expected 1 or more")
         self._before_poll()
@@ -93,33 +93,33 @@ class Consumer(Closing):
             yield message
 
     def positions(self) -> dict[TopicQueue, int]:
-        """Return the next queue offset of each queue: behind the last message that was handed out."""
+        """Return the next queue offset of each queue: the offset after the last message that was returned."""
         self._begin()
         return self._positions.all()
 
     def seek(self, queue: tuple[str, int], queue_offset: int) -> None:
-        """Go on at another place of a queue."""
+        """Continue at another queue offset of a queue. Raises KeyError for a queue that is not consumed."""
         check_queue_offset(queue_offset)
         if queue not in self.positions():
             raise KeyError(queue)
         self._move(TopicQueue(*queue), queue_offset)
 
     def seek_to(self, place: Place, *queues: Selection) -> None:
-        """Go on at the beginning of queues ("earliest"), at their end ("latest"), or at a store time."""
+        """Continue at the beginning of queues ("earliest"), at their end ("latest"), or at a store time."""
         check_place(place)
         self._begin()
         for queue, queue_offset in (places(self._channels, self._positions.select(queues), place)).items():
             self._move(queue, queue_offset)
 
     def pause(self, *queues: Selection) -> None:
-        """Fetch and hand out nothing of queues until `resume`. Their positions stay, and `seek` moves them."""
+        """Stop fetching and returning messages of queues until `resume`. Positions stay. `seek` still moves them."""
         self._begin()
         for queue in self._positions.select(queues):
             self._positions.paused.add(queue)
             self._move(queue, self._positions.of(queue))
 
     def resume(self, *queues: Selection) -> None:
-        """Go on with queues that were paused, each where it was."""
+        """Continue with paused queues, each at its position."""
         self._begin()
         for queue in self._positions.select(queues):
             if queue in self._positions.paused:
@@ -131,17 +131,17 @@ class Consumer(Closing):
         return set(self._positions.paused)
 
     def bounds(self, *queues: Selection) -> dict[TopicQueue, Queue]:
-        """Return where queues begin and end now: `min_queue_offset` and `max_queue_offset`, without times."""
+        """Return the current bounds of queues: `min_queue_offset` and `max_queue_offset`, without times."""
         self._begin()
         return bounds(self._channels, self._positions.select(queues))
 
     def lag(self, *queues: Selection) -> dict[TopicQueue, int]:
-        """Return how many entries lie between the position and the end of queues now, whatever their tags."""
+        """Return the number of entries between the position and the current end of queues. It ignores the tags."""
         ends = self.bounds(*queues)
         return {queue: max(0, end.max_queue_offset - self._positions.of(queue)) for queue, end in ends.items()}
 
     def commit(self) -> None:
-        """Store the group's offsets: all messages handed out so far are done. Raises ValueError without a group."""
+        """Commit the group's offsets: all messages returned so far are done. Raises ValueError without a group."""
         group = self._group_to("commit to")
         offsets = self._positions.uncommitted()
         if offsets:
@@ -149,16 +149,16 @@ class Consumer(Closing):
             self._positions.committed(offsets)
 
     def committed(self, *queues: Selection) -> dict[TopicQueue, int]:
-        """Return the offsets that the group has stored, for queues where it has one. Raises ValueError without a group.
+        """Return the committed offsets of the group, for queues that have an offset. Raises ValueError without a group.
 
-        Each queue is a call.
+        Each queue costs a call.
         """
         group = self._group_to("ask for")
         self._begin()
         return committed(self._channels, group, self._positions.select(queues))
 
     def metrics(self) -> ConsumerMetrics:
-        """Return what was done so far."""
+        """Return the counters of this consumer."""
         return ConsumerMetrics(
             message_count=self._positions.handed_out_count,
             answer_count=self._positions.answer_count,
@@ -187,7 +187,7 @@ class Consumer(Closing):
             self._commit_all()
 
     def _begin(self) -> None:
-        """Find where to begin, and begin. Only the first call does anything."""
+        """Find the start positions, and follow the queues. Only the first call has an effect."""
         self._birthplace.check("consumer")
         if self._is_begun:
             return
@@ -200,24 +200,24 @@ class Consumer(Closing):
             self._follower.follow(queue, queue_offset)
 
     def _before_poll(self) -> None:
-        """Begin, and commit if it is time to: what was handed out before this poll is done."""
+        """Begin, and commit if the interval is over: messages that were returned before this poll are done."""
         self._begin()
         if self._auto_commit_s is not None and time.monotonic() >= self._commit_at_s:
             self._commit_all()
             self._commit_at_s = time.monotonic() + self._auto_commit_s
 
     def _commit_all(self) -> None:
-        """Commit without being asked. A failure is logged: the next commit makes up for it."""
+        """Commit automatically. A failure is logged: the next commit includes the same offsets."""
         try:
             self.commit()
         except ReputError as error:
             log.warning("offsets of group %s are not committed: %s", self.group, error)
 
     def _next(self, timeout_s: float | None) -> Message | None:
-        """Return the next message, None after `timeout_s` without one, or when it is closed. Raises ReputError."""
+        """Return the next message, None after `timeout_s` or when the consumer is closed. Raises ReputError."""
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         while (message := self._positions.pop()) is None:
-            # What arrives may be without messages, and does not make the wait any longer.
+            # An answer may have no messages, and does not extend the wait.
             delivery = self._follower.next(None if end_s is None else end_s - time.monotonic())
             if delivery is None:
                 return None
@@ -227,7 +227,7 @@ class Consumer(Closing):
         return message
 
     def _at_hand(self) -> Message | None:
-        """Return the next message if it is there. The error of a stream is left to the one that is opened for it."""
+        """Return the next message if it has arrived. After the error of a stream a new stream is opened."""
         while (message := self._positions.pop()) is None:
             delivery = self._follower.take()
             if delivery is None or self._enter(*delivery) is not None:
@@ -235,7 +235,7 @@ class Consumer(Closing):
         return message
 
     def _enter(self, queue: TopicQueue, answer: Answer) -> ReputError | None:
-        """Take note of an answer. Returns an error after which the queue is followed anew: who polls on goes on."""
+        """Add the messages of an answer. If it is an error, follow the queue again and return the error."""
         if not isinstance(answer, ReputError):
             self._positions.add(queue, answer)
             return None
@@ -243,7 +243,7 @@ class Consumer(Closing):
         return answer
 
     def _move(self, queue: TopicQueue, queue_offset: int) -> None:
-        """Go to a position, and follow the queue from there unless it is paused."""
+        """Set a position, and follow the queue from there unless it is paused."""
         self._positions.move(queue, queue_offset)
         if queue in self._positions.paused:
             self._follower.leave(queue)

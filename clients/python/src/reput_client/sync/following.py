@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follower: follows queues, one Subscribe stream and one thread per queue.
+"""Follower: follows queues, with a Subscribe stream and a thread per queue.
 
-One condition guards the answers. A reader that was replaced or stopped may still be in a call: what it delivers
-afterwards is dropped.
+A condition guards the answers. A reader that was replaced or stopped may still be in a call: its later answers are
+dropped.
 """
 
 import threading
@@ -18,11 +18,11 @@ from reput_client.core.types import TopicQueue
 from reput_client.sync.channels import Channels
 
 Answer: TypeAlias = SubscribeResponse | ReputError
-"""What a stream delivered, or why there is none any more."""
+"""An answer of a stream, or the error after which no stream is open any more."""
 
 
 class Follower:
-    """Follows queues until it is closed, and hands their answers over, oldest first.
+    """Follows queues until it is closed, and returns their answers, oldest first.
 
     `close` may be called from another thread.
     """
@@ -35,25 +35,25 @@ class Follower:
 
     @property
     def broken_count(self) -> int:
-        """Streams that ended so far."""
+        """Number of streams that ended so far."""
         return self._inbox.broken_count
 
     @property
     def waiting_count(self) -> int:
-        """Messages in answers that are not handed over."""
+        """Number of messages in answers that were not returned yet."""
         with self._inbox.changed:
             answers = [answer for _, answer in self._inbox.deliveries]
         return sum(len(answer.messages) for answer in answers if not isinstance(answer, ReputError))
 
     def follow(self, queue: TopicQueue, queue_offset: int) -> None:
-        """Follow a queue from a queue offset on, whatever it did before."""
+        """Follow a queue from a queue offset on. An earlier stream of the queue ends."""
         self.leave(queue)
         with self._inbox.changed:
             if not self._is_closed:
                 self._readers[queue] = _Reader(self._inbox, self._channels, self._wanted, queue, queue_offset)
 
     def leave(self, queue: TopicQueue) -> None:
-        """Follow a queue no longer."""
+        """Stop following a queue, and drop its answers."""
         with self._inbox.changed:
             old = self._readers.pop(queue, None)
             if old is not None:
@@ -62,7 +62,7 @@ class Follower:
                 self._inbox.changed.notify_all()
 
     def next(self, timeout_s: float | None) -> tuple[TopicQueue, Answer] | None:
-        """Return the oldest answer and its queue, None after `timeout_s` without one, or when it is closed.
+        """Return the oldest answer and its queue, None after `timeout_s` without an answer, or when it is closed.
 
         A queue whose answer is an error is not followed any more.
         """
@@ -89,7 +89,7 @@ class Follower:
 
 
 class _Inbox:
-    """Where the readers put what they got. `changed` guards it and everything around it."""
+    """The queue of the answers of all readers. `changed` guards it and the state of the follower and its readers."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -98,7 +98,7 @@ class _Inbox:
 
 
 class _Reader:
-    """The thread that follows one queue."""
+    """The thread that follows a queue."""
 
     def __init__(self, inbox: _Inbox, channels: Channels, wanted: Wanted, queue: TopicQueue, queue_offset: int) -> None:
         self.queue, self.waiting_count = queue, 0
@@ -146,7 +146,7 @@ class _Reader:
                 self._inbox.changed.wait_for(lambda: self._is_stopped, delay_s)
 
     def _put(self, answer: Answer) -> bool:
-        """Hand something over, once there is room. Returns False if the reader was stopped."""
+        """Put an answer into the inbox, when there is room. Returns False if the reader was stopped."""
         with self._inbox.changed:
             self._inbox.changed.wait_for(lambda: self._is_stopped or self.waiting_count < SUBSCRIBE_RESPONSE_COUNT_MAX)
             if self._is_stopped:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Producer: sends messages over one AppendStream, in batches, without waiting for each answer.
+"""Producer: sends messages over a single AppendStream, in batches, without waiting for each answer.
 
-Threads: any number of senders; gRPC's own thread pulls batches; one thread of the producer reads outcomes and opens the
-stream again when it breaks. One condition guards the send queue; futures are settled outside of it.
+Threads: any number of senders; gRPC's own thread pulls batches; a thread of the producer reads outcomes and opens the
+stream again when it breaks. A condition guards the send queue; futures are settled without its lock.
 """
 
 import atexit
@@ -33,7 +33,7 @@ _left_open: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
 @atexit.register
 def _close_left_open() -> None:
-    """Send what a program that ends has left in its producers, which do so at the same time."""
+    """Send the messages that are left in open producers when the program ends, all producers at the same time."""
     producers = list(_left_open)
     for producer in producers:
         producer.begin_close()
@@ -42,11 +42,11 @@ def _close_left_open() -> None:
 
 
 class Producer(Closing, Sender[Future[SendResult]]):
-    """Sends messages. Made by `Client.producer`; close it, or use it in a `with` block.
+    """Sends messages. Made by `Client.producer`. Close it, or use it in a `with` block.
 
-    At least once: when the connection breaks, batches without an outcome are sent again and may then be stored twice;
-    `RetryPolicy(retries=0)` fails them with OutcomeUnknownError instead. Messages of one producer are stored in the
-    order of the calls, except for what had to be sent again. One refused message does not fail its neighbours.
+    At least once: when the connection breaks, batches without an outcome are sent again and may then be stored twice.
+    `RetryPolicy(retries=0)` fails them with OutcomeUnknownError instead. Messages of a producer are stored in the order
+    of the calls, except for messages that were sent again. A refused message does not fail the others of its batch.
     """
 
     def __init__(self, channels: Channels, options: ProducerOptions) -> None:
@@ -58,7 +58,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
         self._settling_threads: list[int] = []
         self._is_closing, self._closing_since_s = False, 0.0
         self._is_given_up = False
-        """Whether it was told already that messages have no outcome."""
+        """Whether the log already says that messages have no outcome."""
         self._call: Any = None
         self._thread = threading.Thread(target=self._run, name="reput-producer", daemon=True)
         self._thread.start()
@@ -68,20 +68,21 @@ class Producer(Closing, Sender[Future[SendResult]]):
         return f"Producer({self._channels.target('commitlog')}, {self._queue.unsettled_bytes} bytes without an outcome)"
 
     def send_message(self, message: NewMessage) -> "Future[SendResult]":
-        """Do as `send` does, for a message that is made already."""
+        """Send a message like `send`, given as a NewMessage."""
         self._birthplace.check("producer")
         future = _SendFuture()
-        future.set_running_or_notify_cancel()  # its owner can't cancel it: the message is on its way
+        future.set_running_or_notify_cancel()  # the caller can't cancel it: the message is being sent
         entry = self._outgoing.one(message, future)
         with self._changed:
             self._add(entry)
         return future
 
     def send_batch(self, messages: Sequence[NewMessage]) -> "Future[list[Outcome]]":
-        """Send many messages the fast way: one future for all of them, with one outcome per message, in order.
+        """Send many messages with a single future: a list with an outcome per message, in order. This is the fast way.
 
-        An outcome is a SendResult, or the ReputError of a message that was not stored; the future itself does not fail.
-        Raises as `send` does, and then nothing was sent. Messages of one call may travel in several batches.
+        An outcome is a SendResult, or the ReputError of a message that was not stored. The future itself does not fail.
+        Raises as `send` does; if a message can't be encoded, nothing was sent. Messages of a call may be sent in
+        several batches.
         """
         self._birthplace.check("producer")
         future = _BatchFuture()
@@ -96,15 +97,16 @@ class Producer(Closing, Sender[Future[SendResult]]):
         return future
 
     def metrics(self) -> ProducerMetrics:
-        """Return what was done so far."""
+        """Return the counters of this producer."""
         with self._changed:
             return self._queue.metrics()
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Send what is collected and wait until the future of every message is done, and its callbacks have run.
+        """Send the collected messages and wait until the future of every message is done, and its callbacks have run.
 
-        A warning in the log counts messages that failed and whose futures have not been asked, as at a close. Raises
-        TimeoutError, and RuntimeError in such a callback, which would wait for itself.
+        A warning in the log gives the number of failed messages whose futures the program has not asked; `close` logs
+        it, too. Raises TimeoutError after `timeout_s`, and RuntimeError in a callback of a future, which would wait for
+        itself.
         """
         self._birthplace.check("producer")
         with self._changed:
@@ -118,7 +120,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
         self._unread.tell()
 
     def begin_close(self) -> None:
-        """Take nothing more and send what is collected. `close` waits for the outcomes, in a time that begins here."""
+        """Accept no more messages and send the collected batch. `close` waits for outcomes. Its time begins here."""
         if not self._birthplace.is_here:
             return
         with self._changed:
@@ -149,9 +151,9 @@ class Producer(Closing, Sender[Future[SendResult]]):
             self._thread.join(_CANCEL_TIMEOUT_S)
 
     def _add(self, entry: Entry) -> None:
-        """Put an entry into the queue, under the lock. Waits for room."""
+        """Add an entry to the send queue, under the lock. Waits for room."""
         if not self._queue.has_room(len(entry.chunk)):
-            self._queue.close_batch()  # nobody can make it any larger
+            self._queue.close_batch()  # no sender can add to the batch now
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._is_closing or self._queue.has_room(len(entry.chunk)))
         if self._is_closing:
@@ -160,7 +162,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
             self._changed.notify_all()
 
     def _run(self) -> None:
-        """Keep a stream open while there is something to send. This is the producer's thread."""
+        """Keep a stream open while there are messages to send. This is the producer's thread."""
         while True:
             with self._changed:
                 while (wait_s := self._queue.wait_s(time.monotonic())) != 0.0:
@@ -170,7 +172,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
             self._run_stream()
 
     def _run_stream(self) -> None:
-        """Run one stream from its opening to its end."""
+        """Run a stream from its opening to its end."""
         is_over = threading.Event()
         target = self._channels.target("commitlog")
         call = self._call = self._channels.append_stream(self._requests(is_over))
@@ -196,7 +198,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
 
     @contextlib.contextmanager
     def _settling(self) -> Iterator[None]:
-        """Hold the lock for a change of the queue. Then, without it, settle the futures whose outcome that brought."""
+        """Hold the lock for a change of the queue. Then, without the lock, settle the futures that got an outcome."""
         with self._changed:
             yield
             settled = self._queue.pop_settled()
@@ -210,7 +212,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
                 self._changed.notify_all()
 
     def _requests(self, is_over: threading.Event) -> Iterator[bytes]:
-        """Yield the batches of one stream, as gRPC's thread pulls them. Ends with the stream or when all is done."""
+        """Yield the batches of a stream, as gRPC's thread pulls them. Ends with the stream or when all is done."""
         while True:
             with self._changed:
                 while True:
@@ -226,16 +228,16 @@ class Producer(Closing, Sender[Future[SendResult]]):
 
 _CANCELLED = grpc.StatusCode.CANCELLED
 _END_TIMEOUT_S = 2.0
-"""How long a server may take to end a stream that has nothing more to say."""
+"""How long a server may take to end a stream without further answers."""
 _CANCEL_TIMEOUT_S = 0.1
-"""A stream that is opened while the one before it is cancelled is cancelled so much later."""
+"""A stream that opens while the stream before it is cancelled is cancelled after this time."""
 
 
 class _Asked(AskedFuture):
-    """Tells that somebody asks a future of threads. Stands before Future among the bases."""
+    """Records that the program asks a future of threads. It comes before Future among the base classes."""
 
     def result(self: Any, timeout: float | None = None) -> Any:
-        self.ask()  # before another thread's flush looks; below it is certain
+        self.ask()  # before the flush of another thread looks at it; repeated below, to be certain
         try:
             return super().result(timeout)  # type: ignore[misc]
         finally:
@@ -254,7 +256,7 @@ class _Asked(AskedFuture):
 
 
 class _SendFuture(_Asked, OneSink, Future[SendResult]):
-    """The outcome of one message."""
+    """The outcome of a message."""
 
 
 class _BatchFuture(_Asked, Future[list[Outcome]]):

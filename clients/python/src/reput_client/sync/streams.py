@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What event loops and threads do differently: requests in a queue, answers in time, what need not wait."""
+"""Parts that differ between event loops and threads: requests in a queue, answers in time, an early begin."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from reput_client.core.errors import no_answer
 
 
 class Requests(SimpleQueue[bytes | None]):
-    """The requests of a stream, for gRPC's thread to fetch; None ends them."""
+    """The requests of a stream, for gRPC's thread to fetch. None ends them."""
 
     def __iter__(self) -> Iterator[bytes]:
         while (request := self.get()) is not None:
@@ -22,7 +22,7 @@ class Requests(SimpleQueue[bytes | None]):
 def next_in_time(call: Any, timeout_s: float | None) -> Any:
     """Return a stream's next answer, None at its end. Raises grpc.RpcError.
 
-    Raises DeadlineExceededError behind `timeout_s`, and has cancelled the call then.
+    Raises DeadlineExceededError after `timeout_s` seconds; the call is cancelled then.
     """
     if timeout_s is None:
         return next(call, None)

@@ -3,8 +3,8 @@
 
     spark-submit .../reput_spark/jobs/backfill.py --commitlog commitlog:7101 --input /lake/orders --topic orders-again
 
-Takes what reput-export wrote, or any Parquet with a column `value`. With --name the job may be repeated after a
-failure: what is stored already under this name is not stored again, as long as the input is the same.
+Takes the output of reput-export, or any Parquet with a column `value`. With --name the job may be repeated after a
+failure: messages that are stored under this name are not stored again, as long as the input is the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def sink_options(chosen: Chosen) -> dict[str, str]:
 
 
 def dry_run(chosen: Chosen, _: dict[str, str]) -> str:
-    """Return what the Parquet files hold, before --where: read from their footers. Raises OSError, BadOption."""
+    """Return the content of the Parquet files before --where, from their footers. Raises OSError, BadOption."""
     import pyarrow as pa
     from pyarrow import dataset
 
@@ -54,7 +54,7 @@ def dry_run(chosen: Chosen, _: dict[str, str]) -> str:
 
 
 def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
-    """Append, and tell how much it was."""
+    """Append the rows, and return the outcome."""
     frame: DataFrame = spark.read.parquet(chosen.input)
     if chosen.where:
         frame = frame.where(chosen.where)
@@ -67,12 +67,12 @@ def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
 
 
 def describe(chosen: Chosen, _: dict[str, str]) -> str:
-    """Return what is appended where, in a line."""
+    """Return input, topic and CommitLog, in a line."""
     return f"{chosen.input} to {chosen.topic or 'the topics that the rows name'} at {chosen.commitlog}"
 
 
 def _columns(names: Sequence[str], chosen: Chosen) -> tuple[list[str], list[str]]:
-    """Return the columns that are written, and those that are not. Raises BadOption."""
+    """Return the columns that are written, and the other columns. Raises BadOption."""
     if "value" not in names:
         raise BadOption("--input", "has no column 'value'")
     read = [name for name in names if name in WRITTEN_TYPES and (name != "partition" or chosen.keep_queues)]

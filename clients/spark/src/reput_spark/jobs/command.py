@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the jobs share: a command line that is checked before anything starts, a session, one line of outcome.
+"""The parts that jobs share: a command line that is checked before Spark starts, a session, a line with the outcome.
 
-Standard output has the result, its last line tells what was done; progress and errors go to standard error, which
-spark-submit joins with standard output. Exit codes and the form of errors are those of `reput`.
+Standard output has the result; its last line is the outcome. Progress and errors are written to standard error, which
+spark-submit joins with standard output. Exit codes and the form of errors are the same as for `reput`.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ if TYPE_CHECKING:
 HELP_WIDTH_MAX = 110
 
 Chosen = SimpleNamespace
-"""What was typed: the parameters of a job's command line by their names."""
+"""The arguments: the parameters of a job's command line by their names."""
 
 
 def plan_batch(chosen: Chosen, options: dict[str, str]) -> str:
-    """Return what a batch read of these options would read. Raises CallFailed."""
+    """Return the plan of a batch read with these options, as text. Raises CallFailed."""
     from reput_spark.read.plan import plan
 
     return planned(chosen, plan(parse(options)))
 
 
 def describe_batch(_: Chosen, options: dict[str, str]) -> str:
-    """Return what a batch read of these options reads, in a line."""
+    """Return a line that describes a batch read with these options."""
     return described(parse(options))
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One command. `run` and `dry_run` give what is printed; both may raise what the world does to them."""
+    """A command. `run` and `dry_run` return the text to print. Both may raise the errors of `failures`."""
 
     name: str
     options: Callable[[Chosen], dict[str, str]]
-    """Those of the data source. Raises ReputSparkError or OSError for arguments that can't be meant."""
+    """Returns the options of the data source. Raises ReputSparkError or OSError for invalid arguments."""
     run: Callable[[SparkSession, Chosen, dict[str, str]], str]
     dry_run: Callable[[Chosen, dict[str, str]], str] = plan_batch
     describe: Callable[[Chosen, dict[str, str]], str] = describe_batch
-    """What Spark's pages say that its jobs do."""
+    """Returns the description of the job for Spark's web pages."""
 
     def perform(self, typed: Mapping[str, Any]) -> None:
-        """Do what was typed: the parameters of a command line by their names. Raises typer.Exit."""
+        """Run the command with the parameters of a command line by their names. Raises typer.Exit and BadParameter."""
         chosen = Chosen(**typed)
         try:
             options = self.options(chosen)
@@ -73,7 +73,7 @@ class Job:
         sys.stdout.write(text + "\n")
 
     def _in_session(self, chosen: Chosen, options: dict[str, str]) -> str:
-        """Run in a session of its own, with UTC dates whatever the zone of the cluster, and Spark's progress bar."""
+        """Run in a new session, with UTC dates in any zone of the cluster, and with Spark's progress bar."""
         from pyspark.sql import SparkSession
 
         from reput_spark import register
@@ -81,7 +81,7 @@ class Job:
         builder = SparkSession.builder.appName(self.name).config("spark.ui.showConsoleProgress", "true")
         if chosen.master:
             builder = builder.master(chosen.master)
-            if chosen.master.startswith("local"):  # its workers run here, where this Python has all that they need
+            if chosen.master.startswith("local"):  # its workers run here, and this Python has all packages
                 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         spark = builder.getOrCreate()
         try:
@@ -98,7 +98,7 @@ class Program(Protocol):
     """A command as a function."""
 
     def __call__(self, arguments: Sequence[str] | None = None) -> int:
-        """Run with these arguments, those of the process by default. Returns the exit code."""
+        """Run with these arguments, by default the arguments of the process. Returns the exit code."""
 
 
 def command_line(name: str, function: Callable[..., None]) -> Program:
@@ -118,7 +118,7 @@ def command_line(name: str, function: Callable[..., None]) -> Program:
 
 
 def source_options(chosen: Chosen, own: Mapping[str, str | None], *, is_stream: bool = False) -> dict[str, str]:
-    """Return the options of a read: for the flags of topics, a job's own, and those of --option.
+    """Return the options of a read: from the flags of topics, from the job's own flags, and from --option.
 
     An option that is None is not given. Raises BadOption.
     """
@@ -136,7 +136,7 @@ def given(options: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def other_options(chosen: Chosen) -> dict[str, str]:
-    """Return what --option says. Raises BadOption."""
+    """Return the options of --option. Raises BadOption."""
     options = {}
     for text in chosen.option or ():
         name, equals, value = text.partition("=")
@@ -154,7 +154,7 @@ def outcome(chosen: Chosen, what: str, document: Mapping[str, object]) -> str:
 
 
 def counted(frame: DataFrame, name: str) -> tuple[DataFrame, Observation]:
-    """Return a frame that is counted while it is written, and what has its `rows` and `bytes` (of values) then."""
+    """Return a frame that is counted while it is written, and the observation of its `rows` and `bytes` (of values)."""
     from pyspark.sql import Observation, functions
 
     observation = Observation(name)
@@ -164,7 +164,7 @@ def counted(frame: DataFrame, name: str) -> tuple[DataFrame, Observation]:
 
 
 def planned(chosen: Chosen, partitions: Sequence[ScanPartition]) -> str:
-    """Return what would be read: partitions, and rows and bytes before the filter."""
+    """Return a plan as text: partitions, and rows and bytes before the filter."""
     totals = {
         "partitions": len(partitions),
         "rows": sum(partition.row_count for partition in partitions),

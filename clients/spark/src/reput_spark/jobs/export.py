@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export wrote."""
+    """The outcome of an export."""
 
     row_count: int
     body_size_bytes: int
@@ -35,7 +35,7 @@ class Exported:
 
 
 class Mode(StrEnum):
-    """What to do when the output exists."""
+    """The action when the output exists."""
 
     ERRORIFEXISTS = "errorifexists"
     APPEND = "append"
@@ -59,7 +59,7 @@ def source_options(chosen: Chosen) -> dict[str, str]:
 
 
 def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
-    """Export, and tell what was written."""
+    """Export, and return the outcome."""
     exported = export(spark, options, chosen.output, mode=chosen.mode, date_of=chosen.date_of)
     return command.outcome(chosen, "exported", asdict(exported))
 
@@ -72,13 +72,13 @@ def export(
     mode: str = "errorifexists",
     date_of: str = "timestamp",
 ) -> Exported:
-    """Write what the options name to Parquet files by topic and date. Raises what Spark raises."""
+    """Write the messages that the options select to Parquet files by topic and date. Raises Spark's errors."""
     from pyspark.sql import functions
 
     from reput_spark import register
 
     register(spark)
-    # Dates are those of UTC, whatever the zone of the session or the cluster.
+    # Dates are in UTC, for any zone of the session or the cluster.
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     frame: DataFrame = spark.read.format("reput").options(**options).load()
     counted, observation = command.counted(frame, "exported")

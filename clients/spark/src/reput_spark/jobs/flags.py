@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flags that jobs share, as the types of their parameters, and what their help ends with."""
+"""The flags that jobs share, as the types of their parameters, and the end of their help."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -23,12 +23,12 @@ FLAGS = {
     "commitlog.endpoint": "--commitlog",
     "writerId": "--name",
 }
-"""Options of the data source by the flags that give them; others have the same name, or come from --option."""
+"""The flags of options of the data source. Other options have a flag of the same name, or come from --option."""
 SAME_NAME = ("endpoint", "tag", "topic")
 
 
 class DateOf(StrEnum):
-    """Which time makes the date in the paths of what is written."""
+    """The time that gives the date in the paths of the output."""
 
     TIMESTAMP = "timestamp"
     BORN_TIMESTAMP = "born_timestamp"
@@ -60,7 +60,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as one line
 
 
 def flag_of(option: str) -> str:
-    """Return what was typed for an option of the data source."""
+    """Return the flag of an option of the data source."""
     if option.startswith("--"):
         return option
     return FLAGS.get(option) or (f"--{option}" if option in SAME_NAME else f"--option {option}")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exports what came since the last run to Parquet: a job for a scheduler, or the command reput-export-incremental.
+"""Exports new messages since the last run to Parquet: a job for a scheduler, or reput-export-incremental.
 
     spark-submit .../reput_spark/jobs/incremental.py --endpoint indexer:7102 --topic orders --output /lake/orders
 
-Each run reads what is there now and was not exported before, and ends. Where it stopped is in the checkpoint, beside
-the files unless said otherwise; each message is exported once, also when a run is killed and started again.
+Each run reads the messages that exist now and were not exported before, and ends. Its position is in the checkpoint,
+by default beside the files. Each message is exported once, also when a run is killed and started again.
 Files land in OUTPUT/topic=<topic>/date=<UTC date of the store time>/. Needs Spark 4.2.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKPOINT = "_reput_checkpoint"
-"""In the output; readers of Parquet pass over names that begin with an underscore."""
+"""A directory in the output. Readers of Parquet skip names that begin with an underscore."""
 
 
 def source_options(chosen: Chosen) -> dict[str, str]:
@@ -37,7 +37,7 @@ def source_options(chosen: Chosen) -> dict[str, str]:
 
 
 def dry_run(chosen: Chosen, given: dict[str, str]) -> str:
-    """Return what would be read: from where the checkpoint says to the ends of now. Raises CallFailed, OSError."""
+    """Return the plan of a read from the checkpoint to the current ends, as text. Raises CallFailed, OSError."""
     from reput_spark.read import positions
     from reput_spark.read.plan import plan_ranges
 
@@ -49,7 +49,7 @@ def dry_run(chosen: Chosen, given: dict[str, str]) -> str:
 
 
 def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
-    """Export what is new, and tell how much it was."""
+    """Export new messages, and return the outcome."""
     from pyspark.sql import functions
 
     frame = spark.readStream.format("reput").options(**options).load()
@@ -75,17 +75,17 @@ def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
 
 
 def describe(_: Chosen, options: dict[str, str]) -> str:
-    """Return what is read, in a line."""
+    """Return a line that describes the read."""
     return described(parse(options, is_stream=True))
 
 
 def checkpoint_of(chosen: Chosen) -> str:
-    """Return where the query's state is."""
+    """Return the location of the query's checkpoint."""
     return chosen.checkpoint or f"{chosen.output.rstrip('/')}/{CHECKPOINT}"
 
 
 def last_offset(checkpoint: str) -> dict[str, Any] | None:
-    """Return the end of the last micro-batch that a query has planned, None without one. Raises OSError, BadOption."""
+    """Return the end of the last planned micro-batch of a query, None if there is none. Raises OSError, BadOption."""
     import pyarrow as pa
     from pyarrow import fs
 
@@ -98,7 +98,7 @@ def last_offset(checkpoint: str) -> dict[str, Any] | None:
     if not numbers:
         return None
     with system.open_input_stream(f"{path}/offsets/{max(numbers)}") as file:
-        # A version, the state of the query, and one line for each source: here there is one.
+        # A version, the state of the query, and a line for each source: this query has a single source.
         text = file.read().decode().splitlines()[2]
     found: dict[str, Any] = json.loads(text)
     return found

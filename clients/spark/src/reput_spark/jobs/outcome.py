@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a job that failed says so: `error: REASON: text` and an exit code, both as those of `reput`."""
+"""The report of a failed job: `error: REASON: text` and an exit code, both as for `reput`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MEANINGS = {
     EXIT_REFUSED: "a service refused",
     EXIT_DAMAGED: "stored bytes are damaged",
 }
-"""Exit codes, as `--help` tells them."""
+"""Exit codes and their meanings in `--help`."""
 
 CALL = re.compile(r"\S+ at \S+: ([A-Z_]+): (.*)")
-"""How CallFailed speaks: its code, and what comes behind it."""
+"""The text of CallFailed: its code, and the details behind it."""
 CALL_EXITS = {
     "NOT_FOUND": EXIT_NOT_FOUND,
     "UNAVAILABLE": EXIT_UNAVAILABLE,
@@ -32,7 +32,7 @@ CALL_EXITS = {
     "INTERNAL": EXIT_FAILED,
     "UNKNOWN": EXIT_FAILED,
 }
-"""By gRPC's codes; others are refusals."""
+"""Exit codes by gRPC's codes; other codes are refusals."""
 OWN = {
     "BadOption": ("BAD_OPTION", EXIT_USAGE),
     "BadSchema": ("BAD_SCHEMA", EXIT_USAGE),
@@ -50,7 +50,7 @@ SPARK_EXITS = {"PATH_NOT_FOUND": EXIT_NOT_FOUND}
 
 
 class Cause(NamedTuple):
-    """What made a job fail: one word, one line, and the exit code."""
+    """The cause of a failed job: a reason, a line of text, and the exit code."""
 
     reason: str
     text: str
@@ -58,7 +58,7 @@ class Cause(NamedTuple):
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """Return what the world may do to a job. Anything else is a bug and keeps its stack trace."""
+    """Return the expected errors of a job. Any other error is a bug and keeps its stack trace."""
     known = (errors.ReputSparkError, OSError, ImportError)
     try:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -69,14 +69,14 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 def failed(error: BaseException) -> int:
-    """Print an error on standard error, in one line. Returns the exit code."""
+    """Print an error on standard error, in a single line. Returns the exit code."""
     cause = cause_of(error)
     sys.stderr.write(f"error: {cause.reason}: {cause.text}\n")
     return cause.code
 
 
 def cause_of(error: BaseException) -> Cause:
-    """Return what made a job fail."""
+    """Return the cause of a failed job."""
     if isinstance(error, OSError):
         named = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
         return Cause("FILE", " ".join(named.split()), EXIT_FAILED)
@@ -99,7 +99,7 @@ def cause_of(error: BaseException) -> Cause:
 
 
 def first_cause(error: BaseException) -> str:
-    """Return the part of an error that tells what happened: Spark wraps a worker's error in pages of stack trace."""
+    """Return the line of an error with its cause: Spark wraps a worker's error in pages of stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     own = [line for line in lines if line.startswith("reput_spark.errors.")]
     return own[-1].removeprefix("reput_spark.errors.") if own else (lines[0] if lines else type(error).__name__)

@@ -3,7 +3,7 @@
 
     reput-trace --endpoint indexer:7102 --topic-pattern '.*' --key O-17
 
-Prints every message with one of the keys in the order of store times, or writes them to Parquet.
+Prints all messages that have a given key in the order of store times, or writes them to Parquet.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def source_options(chosen: Chosen) -> dict[str, str]:
 
 
 def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:
-    """Print or write what was found."""
+    """Print or write the messages that were found."""
     frame: DataFrame = spark.read.format("reput").options(**options).load()
     ordered = frame.orderBy("timestamp", "topic", "partition", "offset").cache()
     row_count, topic_count = ordered.count(), ordered.select("topic").distinct().count()

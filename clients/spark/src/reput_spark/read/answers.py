@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of a scan, whose frame is used where gRPC put it.
+"""Answers of a scan, whose frame is used in the buffer of gRPC without a copy.
 
 A parsed protobuf message copies its frame twice, which costs a tenth of the reader's time.
 Layout: reput/indexer/v1/scan_service.proto, ScanResponse.
@@ -17,7 +17,7 @@ VARINT_SIZE_MAX = 10
 
 
 class ScanAnswer(NamedTuple):
-    """One answer: a whole Arrow IPC stream, empty for no rows, and the entries that are done with it."""
+    """An answer: a whole Arrow IPC stream, empty for no rows, and the range of entries that it covers."""
 
     arrow_ipc: memoryview
     range: ScanRange
@@ -27,14 +27,14 @@ class ScanAnswer(NamedTuple):
         """Return the answer in these bytes. Raises google.protobuf.message.DecodeError."""
         start, end = _frame(raw)
         rest = ScanResponse.FromString(raw[end:])
-        if rest.arrow_ipc or len(raw) < end:  # the frame is elsewhere, or nowhere
+        if rest.arrow_ipc or len(raw) < end:  # the frame is in another place, or missing
             whole = ScanResponse.FromString(raw)
             return cls(memoryview(whole.arrow_ipc), whole.range)
         return cls(memoryview(raw)[start:end], rest.range)
 
 
 def _frame(raw: bytes) -> tuple[int, int]:
-    """Return where the frame begins and ends, as the first field says, (0, 0) if that is another one."""
+    """Return start and end of the frame from the first field, (0, 0) if the first field is another field."""
     if not raw.startswith(ARROW_IPC_TAG):
         return 0, 0
     size = 0

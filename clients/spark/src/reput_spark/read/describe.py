@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a read reads, in one line for Spark's plans and job descriptions."""
+"""The description of a read, in a line for Spark's plans and job descriptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from reput_spark.read.options import ReadOptions
 
 SHOWN_COUNT_MAX = 3
-"""Of a longer list the first ones are shown, and how many there are."""
+"""A longer list is shown with its first names and its length."""
 SIZE_MAX = 300
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batch reads without the Data Source API, for clusters of Spark 3.3 to 3.5: tasks that read through mapInArrow.
 
-The same options, columns, plan and reader as `format("reput")`; one task for each partition of the plan.
+The options, columns, plan and reader are the same as for `format("reput")`. Each partition of the plan has a task.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def read_frame(spark: SparkSession, options: ReadOptions) -> DataFrame:
-    """Return a DataFrame of what the options name. It is planned now. Raises DataLoss, CallFailed."""
+    """Return a DataFrame of the messages that the options select. It is planned now. Raises DataLoss, CallFailed."""
     from reput_spark.read.plan import plan
 
     ddl = default_ddl(options)

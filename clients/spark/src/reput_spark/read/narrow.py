@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Narrowing: from what a condition says of single columns to options that read less. Knows no Spark and no network.
+"""Narrowing: turns comparisons of single columns into options that read less. Uses neither Spark nor the network.
 
-Invariant: what the narrowed options leave out does not pass the condition; what they let in may not either, so the
-condition stays in the query.
+Invariant: rows that the narrowed options leave out do not pass the condition. Rows that they read may not pass it
+either, so the condition stays in the query.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from reput_spark.read.options import EPOCH, KEYS_COUNT_MAX, QUEUE_ID_MAX, assign
 from reput_spark.values import topic_names
 
 TIME_END_MS = 253_402_300_799_999
-"""The end of the year 9999: no store time is as late, and options take none that is later."""
+"""The end of the year 9999: no store time is as late, and options accept no later time."""
 EARLY_END_MS = 10**11
 """3 March 1973."""
 OFFSET_END = 2**63 - 1
 KEY = re.compile(r"\S+")
-"""One key as the index has it. A column of several, separated by spaces, is not looked up."""
+"""A single key as the index has it. A column value with several keys, separated by spaces, is not looked up."""
 TAG = re.compile(r"[\w.:@/-]+", re.ASCII)
 """A tag that means itself in an expression of tags."""
 STARTS = ("startingOffsets", "startingOffsetsByTimestamp")
@@ -30,13 +30,13 @@ ENDS = ("endingOffsets", "endingOffsetsByTimestamp")
 
 
 class Comparison(NamedTuple):
-    """What every row that passes fulfils: a column stands in a relation to a value."""
+    """A relation of a column to a value, which every row that passes the condition fulfils."""
 
     column: str
     relation: str
     """`=`, `<`, `<=`, `>` or `>=`."""
     values: tuple[Any, ...]
-    """One; any of several for `=`. Times are microseconds since the epoch."""
+    """A single value, or for `=` several values of which any matches. Times are microseconds since the epoch."""
 
 
 Asked = Sequence[Comparison]
@@ -44,7 +44,7 @@ Options = dict[str, str]
 
 
 def narrowed(given: Mapping[str, str], comparisons: Iterable[Comparison]) -> Options | None:
-    """Return options that read less, by their own names, or None if no row can pass."""
+    """Return options that read less, by their canonical names, or None if no row can pass."""
     found = {name: text for name, text in given.items() if not _is_whole(name, text)}
     all_asked = list(comparisons)
     for column, narrow in _NARROWING.items():
@@ -60,12 +60,12 @@ def offset_range(comparisons: Iterable[Comparison]) -> tuple[int, int]:
 
 
 def has_positions(given: Mapping[str, str]) -> bool:
-    """Return whether options say already where queues are read from or to, or look keys up."""
+    """Return whether the options already have start or end positions, or look up keys."""
     return any(name in given for name in (*STARTS, *ENDS, "startingTimestamp", "endingTimestamp", "key", "keys"))
 
 
 def _is_whole(name: str, text: str) -> bool:
-    """Return whether an option says what a batch read does without it."""
+    """Return whether an option has the effect of its default in a batch read."""
     return (name, text.strip().lower()) in (("startingOffsets", "earliest"), ("endingOffsets", "latest"))
 
 
@@ -83,14 +83,14 @@ def _times(found: Options, asked: Asked) -> bool:
 
 
 def _time_text(value_ms: int) -> str:
-    """Return a time as an option: the early ones as ISO-8601, because as a number they look like seconds."""
+    """Return a time as an option. Early times are ISO-8601, because as numbers they look like seconds."""
     if value_ms >= EARLY_END_MS:
         return str(value_ms)
     return (EPOCH + timedelta(milliseconds=value_ms)).isoformat(timespec="milliseconds")
 
 
 def _milliseconds(time_us: int) -> int:
-    """Return the first whole millisecond that is not before a time: store times have no parts of one."""
+    """Return the first whole millisecond that is not before a time: store times are whole milliseconds."""
     return min(max(-(-time_us // 1000), 0), TIME_END_MS)
 
 
@@ -128,7 +128,7 @@ def _queues(found: Options, asked: Asked) -> bool:
 
 def _topics(found: Options, asked: Asked) -> bool:
     wanted = _equal_to(asked)
-    if wanted is None or any(name in found for name in (*STARTS, *ENDS)):  # which may name any of the topics
+    if wanted is None or any(name in found for name in (*STARTS, *ENDS)):  # these may name any of the topics
         return True
     if "assign" in found:
         assigned = assignment("assign", found["assign"])
@@ -172,7 +172,7 @@ def _tags(found: Options, asked: Asked) -> bool:
 
 
 def _equal_to(asked: Asked) -> set[Any] | None:
-    """Return the values of which a column has one, None if that is not known."""
+    """Return the possible values of a column, None if they are not known."""
     sets = [set(values) for _, relation, values in asked if relation == "="]
     return set.intersection(*sets) if sets else None
 
@@ -184,4 +184,4 @@ _NARROWING: dict[str, Callable[[Options, Asked], bool]] = {
     "key": _keys,
     "tag": _tags,
 }
-"""What each column's comparisons do to the options. They return False if no row can pass."""
+"""The functions that apply each column's comparisons to the options. They return False if no row can pass."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of `format("reput")`: text in, checked values out. Knows no Spark and no network.
+"""Options of `format("reput")`: parses texts into checked values. Uses neither Spark nor the network.
 
-Invariant: a ReadOptions is complete and consistent, and pickles; it holds no secret, only where to find one.
-An unknown option is an error, because a misspelt filter would read everything. docs/spark-reference.md has the table.
+Invariant: a ReadOptions is complete and consistent, and pickles. It holds no secret, only the names of files with
+secrets. An unknown option is an error, because a misspelt filter would read all messages. docs/spark-reference.md has
+the table.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from reput_spark.values import (
 )
 
 EARLIEST, LATEST = -2, -1
-"""In offset JSON, as in Spark's Kafka source: the first entry of a queue, and its end."""
+"""Values in offset JSON, as in Spark's Kafka source: the first entry of a queue, and its end."""
 
 ALIASES = {
     **dict.fromkeys(KAFKA_ADDRESS_NAMES, "endpoint"),
@@ -41,13 +42,13 @@ ALIASES = {
     "fetchOffset.numRetries": "numRetries",
     "fetchOffset.retryIntervalMs": "retryIntervalMs",
 }
-"""Names of Spark's Kafka source, and one of its sink, that mean the same."""
+"""Names of Spark's Kafka source, and a name of its sink, with the same meaning."""
 TOPIC_NAMES = ("subscribe", "subscribePattern", "assign")
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "key", "keys")
 STREAM_ONLY = ("maxOffsetsPerTrigger",)
 
 KEYS_COUNT_MAX = 10_000
-"""Most keys of one read; the Indexer's own limit."""
+"""Most keys of a read; the Indexer's own limit."""
 FRAME_SIZE_BYTES_MAX = 8 * 1024 * 1024
 """Largest frame that the Indexer aims at."""
 
@@ -82,7 +83,7 @@ def times(name: str, text: str) -> Offsets:
 
 
 def by_queue(name: str, text: str, form: str, allowed: range, what: str) -> Offsets:
-    """Parse a JSON object of topics with objects of queues. `form` and `what` tell what is accepted."""
+    """Parse a JSON object of topics with objects of queues. `form` and `what` describe the accepted values."""
     parsed = json_value(name, text)
     if not isinstance(parsed, dict):
         raise BadOption(name, f"is neither {form}")
@@ -142,7 +143,7 @@ def time_ms(name: str, text: str) -> int:
 
 
 def plausible(name: str, value: int) -> int:
-    """Return a time in milliseconds. Raises BadOption for one that is in another unit, by the Python client's rule."""
+    """Return a time in milliseconds. Raises BadOption for a time in another unit, by the Python client's rule."""
     from reput_client.core.types import PLAUSIBLE_MS_MIN, TIME_MS_MAX
 
     if 0 < value < PLAUSIBLE_MS_MIN:
@@ -156,7 +157,7 @@ def plausible(name: str, value: int) -> int:
 
 
 def one_key(name: str, text: str) -> tuple[str, ...]:
-    """Check one key."""
+    """Check a key."""
     if not text or " " in text:
         raise BadOption(name, f"{text!r} is not a key: keys are not empty and have no spaces")
     return (text,)
@@ -182,7 +183,7 @@ def tags(name: str, text: str) -> str:
 
 
 def condition(_name: str, text: str) -> str:
-    """Return a condition of properties: only the Indexer knows the language."""
+    """Return a condition on properties unchanged: only the Indexer parses it."""
     return text
 
 
@@ -203,20 +204,20 @@ def queue_numbers(name: str, text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions(CallOptions):
-    """What to read, how to cut it, and how to call the Indexer."""
+    """The options of a read: the selected messages, the partitions, and the calls of the Indexer."""
 
     endpoints: tuple[str, ...] = option("endpoint", addresses, REQUIRED)
     retry_count_max: int = option("numRetries", number(0, 1000), 3)
     topics: tuple[str, ...] = option("subscribe", topic_names, ())
-    """Empty if a pattern or an assignment names them."""
+    """Topics; empty if a pattern or an assignment names them."""
     topic_pattern: str = option("subscribePattern", pattern, "")
-    """A regular expression for whole names; empty without one."""
+    """A regular expression for whole topic names; empty without a pattern."""
     assigned: dict[str, tuple[int, ...]] = option("assign", assignment, {})
     """Queues by topic; empty without an assignment."""
     starts_latest: bool = option("startingOffsets", is_latest, False)
-    """A stream begins at the ends of the queues that no other option gives a start."""
+    """A stream begins at the end of each queue that has no start from another option."""
     starting_offsets: Offsets = option("startingOffsets", offsets, {})
-    """Inclusive. A queue that is not named is read from its first entry, or as starts_latest says."""
+    """Inclusive. A queue that is not named is read from its first entry, or with starts_latest from its end."""
     ending_offsets: Offsets = option("endingOffsets", offsets, {})
     """Exclusive. A queue that is not named is read to its end."""
     start_time_ms: int | None = option("startingTimestamp", time_ms, None)
@@ -228,26 +229,26 @@ class ReadOptions(CallOptions):
     ending_times_ms: Offsets = option("endingOffsetsByTimestamp", times, {})
     """Store times by topic and queue id, exclusive."""
     fails_without_time: bool = option("startingOffsetsByTimestampStrategy", choice(error=True, latest=False), True)
-    """A queue without a message at or after its starting time fails the query, instead of beginning at its end."""
+    """A queue without a message at or after its starting time fails the query; otherwise it begins at its end."""
     keys: tuple[str, ...] = option("keys", key_list, ())
-    """Only messages with one of these keys; empty for all."""
+    """Only messages that have any of these keys; empty for all messages."""
     tag_expression: str = option("tag", tags, "")
-    """Only messages with one of these tags, `A||B`; empty for all."""
+    """Only messages that have any of these tags, `A||B`; empty for all messages."""
     where: str = option("where", condition, "")
-    """Only messages whose properties this holds for, in RocketMQ's SQL92; empty for all."""
+    """Only messages whose properties fulfil this condition, in RocketMQ's SQL92; empty for all messages."""
     queue_ids: tuple[int, ...] = option("queues", queue_numbers, ())
     """Only these queues; empty for all."""
     trigger_row_count_max: int | None = option("maxOffsetsPerTrigger", number(1, 2**62), None)
-    """Most entries of one micro-batch; None for all that there are."""
+    """Most entries of a micro-batch; None for all entries."""
     partition_count_min: int = option("minPartitions", number(1, 10_000), 1)
     partition_row_count_max: int = option("maxRecordsPerPartition", number(1, 2**62), 1_000_000)
     partition_size_bytes_max: int = option("maxBytesPerPartition", size_bytes(2**62), 128 * 1024 * 1024)
     fail_on_data_loss: bool = option("failOnDataLoss", boolean, True)
     frame_size_bytes: int = option("fetchBytes", size_bytes(FRAME_SIZE_BYTES_MAX), 1024 * 1024)
     compression: str = option("compression", choice(none="", lz4="lz4", zstd="zstd"), "")
-    """Of the frames: empty, `lz4` or `zstd`."""
+    """Compression of the frames: empty, `lz4` or `zstd`."""
     columns: tuple[str, ...] = option("columns", column_names, ())
-    """Only these columns, in this order; empty for the default ones."""
+    """Only these columns, in this order; empty for the default columns."""
     include_properties: bool = option("includeProperties", boolean, True)
     include_headers: bool = option("includeHeaders", boolean, False)
     has_binary_key: bool = option("binaryKey", boolean, False)
@@ -258,7 +259,7 @@ NAMES = (*names_of(ReadOptions), "key")
 
 
 def parse(options: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions:
-    """Check the options of a read. Their names are in any case. Raises BadOption."""
+    """Check the options of a read. Names are case-insensitive. Raises BadOption."""
     given = canonical(options, NAMES, ALIASES)
     refuse_contradictions(given, is_stream=is_stream)
     values = values_of(ReadOptions, {"startingOffsets": "latest" if is_stream else "earliest"} | given)
@@ -270,7 +271,7 @@ def parse(options: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions
 
 
 def refuse_contradictions(given: Mapping[str, str], *, is_stream: bool) -> None:
-    """Raise BadOption for options that can't be given together, or not here."""
+    """Raise BadOption for options that can't be given together, or not for this kind of read."""
     for first, second in (
         ("startingOffsets", "startingTimestamp"),
         ("endingOffsets", "endingTimestamp"),
@@ -300,7 +301,7 @@ def refuse_contradictions(given: Mapping[str, str], *, is_stream: bool) -> None:
 
 
 def refuse_impossible(parsed: ReadOptions, *, is_stream: bool) -> None:
-    """Raise BadOption for values that can't be meant together."""
+    """Raise BadOption for values that contradict each other."""
     starts_latest = any(value == LATEST for queues in parsed.starting_offsets.values() for value in queues.values())
     if starts_latest and not is_stream:
         raise BadOption("startingOffsets", "a batch read that starts at the end reads nothing")

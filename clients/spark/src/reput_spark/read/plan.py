@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planning: from options to the partitions that the Indexer cuts. Runs on the driver, once for each thing that is read.
+"""Planning: turns options into the partitions that the Indexer cuts. Runs on the driver, for each read.
 
-Invariant: the end of every range is fixed here, so a task that runs twice reads the same rows; no partition has a queue
-or an entry that was not asked for.
+Invariant: the end of every range is fixed here, so a task that runs twice reads the same rows. No partition has a queue
+or an entry that the options do not select.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reput_spark.read.positions import Queue
 
 TOPIC_COUNT_MAX = 1_000
-"""Most topics of one plan; the Indexer's own limit."""
+"""Most topics of a plan; the Indexer's own limit."""
 
 
 def plan(options: ReadOptions) -> list[ScanPartition]:
@@ -55,8 +55,8 @@ def check_topics(options: ReadOptions, topics: Sequence[str]) -> None:
 
 
 def scan_filter(options: ReadOptions) -> ScanFilter:
-    """Return what passes, beyond ranges."""
-    is_position = options.starts_latest  # of a stream, whose entries behind its start all pass
+    """Return the filter of messages, apart from ranges."""
+    is_position = options.starts_latest  # of a stream: all entries from its start on pass
     return ScanFilter(
         tag_expression=options.tag_expression,
         where=options.where,
@@ -67,7 +67,7 @@ def scan_filter(options: ReadOptions) -> ScanFilter:
 
 
 def named_ranges(options: ReadOptions) -> list[ScanRange]:
-    """Return the ranges of the queues that are cut at given offsets or times. Others are read whole."""
+    """Return the ranges of the queues that are cut at given offsets or times. Other queues are read whole."""
     named = {
         (topic, queue_id)
         for found in (
@@ -88,7 +88,7 @@ def named_ranges(options: ReadOptions) -> list[ScanRange]:
 
 
 def _asked(options: ReadOptions, queue: Queue, kept: tuple[int, int]) -> tuple[int, int]:
-    """Return the start and the end, exclusive, that the options mean in a queue."""
+    """Return the start and the end, exclusive, that the options select in a queue."""
     topic, queue_id = queue
     start = positions.start(options, queue, kept)
     time_ms = options.ending_times_ms.get(topic, {}).get(queue_id)
@@ -116,7 +116,7 @@ def _planned(options: ReadOptions, topics: tuple[str, ...] | list[str], ranges: 
 
 
 def _only(partition: ScanPartition, allowed: set[Queue]) -> ScanPartition | None:
-    """Return a partition without the queues that came since and nobody asked for, None if nothing is left."""
+    """Return a partition without new queues that the options do not select, None if no queue is left."""
     ranges = [planned for planned in partition.ranges if (planned.topic, planned.queue_id) in allowed]
     if len(ranges) == len(partition.ranges):
         return partition

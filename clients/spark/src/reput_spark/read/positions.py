@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where queues begin and end: what options, offset JSON and the Indexer say, as plain dictionaries.
+"""Positions and bounds of queues, from options, offset JSON and the Indexer, as plain dictionaries.
 
-The JSON of a stream's offsets is that of Spark's Kafka source, `{"topic": {"0": 23}}`, the next entry of each queue;
-names that begin with `$` are ours, for no topic has such a name. Invariant: the same positions give the same JSON.
+The JSON of a stream's offsets has the form of Spark's Kafka source, `{"topic": {"0": 23}}`: the next entry of each
+queue. Names that begin with `$` are additions of this package, for no topic has such a name. Invariant: the same
+positions give the same JSON.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ Queue = tuple[str, int]
 Positions = dict[Queue, int]
 """Queue offsets by topic and queue id."""
 Bounds = dict[Queue, tuple[int, int]]
-"""First entry that is kept and end, exclusive, by topic and queue id."""
+"""First stored entry and end, exclusive, by topic and queue id."""
 
 BEHIND = ReputError("a queue ends before what was read of it", code=StatusCode.OUT_OF_RANGE, reason=calls.BEYOND_END)
 
 SYSTEM_TOPIC = re.compile(r"SCHEDULE_TOPIC_XXXX|TBW102|rmq_sys_.*|RMQ_SYS_.*|SELF_TEST_TOPIC|OFFSET_MOVED_EVENT|%.*")
-"""Topics that a pattern does not mean: the store's own, and those of consumer groups."""
+"""Topics that a pattern does not match: the store's own topics, and topics of consumer groups."""
 
 
 def bounds(options: ReadOptions) -> Bounds:
@@ -48,10 +49,10 @@ def bounds(options: ReadOptions) -> Bounds:
 
 
 def bounds_from(options: ReadOptions, begin: Positions, read: Positions) -> Bounds:
-    """Return `bounds` of an Indexer that ends nowhere before `begin`, if there is one: others may be behind.
+    """Return the `bounds` of an Indexer that has indexed at least up to `begin`, if possible: some may lag behind.
 
-    Where nothing is new behind what was `read`, an Indexer that does not hear its log makes room for the next one.
-    Raises CallFailed.
+    If there are no new entries after `read`, an Indexer that does not reach its log is replaced by the next Indexer of
+    the list. Raises CallFailed.
     """
     left_count = len(options.endpoints) - 1
     attempts = calls.Attempts(options, method_of(queue_service_pb2.ListQueuesRequest.DESCRIPTOR).path)
@@ -72,13 +73,13 @@ def bounds_from(options: ReadOptions, begin: Positions, read: Positions) -> Boun
 
 
 def is_log_away(options: ReadOptions) -> bool:
-    """Return whether an Indexer does not hear its log, and so does not know what is new. Raises CallFailed."""
+    """Return whether an Indexer does not reach its log, and so lacks new entries. Raises CallFailed."""
     status: index_service_pb2.GetStatusResponse = calls.run(options, Call(index_service_pb2.GetStatusRequest()))
     return status.is_log_away
 
 
 def queues_of(options: ReadOptions, topic: str) -> Iterator[queue_service_pb2.Queue]:
-    """Yield the queues of a topic, those of all topics for an empty name. Raises CallFailed."""
+    """Yield the queues of a topic, or of all topics for an empty name. Raises CallFailed."""
     request = queue_service_pb2.ListQueuesRequest(topic=topic, page_size=PAGE_SIZE)
     while True:
         answer: queue_service_pb2.ListQueuesResponse = calls.run(options, Call(request))
@@ -100,12 +101,12 @@ def is_chosen(options: ReadOptions, queue: Queue) -> bool:
 
 
 def starts(options: ReadOptions, kept: Bounds) -> Positions:
-    """Return where a stream begins in each queue. Raises DataLoss, NoMessageAtTime, CallFailed."""
+    """Return the start offset of a stream in each queue. Raises DataLoss, NoMessageAtTime, CallFailed."""
     return {queue: start(options, queue, kept[queue]) for queue in kept}
 
 
 def start(options: ReadOptions, queue: Queue, kept: tuple[int, int]) -> int:
-    """Return where reading begins in a queue. Raises DataLoss, NoMessageAtTime, CallFailed."""
+    """Return the start offset of a read in a queue. Raises DataLoss, NoMessageAtTime, CallFailed."""
     topic, queue_id = queue
     time_ms = options.starting_times_ms.get(topic, {}).get(queue_id)
     if time_ms is not None:
@@ -122,7 +123,7 @@ def start(options: ReadOptions, queue: Queue, kept: tuple[int, int]) -> int:
 
 
 def resolved(options: ReadOptions, option: str, queue: Queue, value: int, kept: tuple[int, int]) -> int:
-    """Return an option's offset as one that the queue has. Raises DataLoss for one that it lacks, if that matters."""
+    """Return an option's offset within the queue's bounds. Raises DataLoss outside, if fail_on_data_loss is set."""
     if value in (EARLIEST, LATEST):
         return kept[0] if value == EARLIEST else kept[1]
     if not kept[0] <= value <= kept[1] and options.fail_on_data_loss:
@@ -142,7 +143,7 @@ def at_time(options: ReadOptions, queue: Queue, time_ms: int) -> int:
 
 
 def limited(begin: Positions, ends: Positions, row_count_max: int) -> Positions:
-    """Return ends that are at most so many entries ahead, each queue its share of what waits, but at least one."""
+    """Return ends with at most `row_count_max` new entries, shared in proportion, at least a single entry per queue."""
     waiting = {queue: end - begin[queue] for queue, end in ends.items()}
     total = sum(waiting.values())
     if total <= row_count_max:
@@ -162,7 +163,7 @@ def to_json(positions: Mapping[Queue, int]) -> dict[str, Any]:
 
 
 def from_json(offset: Mapping[str, Any]) -> Positions:
-    """Return the positions of offset JSON, without our own names."""
+    """Return the positions of offset JSON, without names that begin with `$`."""
     return {
         (topic, int(queue_id)): value
         for topic, queues in offset.items()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predicates: what a condition says of single columns, as Spark's own optimizer has it after it has folded constants.
+"""Predicates: finds the comparisons of single columns in a condition, after Spark's own optimizer has folded constants.
 
-Asks the JVM through the classic session. Spark Connect does not show its plans; nothing is found there, and reads are
-right and not narrow.
+It asks the JVM through the classic session. Spark Connect does not give access to its plans: there no comparison is
+found, and reads are correct but not narrow.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ RELATIONS = {
     "GreaterThan": ">",
     "GreaterThanOrEqual": ">=",
 }
-"""By the names of the classes of org.apache.spark.sql.sources."""
+"""Relations by the names of the classes of org.apache.spark.sql.sources."""
 LOWER = (">", ">=")
 STRATEGY = "org.apache.spark.sql.execution.datasources.DataSourceStrategy$"
-"""What makes filters for Spark's own sources."""
+"""The class that makes filters for Spark's own sources."""
 
 
 def comparisons(spark: SparkSession, ddl: str, where: str | Column) -> list[Comparison]:
-    """Return what each row fulfils that passes a condition on a table of this schema. There may be more than is found.
+    """Return comparisons that all rows fulfil that pass a condition on a table of this schema. Some may not be found.
 
-    Raises AnalysisException for a condition that such a table can't have.
+    Raises AnalysisException for a condition that is invalid for such a table.
     """
     context: Any = getattr(spark, "sparkContext", None)
     if context is None:
         return []
-    # Nothing runs for it: the rows of an RDD are not known before they are asked for.
+    # No job runs for it: the rows of an RDD are not computed before they are requested.
     query = spark.createDataFrame(context.emptyRDD(), ddl).where(where)._jdf.queryExecution()  # noqa: SLF001
     jvm = context._jvm  # noqa: SLF001
     strategy = getattr(getattr(jvm, STRATEGY), "MODULE$")
@@ -47,13 +47,13 @@ def comparisons(spark: SparkSession, ddl: str, where: str | Column) -> list[Comp
         comparison = _comparison(translated.get()) if translated.isDefined() else None
         found += [comparison] if comparison is not None else []
     if query.analyzed().containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()):
-        # The query runs later, and what it then calls now is later, too: only a bound from below holds as it is.
+        # The query runs later, and its current time is later, too: only a lower bound stays valid.
         return [one for one in found if one.column == "timestamp" and one.relation in LOWER]
     return found
 
 
 def _conditions(plan: Any) -> Iterator[Any]:
-    """Yield the conditions that must all hold, of the filters of a plan without branches."""
+    """Yield the conditions of the filters of a plan without branches. All of them must hold."""
     while True:
         if plan.getClass().getSimpleName() == "Filter":
             yield from _conjuncts(plan.condition())
@@ -71,7 +71,7 @@ def _conjuncts(expression: Any) -> Iterator[Any]:
 
 
 def _comparison(predicate: Any) -> Comparison | None:
-    """Return a predicate of Spark's as a comparison, None for one of another kind."""
+    """Return a predicate of Spark as a comparison, None for another kind of predicate."""
     kind = predicate.getClass().getSimpleName()
     if kind == "In":
         values = [_plain(value) for value in predicate.values() if value is not None]
@@ -84,7 +84,7 @@ def _comparison(predicate: Any) -> Comparison | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as Python has it: times as microseconds since the epoch. Others of the JVM stay what they are."""
+    """Return a value in Python's form: times as microseconds since the epoch. Other JVM values stay unchanged."""
     if isinstance(value, bytearray):
         return bytes(value)
     if not hasattr(value, "getClass"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading what a plan cut: the reader of a batch, and the rows of one partition for it and for streams."""
+"""Reading of planned partitions: the reader of a batch, and the rows of a partition for batches and streams."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class ReputReader(DataSourceReader):
         return [InputPartition(partition.SerializeToString()) for partition in plan(self.options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition. Spark makes up a partition without a value when there are none."""
+        """Read a partition. If there are no partitions, Spark makes an empty partition without a value."""
         return read_partition(self.options, self.columns, partition)
 
 
 def read_partition(
     options: ReadOptions, columns: tuple[str, ...], partition: InputPartition | None
 ) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a partition of a plan, none for one that Spark made up. Raises CallFailed, BadAnswer."""
-    if partition is None or partition.value is None:  # the first is how Spark 4.1 makes one up
+    """Return the rows of a planned partition, no rows for Spark's empty partition. Raises CallFailed, BadAnswer."""
+    if partition is None or partition.value is None:  # the empty partition of Spark 4.1 is None
         return iter(())
     from reput.indexer.v1.scan_service_pb2 import ScanPartition
 

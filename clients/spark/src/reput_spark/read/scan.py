@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading one partition: Arrow frames of the Indexer as record batches of exactly the planned columns.
+"""Reading of a partition: Arrow frames of the Indexer as record batches of exactly the planned columns.
 
-Invariant: each row of the partition is yielded once, also over broken streams: ranges resume at the last entry that was
-done; a partition of keys, which has no position, is read again, and the rows that were yielded already are dropped.
-Runs on executors. Not handled: a task that fails as a whole; Spark runs it again.
+Invariant: each row of the partition is yielded a single time, also over broken streams. Ranges resume after the last
+entry that was read. A partition of keys has no position: it is read again, and rows that were yielded before are
+dropped. Runs on executors. A task that fails as a whole is not handled here; Spark runs it again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reput_spark.read.options import ReadOptions
 
 ROW_IDENTITY = ("partition", "offset")
-"""What tells two rows of one topic apart."""
+"""The columns that identify a row of a topic."""
 
 ADDED = ("topic", "partition", "timestampType")
 """Columns that are the same for all rows of a frame of a range, and are not sent."""
@@ -61,15 +61,15 @@ def read(
 
 
 class RangeReader:
-    """Reads ranges: keeps those that are left, the first of them cut at what was done.
+    """Reads ranges. It keeps the ranges that are left. The first of them begins after the last entry that was read.
 
-    `sent_columns` are those to ask for.
+    `sent_columns` are the columns to request.
     """
 
     def __init__(self, partition: scan_service_pb2.ScanPartition, schema: pa.Schema) -> None:
         self.left = scan_service_pb2.ScanPartition(ranges=partition.ranges)
         self.schema = schema
-        # An empty list would mean the default columns: a projection of nothing but constants still has rows to count.
+        # An empty list would mean the default columns; a projection with only constants still needs the number of rows.
         self.sent_columns = [name for name in sent_columns(schema.names) if name not in ADDED] or ["offset"]
 
     def is_done(self) -> bool:
@@ -81,7 +81,7 @@ class RangeReader:
         return self.left
 
     def rows(self, answer: ScanAnswer) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of an answer, and count them as read once they were yielded. Raises BadAnswer."""
+        """Yield the rows of an answer, and drop its range when they were yielded. Raises BadAnswer."""
         done = answer.range
         constants = {"topic": done.topic, "partition": done.queue_id, "timestampType": LOG_APPEND_TIME}
         for batch in frames(answer.arrow_ipc):
@@ -89,9 +89,9 @@ class RangeReader:
         self.advance(done)
 
     def skip_lost(self, error: ReputError) -> bool:
-        """Step over what expired since the plan, if that is what a failure says. Returns whether it did.
+        """Skip entries that expired since the plan, if the error says so. Returns whether entries were skipped.
 
-        The first range that is left then begins at the oldest entry that is kept, or is dropped.
+        The first range that is left then begins at the oldest stored entry, or is dropped.
         """
         if self.is_done() or error.reason != "OFFSET_TRIMMED":
             return False
@@ -105,7 +105,7 @@ class RangeReader:
         return True
 
     def advance(self, done: scan_service_pb2.ScanRange) -> None:
-        """Drop what is done. Ranges before it had nothing that passes the filter."""
+        """Drop the range that was read, and the ranges before it, in which no entry passed the filter."""
         ranges = self.left.ranges
         while ranges:
             first = ranges[0]
@@ -127,7 +127,7 @@ class RangeReader:
 
 
 class KeyReader:
-    """Reads keys: keeps which rows were yielded. `sent_columns` are those to ask for."""
+    """Reads keys. It keeps the identities of yielded rows. `sent_columns` are the columns to request."""
 
     def __init__(self, partition: scan_service_pb2.ScanPartition, schema: pa.Schema) -> None:
         self.partition = partition
@@ -137,16 +137,16 @@ class KeyReader:
         self.seen: pa.Table | None = None
 
     def is_done(self) -> bool:
-        """Return False: only the end of the stream tells."""
+        """Return False: only the end of the stream ends the read."""
         return False
 
     def skip_lost(self, error: ReputError) -> bool:
-        """Return False: an index finds no message that is gone."""
+        """Return False: the index does not find expired messages."""
         del error
         return False
 
     def remaining(self) -> scan_service_pb2.ScanPartition:
-        """Return all keys, from the start. `rows` drops what was yielded before."""
+        """Return all keys, from the start. `rows` drops rows that were yielded before."""
         self.seen = pa.concat_tables(self.yielded) if self.yielded else None
         return self.partition
 
@@ -173,7 +173,7 @@ class KeyReader:
 
 
 def frames(arrow_ipc: memoryview) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of one answer, without copying. Raises BadAnswer."""
+    """Yield the record batches of an answer, without copying. Raises BadAnswer."""
     if not arrow_ipc:
         return
     try:
@@ -184,7 +184,7 @@ def frames(arrow_ipc: memoryview) -> Iterator[pa.RecordBatch]:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, object]) -> pa.RecordBatch:
-    """Return a batch with exactly the columns of `schema`. Those that were not sent are constants. Raises BadAnswer."""
+    """Return a batch with exactly the columns of `schema`. Missing columns come from `constants`. Raises BadAnswer."""
     columns: list[pa.Array[Any]] = []
     for field in schema:
         position = batch.schema.get_field_index(field.name)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of the source: names, Spark types, Arrow types. docs/spark-reference.md lists what they mean.
+"""The columns of the source: names, Spark types, Arrow types. docs/spark-reference.md describes their meanings.
 
-Invariant: what is read has exactly the columns of the schema that Spark planned with, in its order; Spark refuses
-anything else. A schema given by the user is a projection: only its columns are asked of the Indexer.
+Invariant: rows have exactly the columns of the schema that Spark planned with, in its order; Spark refuses any other
+columns. A schema given by the user is a projection: only its columns are requested from the Indexer.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ SPARK_TYPES = {
     "sys_flag": "int",
     "headers": "array<struct<key:string,value:binary>>",
 }
-"""Every column with its type. Those after born_timestamp come only when the user's schema names them."""
+"""Every column with its type. Columns after born_timestamp come only when the user's schema names them."""
 
 KEY, BINARY = "key", "binary"
-"""The one column that comes in one of two types: as text, or as Spark's Kafka source has it."""
+"""The only column with a choice of types: text, or binary as in Spark's Kafka source."""
 
 NULLABILITY = ("nullable", "containsNull", "valueContainsNull")
 """Names in Spark's JSON of a schema: of a column, of an array's elements, and of a map's values."""
 
 HEADERS, PROPERTIES = "headers", "properties"
-"""Properties in the form of Spark's Kafka source: the Indexer sends properties, the reader makes headers of them."""
+"""Properties in the form of Spark's Kafka source: the Indexer sends properties; the reader turns them into headers."""
 
 DEFAULT_COLUMNS = tuple(SPARK_TYPES)[: tuple(SPARK_TYPES).index("born_timestamp") + 1]
 """Columns of a read without a schema of the user."""
@@ -60,7 +60,8 @@ def spark_type(name: str, *, has_binary_key: bool) -> str:
 def projection(schema: StructType) -> tuple[str, ...]:
     """Return the column names of a schema. Raises BadSchema for an unknown or repeated column or a wrong type.
 
-    Spark plans with the user's schema as it is, and refuses rows of another nullability in each task: told here once.
+    Spark plans with the user's schema as it is, and would refuse rows of another nullability in each task: it is
+    refused here, in a single error.
     """
     names: list[str] = []
     if not schema.fields:

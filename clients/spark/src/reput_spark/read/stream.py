@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The streaming source: micro-batches that end where the queues ended when Spark asked.
+"""The streaming source: micro-batches that end at the ends of the queues at the time of Spark's request.
 
-Spark checkpoints the ends of micro-batches and nothing else. Where a stream that starts at the ends of its queues began
-is not among them, and Spark asks for it more than once, in more than one process; so the first end carries the start
-along, as `$start`, and whoever plans the first micro-batch takes it from there. Otherwise a query that is killed in its
-first micro-batch would lose what came between the two times that it asked.
+Spark checkpoints only the ends of micro-batches. The start of a stream that begins at the ends of its queues is not
+among them, and Spark asks for it several times, in several processes. So the first end carries the start along, as
+`$start`, and the planning of the first micro-batch takes the start from there. Otherwise a query that is killed in its
+first micro-batch would lose the messages that came between two such requests.
 Spark pickles a reader to Python workers, so it holds plain values.
 """
 
@@ -35,13 +35,13 @@ except ImportError:  # before 4.2
 
 Offset = dict[str, Any]
 PYTHON_STREAM = "PythonMicroBatchStream"
-"""What the descriptions of Python sources in a query's progress have in common."""
+"""The text that the descriptions of all Python sources in a query's progress have."""
 INITIAL, START = "$initial", "$start"
-"""Names in offset JSON: where a stream begins, as it says first; and the same inside of the first end."""
+"""Names in offset JSON: the mark of a stream's initial offset, and the copy of this offset in the first end."""
 
 
 class Follower(DataSourceStreamReader):
-    """What all versions of Spark share."""
+    """The part of the stream reader that is the same for all versions of Spark."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         if options.trigger_row_count_max is not None and not HAS_ADMISSION_CONTROL:
@@ -49,13 +49,13 @@ class Follower(DataSourceStreamReader):
         self.options, self.columns = options, columns
         self.initial: Offset | None = None
         self.target: Positions | None = None
-        """Ends that a run of all that is available now goes up to."""
+        """The ends at which a run with the trigger availableNow stops."""
         self.has_checked_topics = False
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Return where the stream begins, the same for as long as this process lives.
+        """Return the start of the stream, the same for the life of this process.
 
-        Raises BadOption for a time that is yet to come, DataLoss, NoMessageAtTime, CallFailed.
+        Raises BadOption for a starting time in the future, DataLoss, NoMessageAtTime, CallFailed.
         """
         from reput_spark.read import positions
 
@@ -87,7 +87,7 @@ class Follower(DataSourceStreamReader):
         return [InputPartition(one.SerializeToString()) for one in plan_ranges(self.options, cut)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition. Spark makes up a partition without a value when there are none."""
+        """Read a partition. If there are no partitions, Spark makes an empty partition without a value."""
         return read_partition(self.options, self.columns, partition)
 
     def commit(self, end: Offset) -> None:
@@ -97,7 +97,7 @@ class Follower(DataSourceStreamReader):
         """Do nothing: channels belong to the process."""
 
     def following(self, start: Offset | None, row_count_max: int | None) -> Offset:
-        """Return the end of the next micro-batch, `start` if there is nothing new.
+        """Return the end of the next micro-batch, `start` if there are no new entries.
 
         Raises DataLoss, QueueLeftOut, CallFailed.
         """
@@ -124,7 +124,7 @@ class Follower(DataSourceStreamReader):
         return positions.to_json(ends)
 
     def _refuse_future(self) -> None:
-        """Raise BadOption where a stream would begin at a time that is yet to come: the ends of now lie before it."""
+        """Raise BadOption if a stream would begin at a future time: the current ends lie before it."""
         time_ms, now_ms = self.options.start_time_ms, time.time_ns() // 1_000_000
         if time_ms is not None and time_ms > now_ms and self.options.fails_without_time:
             raise BadOption(
@@ -134,7 +134,7 @@ class Follower(DataSourceStreamReader):
             )
 
     def _check_topics(self, begin: Positions, kept: Bounds) -> None:
-        """Raise CallFailed for a topic that does not exist, once in this process. One that was read is known."""
+        """Raise CallFailed for a topic that does not exist. Checked once per process. Read topics are known."""
         from reput_spark.read.plan import check_topics
 
         if self.has_checked_topics:
@@ -145,7 +145,7 @@ class Follower(DataSourceStreamReader):
         self.has_checked_topics = True
 
     def _check_chosen(self, begin: Positions) -> None:
-        """Raise QueueLeftOut for a position in a queue that the options leave out: nothing of it would be read."""
+        """Raise QueueLeftOut for a position in a queue that the options leave out: it would not be read."""
         from reput_spark.read import positions
 
         for queue, at in begin.items():
@@ -161,10 +161,10 @@ class Follower(DataSourceStreamReader):
 if HAS_ADMISSION_CONTROL:
 
     class ReputStreamReader(Follower, SupportsTriggerAvailableNow):
-        """For Spark 4.2 and newer: a rate limit, runs of all that is available now, and what is left to read."""
+        """The stream reader of Spark 4.2 and newer, with a rate limit, the trigger availableNow, and latest ends."""
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-            """Return the limit of the options: so many entries at most, or all."""
+            """Return the limit of the options: a number of entries, or all."""
             most = self.options.trigger_row_count_max
             return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
@@ -178,7 +178,7 @@ if HAS_ADMISSION_CONTROL:
             return self.following(None, None)
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-            """Have this run end where the queues end now."""
+            """Let this run end at the current ends of the queues."""
             from reput_spark.read import positions
 
             self.target = {queue: end for queue, (_, end) in positions.bounds(self.options).items()}
@@ -186,7 +186,7 @@ if HAS_ADMISSION_CONTROL:
 else:
 
     class ReputStreamReader(Follower):  # type: ignore[no-redef]
-        """For Spark 4.1, which asks for ends without telling the start and takes everything at once."""
+        """The stream reader of Spark 4.1, which asks for ends without the start, and reads all entries at once."""
 
         def latestOffset(self) -> Offset:  # type: ignore[override]  # noqa: N802
             """Return the ends of all queues, with the start of a stream that began in this process."""
@@ -199,10 +199,10 @@ def _without_marks(offset: Offset) -> Offset:
 
 
 def lag(progress: Any) -> int:
-    """Return the entries that a query has not read yet, by its `lastProgress`: those of its sources in Python.
+    """Return the number of entries that a query has not read yet, from its `lastProgress`, for its sources in Python.
 
-    Spark does not tell which format they have, so a query must have no other one in Python beside this. Takes a
-    StreamingQueryProgress or its dictionary. With a tag, entries that do not pass count too.
+    Spark does not show the format of a source, so the query must have no other source in Python. Takes a
+    StreamingQueryProgress or its dictionary. With a tag, entries that do not pass are counted, too.
     """
     from reput_spark.read.positions import from_json
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing: options, rows as messages, batches on their way to the log, and the sinks."""
+"""Writing: options, rows as messages, batches for the log, and the sinks."""

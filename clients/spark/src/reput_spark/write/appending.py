@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Appender: one task's messages in batches through a writer of the Python client, which keeps each until it is stored.
+"""Appender: appends a task's messages in batches with a writer of the Python client, which keeps unstored batches.
 
-Runs on executors, in one thread. Not handled: what the rows are (rows.py), which writer this is (sink.py).
+Runs on executors, in a single thread. The encoding of rows is in rows.py, the writer id comes from sink.py.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 PATH = "reput.commitlog.v1.AppendService/AppendStream"
 
 CHANGED_REASONS = {"WRITER_CONTENT_DIFFERS", "WRITER_FORGOTTEN"}
-"""Refusals of a batch that can't be the one that is stored, or that nobody remembers."""
+"""Refusals of a batch that differs from the stored batch, or whose number the log does not remember."""
 
 _log = logging.getLogger(__name__)
 
 
 class Appender:
-    """See the module. Use as a context; `finish` before its end, or what is not stored is given up."""
+    """The appender of a task, for a `with` block. Call `finish` at its end, or unstored batches are dropped."""
 
     def __init__(self, options: WriteOptions, writer_id: str) -> None:
         """`writer_id` is empty for batches that may be stored twice."""
@@ -52,14 +52,14 @@ class Appender:
         self._writer.close()
 
     def put(self, chunk: bytes) -> None:
-        """Append one message. Waits while too much is under way. Raises CallFailed and ReplayChanged."""
+        """Append a message. Waits while the window is full. Raises CallFailed and ReplayChanged."""
         if self._chunks_size_bytes >= self._options.batch_size_bytes or len(self._chunks) == BATCH_MESSAGE_COUNT_MAX:
             self._send()
         self._chunks.append(chunk)
         self._chunks_size_bytes += len(chunk)
 
     def finish(self) -> Written:
-        """Wait until everything is stored. Raises as `put`."""
+        """Wait until all messages are stored. Returns the totals. Raises as `put`."""
         if self._chunks:
             self._send()
         self._do(self._writer.flush)
@@ -73,11 +73,11 @@ class Appender:
         self._do(lambda: self._writer.append_encoded(batch))
 
     def _channels(self) -> Channels:
-        """Return the channels of now, which know who leads as far as this process has heard."""
+        """Return the current channels, which keep the last known leader in this process."""
         return calls.channels_to(self._options, ",".join(self._options.endpoints))
 
     def _do(self, step: Callable[[], object]) -> None:
-        """Do a step of the writer. A replay that changed goes on under another writer id, if that is allowed."""
+        """Run a step of the writer. A changed replay continues under another writer id, if that is allowed."""
         while True:
             try:
                 step()

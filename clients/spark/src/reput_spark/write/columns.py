@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns that a write understands."""
+"""The columns that a write accepts."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ WRITTEN_TYPES = {
     "born_timestamp": ("timestamp",),
     "flag": ("int",),
 }
-"""Columns that a write understands, with their types."""
+"""Columns that a write accepts, with their types."""
 
 IGNORED = ("offset", "timestamp", "timestampType", "physical_offset", "message_id", "sys_flag")
-"""Columns that reading gives and only the store decides."""
+"""Columns of a read whose values the store sets. A write ignores them."""
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of writes in `format("reput")`. Knows no Spark and no network. docs/spark-reference.md has the table."""
+"""Options of writes in `format("reput")`. Uses neither Spark nor the network. docs/spark-reference.md has the table."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ from reput_spark.values import (
 ALIASES = dict.fromkeys(KAFKA_ADDRESS_NAMES, "commitlog.endpoint")
 
 BATCH_SIZE_BYTES_MAX = 8 * 1024 * 1024
-"""Largest batch; the CommitLog takes requests of 16 MiB, and the last message of a batch may be large."""
+"""Largest batch. The CommitLog accepts requests of 16 MiB, and the last message of a batch may be large."""
 WINDOW_SIZE_BYTES_MAX = 1 << 30
 WRITER_ID = matching("[!-~]{1,100}", "1 to 100 printable ASCII characters without spaces")
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions(CallOptions):
-    """What to write where, and how to call the CommitLog."""
+    """The options of a write: topic, durability, batches, and the calls of the CommitLog."""
 
     endpoints: tuple[str, ...] = option("commitlog.endpoint", addresses, REQUIRED)
     retry_count_max: int = option("numRetries", number(0, 1000), 8)
     topic: str = option("topic", topic_name, "")
     """Topic of all rows; empty if a column names it."""
     has_sharding_key: bool = option("partitionBy", choice(none=False, key=True), False)
-    """Messages with the same key go to the same queue."""
+    """Messages with the same key are appended to the same queue."""
     durability: int = option("durability", choice(store=0, memory=1, disk=2, replicated=3), 2)
-    """What every row waits for, as in reput/common/v1/message.proto."""
+    """The durability that every row waits for, as in reput/common/v1/message.proto."""
     is_idempotent: bool = option("idempotent", boolean, True)
-    """Batches name their writer, so that the log stores each once."""
+    """Batches name their writer, so that the log stores each a single time."""
     writer_id: str = option("writerId", WRITER_ID, "")
-    """Name of a batch write; empty for one that is made up."""
+    """Name of a batch write; empty for a random name."""
     changed_replay: str = option("changedReplay", choice(append="append", fail="fail"), "append")
-    """What to do when a batch that is written again has other rows than the one that is stored."""
+    """The action when a batch that is written again has other rows than the stored batch."""
     batch_size_bytes: int = option("batchBytes", size_bytes(BATCH_SIZE_BYTES_MAX), 512 * 1024)
     window_size_bytes: int = option("windowBytes", size_bytes(WINDOW_SIZE_BYTES_MAX), 8 * 1024 * 1024)
     """Bytes that may wait for their outcome."""
 
 
 NAMES = (*names_of(WriteOptions), "endpoint", "checkpointLocation")
-"""`endpoint` is for reading and `checkpointLocation` is Spark's own; both may be given and mean nothing here."""
+"""`endpoint` is for reading and `checkpointLocation` is Spark's own; both may be given and are ignored here."""
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
-    """Check the options of a write. Their names are in any case. Raises BadOption."""
+    """Check the options of a write. Names are case-insensitive. Raises BadOption."""
     parsed = WriteOptions(**values_of(WriteOptions, canonical(options, NAMES, ALIASES)))
     if parsed.window_size_bytes < parsed.batch_size_bytes:
         raise BadOption("windowBytes", f"is below the {parsed.batch_size_bytes} bytes of a batch")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows as messages: record batches as chunks of append requests.
 
-Invariant: the same rows give the same bytes, on every machine and in every attempt; nothing here asks the clock.
+Invariant: the same rows give the same bytes, on every machine and in every attempt. The clock is not used.
 Properties: docs/formats/commit_log.md section 5.
 """
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Encoder:
-    """Makes chunks of rows. One for each task."""
+    """Encodes rows as chunks. Each task has its own encoder."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._topic = options.topic
         self._has_sharding_key = options.has_sharding_key
 
     def chunks(self, batch: pa.RecordBatch) -> Iterator[bytes]:
-        """Yield one chunk for each row. Raises BadRow."""
+        """Yield a chunk for each row. Raises BadRow."""
         columns = {name: _column(batch, name) for name in WRITTEN_TYPES}
         if self._topic:
             columns["topic"] = [self._topic] * batch.num_rows
@@ -49,7 +49,7 @@ class Encoder:
         born_time_ms: int | None,
         flag: int | None,
     ) -> bytes:
-        """Return one message as a chunk. Raises BadRow."""
+        """Return a message as a chunk. Raises BadRow."""
         if body is None:
             raise BadRow("value", "is null; a message has a body, though it may be empty")
         if topic is None:
@@ -73,7 +73,7 @@ class Encoder:
         properties: Sequence[tuple[str, str | None]] | None,
         headers: Sequence[dict[str, Any]] | None,
     ) -> bytes:
-        """Make RocketMQ's property string. Columns win over entries of the map, and the map over headers."""
+        """Make RocketMQ's property string. Columns override entries of the map, and the map overrides headers."""
         found: dict[str, str] = {}
         for header in headers or ():
             found[header["key"]] = _text("headers", header["value"])
@@ -91,7 +91,7 @@ class Encoder:
 
 
 def _column(batch: pa.RecordBatch, name: str) -> Sequence[Any]:
-    """Return the values of a column as Python has them: times as milliseconds, None for a column that is not there."""
+    """Return the values of a column in Python's form: times as milliseconds, None for a missing column."""
     position = batch.schema.get_field_index(name)
     if position < 0:
         return [None] * batch.num_rows

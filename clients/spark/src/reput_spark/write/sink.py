@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sink: what Spark calls to write, in batches and in streams.
+"""The sink: the classes that Spark calls to write, in batches and in streams.
 
-A task's batches name their writer: the query, the micro-batch and the partition in a stream, the job and the partition
-in a batch write. The attempt is no part of it, so a task that runs again, and a micro-batch that a restarted query
-writes again, find their rows in the log, as far as they are the same rows in the same order.
+A task's batches name their writer: query, micro-batch and partition in a stream, job and partition in a batch write.
+The attempt is no part of the name. So a task that runs again, and a micro-batch that a restarted query writes again,
+find their rows in the log, as far as they are the same rows in the same order.
 Spark pickles these objects to Python workers, so they hold plain values.
 """
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task wrote."""
+    """The totals of a task: rows and bytes written, and rows that the log had already."""
 
     row_count: int
     size_bytes: int
@@ -40,7 +40,7 @@ class Written(WriterCommitMessage):
 
 
 class ReputBatchSink(DataSourceArrowWriter):
-    """`df.write.format("reput")`. Each save is a job of its own: saving a DataFrame twice stores it twice."""
+    """`df.write.format("reput")`. Each save is a separate job: saving a DataFrame twice stores it twice."""
 
     def __init__(self, options: WriteOptions, *, overwrite: bool) -> None:
         if overwrite:
@@ -49,7 +49,7 @@ class ReputBatchSink(DataSourceArrowWriter):
         self.job_id = options.writer_id or f"spark-{uuid.uuid4().hex}"
 
     def check_reach(self) -> None:
-        """Raise CallFailed if no CommitLog is there, before tasks begin and wait for one. Runs on the driver."""
+        """Raise CallFailed if no CommitLog answers, before tasks begin and wait for it. Runs on the driver."""
         from reput.commitlog.v1.log_service_pb2 import GetStatusRequest
 
         from reput_spark.calls import check_reach
@@ -57,7 +57,7 @@ class ReputBatchSink(DataSourceArrowWriter):
         check_reach(self.options, GetStatusRequest())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
-        """Write one partition. Runs in a task."""
+        """Write a partition. Runs in a task."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -69,25 +69,25 @@ class ReputBatchSink(DataSourceArrowWriter):
         tell(messages, self.job_id)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log that a partition failed for good: what others have stored stays."""
+        """Log that a partition failed for good. Rows that other partitions have stored stay."""
         tell(messages, f"{self.job_id}, which failed")
 
 
 class ReputStreamSink(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("reput")`."""
+    """The sink of a stream: `df.writeStream.format("reput")`."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
         self.run_id = f"spark-{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
-        """Write one partition of a micro-batch. Runs in a task."""
+        """Write a partition of a micro-batch. Runs in a task."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None, "Spark runs this in a task"
         query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
-        # Without them a restarted query counts as another one, and what it writes again is stored again.
+        # Without them a restarted query is treated as another query, and rows that it writes again are stored again.
         name = f"spark-{query_id}/{batch_id}" if query_id and batch_id else self.run_id
         return write(self.options, f"{name}/{context.partitionId()}", iterator)
 
@@ -101,7 +101,7 @@ class ReputStreamSink(DataSourceStreamArrowWriter):
 
 
 def write(options: WriteOptions, writer_id: str, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Append the rows of one partition. Raises BadRow, CallFailed, ReplayChanged."""
+    """Append the rows of a partition. Raises BadRow, CallFailed, ReplayChanged."""
     from reput_spark.write.appending import Appender
     from reput_spark.write.rows import Encoder
 
@@ -115,7 +115,7 @@ def write(options: WriteOptions, writer_id: str, batches: Iterator[pa.RecordBatc
 
 
 def tell(messages: Sequence[WriterCommitMessage | None], name: str) -> None:
-    """Log what was written."""
+    """Log the number of rows and bytes that were written."""
     written = [message for message in messages if isinstance(message, Written)]
     _log.info(
         "%s: %d rows in %d bytes, of which %d rows were there already",

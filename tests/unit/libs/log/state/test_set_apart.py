@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which topics of a directory are set apart: attributes decide, directories where topics.json knows nothing."""
+"""SetApart: attributes decide which topics are set apart; directories decide if topics.json does not have the topic."""
 
 from pathlib import Path
 
@@ -33,13 +33,13 @@ def topic(name: str, **attributes: str) -> TopicConfig:
 
 
 def test_nothing_is_apart_in_an_ordinary_store() -> None:
-    """Neither ordinary queues nor what lies beside them."""
+    """Neither ordinary queues nor the directories beside them set a topic apart."""
     found = SetApart.load(disk("consumequeue/orders/0", "consumequeue_ext/orders/0"), DATA_DIR)
     assert (found.reasons, found.why("orders"), found.why("%LMQ%a")) == ({}, "", LIGHT_QUEUE)
 
 
 def test_attributes_decide() -> None:
-    """A directory of a topic that is ordinary now is what a deleted topic of its name has left."""
+    """Attributes count more than directories, which a deleted topic of the same name may have left."""
     fs = disk("batchconsumequeue/left/0", "compaction/compactionLog/old/1")
     topics = [topic("left"), topic("old"), topic("batches", queue_type="BatchCQ")]
     topics_file.save(fs, DATA_DIR, TopicsFile({one.name: one for one in topics}))
@@ -48,14 +48,14 @@ def test_attributes_decide() -> None:
 
 
 def test_directories_stand_in() -> None:
-    """Of a topic that topics.json does not have, files tell; an empty directory does not."""
+    """If topics.json lacks a topic, its files decide; an empty directory does not count."""
     fs = disk("batchconsumequeue/batches/0", "compaction/compactionLog/keyed/1")
     fs.make_directory(DATA_DIR / "batchconsumequeue" / "gone")
     assert SetApart.load(fs, DATA_DIR).reasons == {"batches": BATCH_QUEUE, "keyed": COMPACTED}
 
 
 def test_the_backup_stands_in() -> None:
-    """A damaged list is read from its backup; without one nobody guesses."""
+    """A damaged list is read from its backup; without a backup ConfigFileDamaged is raised."""
     fs = disk()
     topics_file.save(fs, DATA_DIR, TopicsFile({"batches": topic("batches", queue_type="BatchCQ")}))
     fs.write_atomic(DATA_DIR / store_layout.TOPICS, b"{")
@@ -66,7 +66,7 @@ def test_the_backup_stands_in() -> None:
 
 
 def test_learning() -> None:
-    """What somebody else knows counts as well, until they know otherwise."""
+    """Topics learned from another service count as well, until it reports others."""
     found = SetApart({"keyed": COMPACTED})
     found.learn({"batches": BATCH_QUEUE})
     assert (found.why("batches"), found.why("keyed")) == (BATCH_QUEUE, COMPACTED)

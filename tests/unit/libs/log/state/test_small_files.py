@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small files: what was saved is loaded, nothing reads as nothing known, damage is named."""
+"""Small files: saved values are loaded, a missing file gives defaults, damage is named."""
 
 import re
 from pathlib import Path
@@ -24,13 +24,13 @@ def test_a_saved_checkpoint_survives_a_power_cut() -> None:
 
 
 def test_a_missing_checkpoint_knows_nothing() -> None:
-    """The first start of a store."""
+    """A missing checkpoint, as at the first start of a store, is read as an empty checkpoint."""
     assert small_files.load_checkpoint(MemoryFs(), PATH.parent) == StoreCheckpoint()
 
 
 @pytest.mark.parametrize("data", [b"", bytes(4095)])
 def test_a_short_checkpoint_is_named(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is known from a page that is cut off, and a line says where the damage is."""
+    """A page that is cut off is read as an empty checkpoint, and a line names the file and the right size."""
     fs = MemoryFs()
     fs.write_atomic(PATH, data)
     assert small_files.load_checkpoint(fs, PATH.parent) == StoreCheckpoint()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channels as services make them, and what calls carry."""
+"""Channels as services make them, and the metadata of calls."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.support.patience import LIMIT_S
 
 
 def said() -> Any:
-    """What calls carry: the token of this machine, and metadata of both kinds."""
+    """The metadata of a call: the token of this machine, and values of both kinds."""
     return (("authorization", f"Bearer {find_local_token(())}"), ("a", "b"), ("b-bin", b"\0\xff"))
 
 
@@ -24,7 +24,7 @@ def channel_to(target: str, kind: Any = "http2", reconnect_ms_max: int = 1_000) 
 
 
 async def code_of(method: Any) -> grpc.StatusCode:
-    """How a call came out."""
+    """The status code of a call."""
     try:
         await method(b"", timeout=LIMIT_S, metadata=said())
     except grpc.aio.AioRpcError as error:

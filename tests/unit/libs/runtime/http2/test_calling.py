@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of one service to another, over the channel in the loop and over gRPC's: callers see the same of both."""
+"""Calls between services over the HTTP/2 channel of the event loop and over gRPC's: both behave the same."""
 
 import asyncio
 import contextlib
@@ -48,11 +48,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.usefixtures("each_front")
 class TestSame:
-    """What callers see of both channels, on both fronts."""
+    """The behaviour of both channels for callers, on both fronts."""
 
     @pytest.mark.parametrize("size", [0, 1, 16 << 10, (16 << 10) + 1, 5 << 20, 40 << 20])
     async def test_one_answer(self, kind: str, size: int) -> None:
-        """Requests and answers of any size."""
+        """A request and an answer of any size arrive whole."""
         async with called(kind) as (_, channel):
             request = bytes(size)
             assert await channel.unary_unary(APPEND)(request, timeout=LIMIT_S, metadata=said()) == request
@@ -79,7 +79,7 @@ class TestSame:
             call.cancel()
 
     async def test_unknown_method(self, kind: str) -> None:
-        """A method that nobody serves."""
+        """A method that no service has is UNIMPLEMENTED."""
         async with called(kind) as (_, channel):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await channel.unary_unary("/a/B")(b"", timeout=LIMIT_S)
@@ -121,7 +121,7 @@ class TestSame:
                 await call.write(b"x")
 
     async def test_cancelled(self, kind: str) -> None:
-        """Who cancels a call ends its handler, and reads nothing more."""
+        """A cancelled call ends its handler, and reads nothing more."""
         async with called(kind) as (served, channel):
             call = channel.unary_stream(DISPATCH)(b"", metadata=said())
             assert await call.read() == b""
@@ -143,7 +143,7 @@ class TestSame:
             await eventually(call.done)
 
     async def test_deadline(self, kind: str) -> None:
-        """A call ends in its time."""
+        """A call without an answer fails with DEADLINE_EXCEEDED after its time-out."""
         async with called(kind) as (_, channel):
             call = channel.stream_stream(APPEND_STREAM)(metadata=said(), timeout=0.1)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -151,7 +151,7 @@ class TestSame:
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
     async def test_nobody_reads(self, kind: str) -> None:
-        """Answers that nobody reads stay with the server."""
+        """Answers that are not read stay with the server."""
         async with called(kind) as (served, channel):
             served.log.answer = bytes(100_000)
             call = channel.unary_stream(DISPATCH)(b"", metadata=said())
@@ -164,7 +164,7 @@ class TestSame:
             call.cancel()
 
     async def test_server_goes_and_comes(self, kind: str) -> None:
-        """A call to nobody fails soon; once somebody is there calls succeed again."""
+        """A call without a server fails soon; once a server is there calls succeed again."""
         port = free_port()
         channel = channel_to(f"localhost:{port}", kind, reconnect_ms_max=100)
         method = channel.unary_unary(APPEND)
@@ -182,7 +182,7 @@ class TestSame:
             await channel.close()
 
     async def test_unix(self, kind: str, tmp_path: Path) -> None:
-        """Over a Unix socket."""
+        """A call over a Unix socket is answered."""
         path = tmp_path / "s"
         async with serving(ServerConfig(port=0, unix_socket=path)):
             channel = channel_to(f"unix:{path}", kind)
@@ -200,7 +200,7 @@ class TestSame:
 
 
 async def test_unread_answers_are_bounded() -> None:
-    """What a call holds that nobody reads is its window at most."""
+    """A call holds at most its window of unread answers."""
     async with called("http2") as (served, channel):
         served.log.answer = bytes(1 << 20)
         call = channel.unary_stream(DISPATCH)(b"", metadata=said())
@@ -211,7 +211,7 @@ async def test_unread_answers_are_bounded() -> None:
 
 
 async def test_calls_given_up_leave_the_window_whole() -> None:
-    """Calls that end with much unread take nothing of what their connection may hold for others."""
+    """Calls that end with many unread bytes free their part of the connection's window."""
     async with called("http2") as (served, channel):
         served.log.answer = bytes(1 << 20)
         for _ in range(2 * CALLING_WINDOW_BYTES // ANSWER_WINDOW_BYTES):
@@ -223,7 +223,7 @@ async def test_calls_given_up_leave_the_window_whole() -> None:
 
 
 async def test_writing_to_a_server_that_goes() -> None:
-    """Who waits until a request has left learns that the server is gone, and is not cancelled."""
+    """A caller that waits until a request is sent gets an error when the server is gone, and no cancellation."""
     taken: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -262,7 +262,7 @@ async def test_iterator_that_fails() -> None:
 
 
 async def test_close() -> None:
-    """Who closes a channel ends its calls, also those that wait for a connection."""
+    """Closing a channel ends its calls, also calls that wait for a connection."""
     async with called("http2") as (_, channel):
         calls = [channel.stream_stream(APPEND_STREAM)(metadata=said()) for _ in range(3)]
         await calls[0].write(b"x")
@@ -275,7 +275,7 @@ async def test_close() -> None:
 
 
 async def test_a_closed_connection_is_freed() -> None:
-    """Nobody keeps a connection that is closed, with its loop: not the channel, nor a call that is kept itself."""
+    """A closed connection, with its loop, is kept neither by the channel nor by a call that is kept itself."""
     gc.collect()
     gc.disable()
     try:
@@ -292,7 +292,7 @@ async def test_a_closed_connection_is_freed() -> None:
 
 
 async def test_nothing_is_left_behind() -> None:
-    """A call that is over is not found by the cyclic collector."""
+    """An ended call leaves nothing for the cyclic collector."""
     async with called("http2") as (_, channel):
         method = channel.unary_unary(APPEND)
         await method(b"x", timeout=LIMIT_S, metadata=said())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calling side against servers that break the rules, say nothing or go away."""
+"""The calling side against servers that break the rules, do not answer or close the connection."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from tests.unit.libs.runtime.servers import APPEND
 
 
 class Scripted:
-    """A server that does to each call what the test says, by libnghttp2."""
+    """A server that handles each call as the test demands, by libnghttp2."""
 
     def __init__(self, act: Callable[[ngh2.Connection, int], None]) -> None:
         self._act = act
@@ -52,7 +52,7 @@ class Scripted:
 
 @contextlib.asynccontextmanager
 async def scripted(act: Callable[[ngh2.Connection, int], None]) -> AsyncIterator[tuple[Scripted, LoopChannel]]:
-    """A server of that kind, and a channel to it that takes answers of a kilobyte."""
+    """A scripted server, and a channel to it that accepts answers of a kilobyte."""
     server = Scripted(act)
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
@@ -66,7 +66,7 @@ async def scripted(act: Callable[[ngh2.Connection, int], None]) -> AsyncIterator
 
 
 def answer(*frames: bytes, last: tuple[tuple[bytes, bytes], ...] = ((b"grpc-status", b"0"),)) -> Any:
-    """What answers with these bytes and that end."""
+    """An action that answers with these frames and this end."""
 
     def act(wire: ngh2.Connection, stream_id: int) -> None:
         wire.send_response(stream_id, HEAD)
@@ -78,7 +78,7 @@ def answer(*frames: bytes, last: tuple[tuple[bytes, bytes], ...] = ((b"grpc-stat
 
 
 def only(*fields: tuple[bytes, bytes]) -> Any:
-    """What answers with a head alone."""
+    """An action that answers with a head alone."""
     return lambda wire, stream_id: wire.send_response(stream_id, fields, end_stream=True)
 
 
@@ -109,7 +109,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_hostile_server(name: str) -> None:
-    """An answer that breaks gRPC's rules ends its call with a status, and the next one is served."""
+    """An answer that breaks gRPC's rules ends its call with a status, and the next call is served."""
     act, code = HOSTILE[name]
     acts = [act, answer(OK_FRAME)]
     async with scripted(lambda wire, one: acts.pop(0)(wire, one)) as (_, channel):
@@ -121,7 +121,7 @@ async def test_hostile_server(name: str) -> None:
 
 
 class Sink(asyncio.Transport):
-    """Keeps what is written."""
+    """A transport that keeps the written bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class Sink(asyncio.Transport):
 
 
 async def test_mutated_answers() -> None:
-    """Whatever bytes a server sends, calls end with a status or wait, and nothing else happens."""
+    """With any bytes of a server calls end with a status or wait, and nothing else happens."""
     outcomes: set[grpc.StatusCode | None] = set()
     for seed in range(2_000):
         chance = random.Random(seed)
@@ -186,7 +186,7 @@ async def test_mutated_answers() -> None:
 
 
 async def test_no_http2() -> None:
-    """A server that speaks something else."""
+    """Calls to a server that speaks another protocol fail with UNAVAILABLE."""
 
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 20)

@@ -34,7 +34,7 @@ def frame(message: bytes) -> bytes:
 
 
 class Servicer:
-    """Four methods, one of each kind."""
+    """Four methods, each of another kind."""
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []
@@ -84,7 +84,7 @@ class Servicer:
 
 
 class Transport(asyncio.Transport):
-    """Keeps what is written."""
+    """A transport that keeps the written bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class Pair:
         return stream_id
 
     def arrive(self, data: bytes) -> None:
-        """Do what a transport does with bytes from its socket."""
+        """Act as a transport with bytes from its socket."""
         while data:
             place = self.connection.get_buffer(-1)
             count = min(len(place), len(data))
@@ -152,7 +152,7 @@ class Pair:
             self.connection.buffer_updated(count)
 
     def pass_on(self) -> None:
-        """Hand bytes back and forth until neither side has any, as far as that goes in one turn of the loop."""
+        """Pass bytes in both directions until neither side has any, as far as a turn of the loop allows."""
         while True:
             data = self.caller.data_to_send()
             if data:
@@ -225,7 +225,7 @@ async def test_a_call() -> None:
 
 @pytest.mark.parametrize("method", ["Echo", "Fail", "Many", "Each", "Nothing", "Wait"])
 async def test_a_call_that_has_ended_leaves_no_cycle(method: str) -> None:
-    """Nothing of it waits for the cyclic collector, however it ended: served, failed, refused, or taken back."""
+    """A call that was served, failed, refused or taken back is freed without the cyclic collector."""
     with serving() as (_, _, connect):
         pair = connect()
         await pair.end_of(pair.call("Echo", b"1"))
@@ -248,7 +248,7 @@ async def test_a_call_that_has_ended_leaves_no_cycle(method: str) -> None:
 
 
 async def test_calls_that_come_together_leave_together() -> None:
-    """Answers of one turn are one write."""
+    """The answers of a turn are a single write."""
     with serving() as (_, _, connect):
         pair = connect()
         pair.pass_on()
@@ -288,7 +288,7 @@ async def test_a_failing_handler(request_bytes: bytes, status: dict[bytes, bytes
     ],
 )
 async def test_a_request_that_breaks_the_rules(parts: list[bytes], status: bytes) -> None:
-    """No handler sees it, and other calls of the connection go on."""
+    """A request that breaks the rules reaches no handler, and other calls of the connection continue."""
     with serving() as (servicer, _, connect):
         pair = connect()
         stream_id = pair.begin("Echo")
@@ -301,7 +301,7 @@ async def test_a_request_that_breaks_the_rules(parts: list[bytes], status: bytes
 
 
 async def test_what_nobody_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """UNIMPLEMENTED for a method, 405 and 415 for what is no call, and the rest of such a request is not waited for."""
+    """UNIMPLEMENTED for an unknown method, 405 for GET, and no wait for the rest of the request."""
     monkeypatch.setattr(ends, "CUT_S", 0.05)
     with serving() as (_, _, connect):
         pair = connect()
@@ -318,7 +318,7 @@ async def test_what_nobody_serves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_stream_both_ways() -> None:
-    """Each request is answered when it comes, and the end when the caller has said all."""
+    """Each request is answered when it arrives, and the call ends after the caller's end."""
     with serving() as (servicer, _, connect):
         pair = connect()
         stream_id = pair.begin("Each")
@@ -334,7 +334,7 @@ async def test_a_stream_both_ways() -> None:
 
 
 async def test_requests_that_nobody_takes_stay_with_the_caller() -> None:
-    """What is held is bounded, other calls go on, and all comes once it is taken."""
+    """The bytes held are bounded, other calls continue, and a call beyond the budget is refused."""
     with serving() as (servicer, server, connect):
         pair = connect()
         servicer.may_take.clear()
@@ -352,7 +352,7 @@ async def test_requests_that_nobody_takes_stay_with_the_caller() -> None:
 
 
 async def test_a_connection_lives_on_after_many_calls_that_were_cut() -> None:
-    """Bytes of calls that died are given back to the connection's window."""
+    """The bytes of calls that were cut are returned to the connection's window, so that the connection continues."""
     with serving() as (servicer, _, connect):
         pair = connect()
         servicer.may_take.clear()
@@ -368,7 +368,10 @@ async def test_a_connection_lives_on_after_many_calls_that_were_cut() -> None:
 
 
 async def test_many_calls_at_once_take_many_turns() -> None:
-    """Others have theirs in between; nothing more is read meanwhile, and all calls are answered."""
+    """Many calls are handled over several turns of the event loop, with a limited number in each turn.
+
+    The connection reads nothing more meanwhile, and all calls are answered.
+    """
     with serving() as (servicer, server, connect):
         pair = connect()
         pair.pass_on()
@@ -388,7 +391,7 @@ async def test_many_calls_at_once_take_many_turns() -> None:
 
 
 async def test_a_caller_that_does_not_read() -> None:
-    """Its handler waits, and goes on when it reads again."""
+    """The handler of a caller that does not read waits, and continues when the caller reads again."""
     with serving() as (servicer, _, connect):
         pair = connect()
         pair.pass_on()
@@ -405,7 +408,7 @@ async def test_a_caller_that_does_not_read() -> None:
 
 
 async def test_deadlines_and_cancellation() -> None:
-    """The handler ends; after its deadline the caller is told so, and one that took the call back is told nothing."""
+    """The handler ends at its deadline, and the caller gets the status; a call that was taken back gets no answer."""
     with serving() as (servicer, _, connect):
         pair = connect()
         late = pair.call("Wait", b"", (b"grpc-timeout", b"30m"))
@@ -421,7 +424,7 @@ async def test_deadlines_and_cancellation() -> None:
 
 
 async def test_a_request_that_never_ends() -> None:
-    """It has a time of its own. A stream of requests has not, and a whole call has what it asked for."""
+    """An incomplete request ends at the server's limit; a stream or a complete call does not."""
     with serving(call_request_timeout_ms=100) as (_, server, connect):
         pair = connect()
         half, hurried = pair.begin("Echo"), pair.begin("Echo", (b"grpc-timeout", b"1H"))
@@ -437,7 +440,7 @@ async def test_a_request_that_never_ends() -> None:
 
 
 async def test_a_call_is_taken_back_while_its_handler_answers() -> None:
-    """The library knows before the handler does, as many other calls came before that: the connection goes on."""
+    """The connection continues if the library knows that a call is taken back before its handler does."""
     with serving() as (servicer, _, connect):
         pair = connect()
         servicer.may_take.clear()
@@ -457,7 +460,7 @@ async def test_a_call_is_taken_back_while_its_handler_answers() -> None:
 
 
 async def test_a_deadline_that_passes_before_the_handler_has_begun() -> None:
-    """The caller is told all the same."""
+    """The caller gets DEADLINE_EXCEEDED, although the handler has not begun."""
     with serving() as (servicer, _, connect):
         pair = connect()
         stream_id = pair.call("Wait", b"")
@@ -468,7 +471,7 @@ async def test_a_deadline_that_passes_before_the_handler_has_begun() -> None:
 
 
 async def test_a_caller_that_is_gone() -> None:
-    """Its handlers end, and what waited for it is let go."""
+    """When the connection is lost its handlers end, and the waiting bytes are freed."""
     with serving() as (servicer, server, connect):
         pair = connect()
         pair.call("Wait", b"")
@@ -487,7 +490,7 @@ async def test_a_caller_that_is_gone() -> None:
     "data", [b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\1\0\0\0\0\0\0\0"]
 )
 async def test_what_is_no_http2(data: bytes) -> None:
-    """The connection ends, without an exception."""
+    """Bytes that are not HTTP/2 close the connection, without an exception."""
     with serving() as (_, _, connect):
         pair = connect()
         pair.arrive(data)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who makes room when there are too many connections, and who is asked to leave."""
+"""The connections that are asked to leave when there are too many, idle, old or silent connections."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from tests.unit.libs.runtime.http2.test_connection import serving
 
 
 class Opened:
-    """A connection that notes what it is told."""
+    """A connection that records its calls."""
 
     def __init__(self) -> None:
         self.received_at_s = asyncio.get_running_loop().time()
@@ -66,7 +66,10 @@ async def test_connections_leave_open_files_to_the_store(
 
 
 async def test_one_more_takes_the_place_of_the_longest_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those with calls stay; when all have some, or have just had some, the new one has to go."""
+    """At the limit a new connection takes the place of the longest idle connection.
+
+    If all have calls, or had a call a moment ago, the new connection is refused.
+    """
     monkeypatch.setattr(connections, "CLOSE_S", LIMIT_S)
     found = Connections(ConnectionLimits(connection_count_max=3))
     first, second, third, fourth, fifth, sixth = [Opened() for _ in range(6)]
@@ -101,7 +104,7 @@ async def test_one_more_takes_the_place_of_the_longest_idle(monkeypatch: pytest.
 
 
 async def test_those_who_do_not_leave_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever begins a call after it was asked to leave stays, and then others are refused."""
+    """A connection with a new call after it was asked to leave stays, so that further connections are refused."""
     monkeypatch.setattr(connections, "CLOSE_S", 0.0)
     found = Connections(ConnectionLimits(connection_count_max=2))
     came = [Opened() for _ in range(10)]
@@ -111,7 +114,7 @@ async def test_those_who_do_not_leave_are_bounded(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_nobody_comes_while_it_stops() -> None:
-    """All are asked to leave, and one whose handshake ends now is refused."""
+    """A stop shuts all connections, and a connection whose handshake ends during the stop is refused."""
     found = Connections(ConnectionLimits())
     one, late = Opened(), Opened()
     found.opened(one)
@@ -124,7 +127,7 @@ async def test_nobody_comes_while_it_stops() -> None:
 
 
 async def test_whoever_has_no_call_for_long_is_asked_to_leave() -> None:
-    """And is closed if it stays. One with a call is left alone."""
+    """An idle connection is asked to leave, and closed if it stays. A connection with a call is left alone."""
     found = Connections(ConnectionLimits(connection_idle_timeout_ms=40))
     idle, working = Opened(), Opened()
     for one in (idle, working):
@@ -136,7 +139,7 @@ async def test_whoever_has_no_call_for_long_is_asked_to_leave() -> None:
 
 
 async def test_old_connections_end_after_their_calls() -> None:
-    """They are asked to leave, and closed once they have no call."""
+    """A connection over the maximum age is shut, and closed when it has no call."""
     found = Connections(ConnectionLimits(connection_age_max_ms=40))
     one = Opened()
     found.opened(one)
@@ -152,7 +155,7 @@ async def test_old_connections_end_after_their_calls() -> None:
 
 
 async def test_the_silent_are_asked_and_then_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever answers stays."""
+    """A silent connection is pinged and then aborted; a connection that answers stays."""
     monkeypatch.setattr(connections, "SILENCE_S", 0.05)
     monkeypatch.setattr(connections, "ANSWER_S", 0.5)
     found = Connections(ConnectionLimits(connection_idle_timeout_ms=0))
@@ -167,7 +170,7 @@ async def test_the_silent_are_asked_and_then_closed(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_call_goes_on_while_others_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With real ones: the idle one is told good-bye, the one with a call answers, and a third has no room."""
+    """With real connections: the idle connection is shut, a call is answered, and a third connection is refused."""
     monkeypatch.setattr(connections, "CLOSE_S", 0.05)
     with serving(connection_count_max=1) as (_, server, connect):
         idle = connect()

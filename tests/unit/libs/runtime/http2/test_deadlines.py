@@ -39,7 +39,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
 
 
 def test_each_passes_once_and_not_early(run: Callable[[Awaitable[None]], None]) -> None:
-    """In whatever order they are set; those that are taken back do not pass."""
+    """Deadlines pass once and not early, in any order of setting; deadlines that are taken back do not pass."""
 
     async def work() -> None:
         deadlines, chance = Deadlines(), random.Random(1)
@@ -64,7 +64,7 @@ def test_each_passes_once_and_not_early(run: Callable[[Awaitable[None]], None]) 
 
 
 def test_what_expires_sets_others_and_takes_them_back(run: Callable[[Awaitable[None]], None]) -> None:
-    """One that is set meanwhile hides none that is due before it, and they pass in order, however late the loop is."""
+    """A deadline that is set by an expiry hides no earlier deadline, and all pass in order, also in a late loop."""
 
     async def work() -> None:
         deadlines, passed = Deadlines(), []
@@ -85,7 +85,7 @@ def test_what_expires_sets_others_and_takes_them_back(run: Callable[[Awaitable[N
 
 
 def test_nothing_happens_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However far the next deadline is, it costs one timer; one that was taken back costs one more."""
+    """A far deadline costs a single timer; a deadline that was taken back costs another."""
 
     async def work() -> None:
         loop, deadlines, far, near = asyncio.get_running_loop(), Deadlines(), Bound(), Bound()
@@ -107,7 +107,7 @@ def test_nothing_happens_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_passes_after_the_end(run: Callable[[Awaitable[None]], None]) -> None:
-    """Neither what was set before, nor what is set then."""
+    """After the close neither earlier nor later deadlines pass."""
 
     async def work() -> None:
         deadlines, bounds = Deadlines(), [Bound(), Bound()]

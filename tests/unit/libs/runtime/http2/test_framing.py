@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gRPC's messages in the bytes of a stream, however they are cut."""
+"""gRPC's messages in the bytes of a stream, with any boundaries of the pieces."""
 
 import random
 import zlib
@@ -11,11 +11,11 @@ from libs.runtime.http2.framing import IDENTITY, CallRefused, MessageReader, che
 
 LIMIT = 1_000
 GOLDEN = bytes.fromhex("00 00000003 616263") + bytes.fromhex("00 00000000") + bytes.fromhex("00 00000001 64")
-"""Three messages: abc, an empty one, d."""
+"""Three messages: abc, an empty message, d."""
 
 
 class Reader(MessageReader):
-    """One that keeps what it asked for."""
+    """A reader that keeps the sizes that it asked for."""
 
     def __init__(self, encoding: bytes = IDENTITY) -> None:
         super().__init__(encoding, LIMIT)
@@ -35,7 +35,7 @@ def frame(message: bytes) -> bytes:
 
 
 def test_the_bytes_of_messages() -> None:
-    """A flag, four bytes of size in network order, the message; a large one is the same object."""
+    """A flag, four bytes of size in network order, the message; a large message is the same object."""
     large = bytes(1 << 20)
     assert framed(large) == (b"\0\0\x10\0\0", large)
     assert framed(large)[1] is large
@@ -60,7 +60,10 @@ def test_messages_cut_anywhere(chance: random.Random) -> None:
 
 
 def test_a_size_is_admitted_before_its_bytes_come() -> None:
-    """Once for each message that is not there yet, prefix included, and never for what is there at once."""
+    """The size of a message, prefix included, is admitted once if bytes are missing.
+
+    The size of a message that is complete at once is not admitted.
+    """
     split = Reader()
     split.take(frame(b"x" * 10))
     assert split.admitted == []
@@ -73,7 +76,7 @@ def test_a_size_is_admitted_before_its_bytes_come() -> None:
 
 @pytest.mark.parametrize("piece_bytes", [5, 6, 2_000])
 def test_a_message_above_the_limit(piece_bytes: int) -> None:
-    """It is refused by its prefix alone."""
+    """A message above the limit is refused as soon as its prefix has arrived."""
     data = frame(b"x" * (LIMIT + 1))
     with pytest.raises(CallRefused, match="has 1001 bytes, the limit is 1000") as caught:
         Reader().take(data[:piece_bytes])
@@ -82,7 +85,7 @@ def test_a_message_above_the_limit(piece_bytes: int) -> None:
 
 @pytest.mark.parametrize(("encoding", "bits"), [(b"gzip", 31), (b"deflate", 15)])
 def test_compressed_messages(encoding: bytes, bits: int) -> None:
-    """Each message says for itself whether it is compressed."""
+    """Compressed and plain messages may follow each other in a stream with an encoding."""
     stream = zlib.compressobj(wbits=bits)
     data = stream.compress(b"abc" * 100) + stream.flush()
     assert Reader(encoding).take(packed(data) + frame(b"plain")) == [b"abc" * 100, b"plain"]
@@ -99,13 +102,13 @@ def test_compressed_messages(encoding: bytes, bits: int) -> None:
     ],
 )
 def test_compressed_messages_that_are_refused(data: bytes, encoding: bytes, text: str) -> None:
-    """Damaged ones, and such as would become too large."""
+    """Damaged messages, and messages that would become too large."""
     with pytest.raises(CallRefused, match=text):
         Reader(encoding).take(data)
 
 
 def test_an_encoding_that_is_not_known() -> None:
-    """The caller hears which ones are."""
+    """The error lists the known encodings."""
     check_encoding(b"gzip")
     with pytest.raises(CallRefused, match="'zstd' is not known here, but identity,gzip,deflate are") as caught:
         check_encoding(b"zstd")

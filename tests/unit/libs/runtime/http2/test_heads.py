@@ -42,13 +42,13 @@ def test_a_head() -> None:
     [(b"1H", 3600.0), (b"2M", 120.0), (b"3S", 3.0), (b"4m", 0.004), (b"5u", 5e-6), (b"6n", 6e-9), (b"0n", 0.0)],
 )
 def test_timeouts(value: bytes, seconds: float) -> None:
-    """All units."""
+    """A grpc-timeout in each unit is converted to seconds."""
     assert timeout_s_of(value) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("value", [b"", b"5", b"S", b"-1S", b"123456789S", b"1s", b"1.5S", b"1S "])
 def test_timeouts_that_are_none(value: bytes) -> None:
-    """They name themselves."""
+    """A bad time-out is refused by the name of its field."""
     with pytest.raises(CallRefused, match="grpc-timeout"):
         timeout_s_of(value)
 
@@ -63,20 +63,20 @@ def test_timeouts_that_are_none(value: bytes) -> None:
     ],
 )
 def test_what_is_no_call(fields: tuple[tuple[bytes, bytes], ...], status: int) -> None:
-    """Browsers and probes get an HTTP status."""
+    """A request of a browser or probe gets an HTTP status."""
     with pytest.raises(HttpRefused) as caught:
         Head(fields)
     assert caught.value.status == status
 
 
 def test_metadata_that_is_not_in_base64() -> None:
-    """It is the caller's fault."""
+    """Binary metadata that is not base64 is refused by the name of its field."""
     with pytest.raises(CallRefused, match="blob-bin"):
         _ = Head(without(b"blob-bin", (b"blob-bin", b"?"))).invocation_metadata
 
 
 def test_texts() -> None:
-    """Whatever is not printable ASCII, and the percent sign, is written in hexadecimal."""
+    """Bytes that are not printable ASCII, and the percent sign, are written in hexadecimal."""
     assert percent_encoded("50 % of Überfluß\n~") == b"50 %25 of %C3%9Cberflu%C3%9F%0A~"
     assert trailers(grpc.StatusCode.NOT_FOUND, "no", (("a-bin", b"\0\1"), ("b", "c"))) == [
         (b"grpc-status", b"5"),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that no honest caller sends: the connection ends or goes on, and nothing of it stays behind.
+"""Bytes that no honest caller sends: the connection ends or continues, and none of its memory stays.
 
-REPUT_HTTP2_CONNECTIONS=100000 tries more of them than the suite does.
+REPUT_HTTP2_CONNECTIONS=100000 tries more connections than the suite does.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ METHODS = ("Echo", "Wait", "Fail", "Each", "Many", "Nothing")
 
 
 def session(chance: random.Random) -> bytes:
-    """What an honest caller says: some calls of each kind, whole, half or taken back, and pings."""
+    """The bytes of an honest caller: some calls of each kind, whole, half or taken back, and pings."""
     caller = ngh2.Connection(ngh2.Role.CLIENT, ngh2.Configuration())
     caller.initiate_connection()
     said = caller.data_to_send()
@@ -94,7 +94,7 @@ async def feed(pair: Pair, data: bytes, chance: random.Random) -> None:
 
 
 async def test_floods() -> None:
-    """A caller that takes back what it begins, faster than the limit, is sent away, and its calls with it."""
+    """A caller that takes back calls faster than the limit is disconnected, and its calls end."""
     with serving() as (_, server, connect):
         pair = connect()
         pair.pass_on()

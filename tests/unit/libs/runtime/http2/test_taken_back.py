@@ -12,7 +12,7 @@ from tests.unit.libs.runtime.http2.test_connection import frame, serving
 
 
 async def test_calls_that_are_taken_back_at_once_cost_little() -> None:
-    """No handler hears of them, what they sent is given back to the window, and others are served."""
+    """No handler is called for them, their bytes are given back to the window, and other calls are served."""
     with serving() as (servicer, server, connect):
         pair = connect()
         pair.pass_on()
@@ -28,7 +28,10 @@ async def test_calls_that_are_taken_back_at_once_cost_little() -> None:
 
 
 async def test_who_floods_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not read any more, and hung up on only after a moment, so that it does not come again at once."""
+    """A flooding caller is not read any more, and is disconnected only after a moment.
+
+    Otherwise it would return at once.
+    """
     monkeypatch.setattr(connection, "LEAVE_S", 0.2)
     with serving(call_reset_count_max=100, call_resets_per_s_max=1) as (_, _, connect):
         monkeypatch.setattr(connection, "FLOOD_COUNT", 50)

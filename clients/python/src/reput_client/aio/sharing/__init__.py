@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups whose members share messages: the consumer, and what operators do with groups and dead letters."""
+"""Groups whose members share messages: the consumer, and calls for operators about groups and dead letters."""

@@ -27,7 +27,7 @@ from reput_client.core.types import Place, TimeLike, check_place, to_timestamp
 
 
 class AsyncShareGroups:
-    """Groups of share consumers: how they get their messages, and how far they are."""
+    """Groups of share consumers: their policies and positions."""
 
     def __init__(self, channels: AsyncChannels) -> None:
         self._channels = channels
@@ -38,31 +38,31 @@ class AsyncShareGroups:
         return self._channels.pages(request, lambda page: map(group_of, page.groups))
 
     async def get(self, group: str) -> ShareGroup:
-        """Return a group and how far it is. Raises NotFoundError."""
+        """Return a group, its policy and its positions. Raises NotFoundError."""
         return await self._channels.run(get_group(group))
 
     async def set(self, group: str, policy: SharePolicy) -> ShareGroup:
-        """Give a group a policy, as a whole, and make the group if there is none."""
+        """Replace the whole policy of a group, and create the group if it does not exist."""
         request = group_service_pb2.SetGroupRequest(group=group, policy=policy_message(policy))
         return await self._channels.run(Call(request, group_in))
 
     async def reset(self, group: str, topic: str, to: Place, *, dry_run: bool = False) -> tuple[ShareMove, ...]:
-        """Move a group in all queues of a topic, or say what that would do. What is in flight there is settled."""
+        """Move a group in all queues of a topic. Messages in flight are settled. A dry run only returns the moves."""
         check_place(to)
         where: dict[str, Any] = {to: True} if isinstance(to, str) else {"time": to_timestamp(to)}
         request = group_service_pb2.ResetGroupRequest(group=group, topic=topic, dry_run=dry_run, **where)
         return await self._channels.run(Call(request, lambda answer: tuple(map(move_of, answer.moves))))
 
     async def delete(self, group: str) -> None:
-        """Forget a group: policy, positions, what is in flight, and which of its dead letters were replayed."""
+        """Delete a group: policy, positions, deliveries in flight, and the record of replayed dead letters."""
         await self._channels.run(Call(group_service_pb2.DeleteGroupRequest(group=group), done))
 
 
 class AsyncDeadLetters:
-    """Messages that groups could not process.
+    """Dead letters: messages that groups could not process.
 
-    Which of them are meant: those at `places`, queue ids and queue offsets among the dead letters, or all; for which
-    `where` holds (docs/filters.md); and that died in [start, end).
+    The arguments select letters: at `places` (queue ids and queue offsets among the dead letters; empty means all), for
+    which `where` holds (docs/filters.md), and that died in [start, end).
     """
 
     def __init__(self, channels: AsyncChannels) -> None:
@@ -96,10 +96,10 @@ class AsyncDeadLetters:
         count_max: int = 0,
         dry_run: bool = False,
     ) -> AsyncIterator[Replay]:
-        """Append dead letters to the topics that they came from, each once, and yield how far that is until it ends.
+        """Append dead letters to their original topics, each a single time, and yield the progress until the end.
 
-        0 is no limit. It goes on only while somebody takes what it yields. After an error it may be called again: what
-        was replayed is not replayed again.
+        A limit of 0 means no limit. The replay continues only while the caller iterates. After an error it may be
+        called again: replayed letters are not replayed again.
         """
         request = dead_letter_service_pb2.ReplayDeadLettersRequest(
             group=group,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncShareConsumer: messages of a topic that the members of a group share, each settled by itself."""
+"""AsyncShareConsumer: messages of a topic that the members of a group share, each settled separately."""
 
 import time
 from collections import deque
@@ -20,23 +20,23 @@ from reput_client.core.telemetry.metrics import ShareConsumerMetrics
 from reput_client.core.telemetry.tracing import find_tracing
 
 POLL_S = 2.0
-"""How long one call waits for a message: so long a close may take that finds one waiting."""
+"""How long a call waits for a message. A close during such a call may take as long."""
 LOOK_S = 0.1
-"""How often it is looked for a close while messages wait for a callback to end."""
+"""The interval at which `run` looks for a close while messages wait for a callback to end."""
 ITERATION_COUNT = 16
-"""Messages that an iteration takes at once."""
+"""Most messages that an iteration receives in a call."""
 
 
 class AsyncShareConsumer(AsyncClosing):
     """Receives messages of a topic that its group shares. Made by `AsyncClient.share_consumer`.
 
-    Each message is somebody's alone until it is settled, or its time is over. At least once: what is not settled comes
-    again, to whoever asks. While the consumer holds a message it asks for more time by itself. With a group that
-    `is_ordered`, messages with the same sharding key come one after the other, however many members and callbacks there
-    are.
+    Each message is held by a single consumer until it is settled, or until its lease is over. At least once: a message
+    that is not settled comes again, to any member of the group. The consumer extends the lease by itself while it holds
+    a message. In a group with `is_ordered`, messages with the same sharding key are processed in sequence, with any
+    number of members and callbacks.
 
-    Methods that settle raise ReputError for the first message that can't be settled, HANDLE_OUTDATED for one whose time
-    was over and that somebody else has got; the others are settled all the same.
+    Methods that settle raise ReputError for the first message that can't be settled, with HANDLE_OUTDATED if its lease
+    was over and another member has received it. The other messages are settled all the same.
     """
 
     def __init__(self, channels: AsyncChannels, topic: str, sharing: Sharing) -> None:
@@ -53,21 +53,21 @@ class AsyncShareConsumer(AsyncClosing):
         self._outage = Outage(f"receiving from {topic} for group {self.group}", channels.retry)
         self._received_count = self._failed_count = 0
         self._ended_by: BaseException | None = None
-        """What a callback ended with that means the program, not its message."""
+        """The SystemExit or KeyboardInterrupt with which a callback ended."""
         self._tracing = find_tracing()
 
     def __repr__(self) -> str:
         return f"AsyncShareConsumer({self.topic!r}, group={self.group!r}, held={self._holding.count})"
 
     async def receive(self, count: int = 32, wait_s: float = POLL_S) -> list[Received]:
-        """Return up to `count` messages: waits up to `wait_s` (30 at most) for the first one. None after a close.
+        """Return up to `count` messages: waits for the first up to `wait_s` seconds (30 at most). Empty after a close.
 
-        Raises ReputError once the client's retries are over.
+        Raises ReputError when the client's retries are used up.
         """
         return await self._receive(count, wait_s, self._channels.retry)
 
     async def __aiter__(self) -> AsyncIterator[Received]:
-        """Yield messages until `close`. Goes on after an outage as `run` does."""
+        """Yield messages until `close`. Continues after an outage as `run` does."""
         while not self._closed.is_set():
             if not self._waiting:
                 self._waiting.extend(await self._receive_patiently(ITERATION_COUNT))
@@ -78,15 +78,16 @@ class AsyncShareConsumer(AsyncClosing):
     async def run(
         self, handle: Handler, *, concurrency: int = 1, prefetch: int | None = None, acks: bool = True
     ) -> None:
-        """Call `handle` for each message until `close`, so many at once.
+        """Call `handle` for each message until `close`, up to `concurrency` calls at the same time.
 
-        What returns is acknowledged, unless it was settled there or `acks` is False; what raises is given back, to come
-        again after the delay of the group's policy. `prefetch` messages, None for as many as `concurrency`, wait here.
-        At the end those that wait go back at once, and those that are worked off are waited for.
+        When the callback returns, the message is acknowledged, unless the callback has settled it or `acks` is False.
+        When the callback raises, the message is given back, and comes again after the delay of the group's policy.
+        Up to `prefetch` messages wait here (None: as many as `concurrency`). At the end the waiting messages are given
+        back at once, and `run` waits for the running callbacks.
 
-        While a service is away, or the topic does not exist, it is tried again until it works. Raises ReputError for a
-        refusal that does not pass. A callback that ends with SystemExit or KeyboardInterrupt ends the run, which raises
-        it; whatever else it raises is a failure of its message alone.
+        While a service is unavailable, or the topic does not exist, receiving is retried until it works. Raises
+        ReputError for a permanent refusal. A callback that ends with SystemExit or KeyboardInterrupt ends the run,
+        which raises this exception. Any other exception is only a failure of the callback's message.
         """
         if concurrency < 1:
             raise ValueError(f"concurrency is {concurrency}: expected 1 or more")
@@ -111,31 +112,31 @@ class AsyncShareConsumer(AsyncClosing):
             raise self._ended_by
 
     async def ack(self, *received: Received) -> None:
-        """Be done with messages: they do not come again."""
+        """Acknowledge messages: they are done and do not come again."""
         await self._settle("ack", received)
 
     async def nack(self, *received: Received, delay_s: float | None = None) -> None:
-        """Give messages back, to come again after `delay_s`, None for what the group's policy says."""
+        """Give messages back, to come again after `delay_s` seconds. None is the delay of the group's policy."""
         await self._settle("nack", received, delay_s)
 
     async def release(self, *received: Received) -> None:
-        """Give messages back that nobody has begun with: they come again at once, and this time does not count."""
+        """Give back messages that were not processed: they come again at once, and this attempt does not count."""
         await self._settle("release", received)
 
     async def extend(self, *received: Received, invisible_s: float) -> None:
-        """Keep messages for so long from now on. The consumer does it by itself, too."""
+        """Extend the lease of messages to `invisible_s` seconds from now. The consumer also does it by itself."""
         await self._settle("extend", received, invisible_s)
 
     async def terminate(self, *received: Received) -> None:
-        """Give messages up: they do not come again, and are not kept among the dead letters."""
+        """Give up messages: they do not come again, and do not become dead letters."""
         await self._settle("terminate", received)
 
     async def bury(self, *received: Received) -> None:
-        """Put messages among the dead letters of the group."""
+        """Make messages dead letters of the group."""
         await self._settle("bury", received)
 
     def metrics(self) -> ShareConsumerMetrics:
-        """Return what was done so far."""
+        """Return the counters of this consumer."""
         return ShareConsumerMetrics(
             message_count=self._received_count,
             held_message_count=self._holding.count,
@@ -146,9 +147,9 @@ class AsyncShareConsumer(AsyncClosing):
         )
 
     async def close(self) -> None:
-        """Receive no more, and give back at once what was not handed out. Waits for the callbacks of `run`.
+        """Stop receiving, and give back waiting messages at once. Waits for the callbacks of `run`.
 
-        What was handed out can still be settled, and is no longer extended. May be repeated.
+        Messages that the program has received can still be settled; their lease is no longer extended. May be repeated.
         """
         if not self._birthplace.is_here:  # its process closes it
             return
@@ -176,7 +177,7 @@ class AsyncShareConsumer(AsyncClosing):
         return received
 
     async def _receive_patiently(self, count: int) -> list[Received]:
-        """Return messages, or none after a failure that passes, once another attempt is due. Raises ReputError."""
+        """Return messages, or an empty list after a temporary failure and its delay. Raises ReputError."""
         try:
             received = await self._receive(count, POLL_S, AT_ONCE)
         except ReputError as error:
@@ -189,11 +190,11 @@ class AsyncShareConsumer(AsyncClosing):
         return received
 
     async def _begin(self, retry: RetryPolicy) -> None:
-        """Find out how long a message is ours, and begin to ask for more time."""
+        """Determine how long a lease lasts, and start to extend leases."""
         if self._ticker is not None:
             return
         invisible_s = self._sharing.invisible_s or await self._policy_s(retry)
-        if self._ticker is None and not self._closed.is_set():  # else another receive, or a close, came meanwhile
+        if self._ticker is None and not self._closed.is_set():  # otherwise another receive or a close came first
             self._invisible_s = invisible_s
             self._ticker = AsyncTicker(invisible_s / EXTENSIONS_PER_TIME / 2, self._extend_due)
 
@@ -202,7 +203,7 @@ class AsyncShareConsumer(AsyncClosing):
             await self._ticker.close()
 
     async def _policy_s(self, retry: RetryPolicy) -> float:
-        """Return the time of the group's policy, which the group keeps for this consumer's life."""
+        """Return the lease time of the group's policy in seconds. The consumer reads it a single time."""
         try:
             group = await self._channels.run(get_group(self.group), retry)
         except NotFoundError:
@@ -224,11 +225,11 @@ class AsyncShareConsumer(AsyncClosing):
         try:
             await self._settle(verb, [received])
         except ReputError as error:
-            self._holding.drop([received.handle])  # nobody works on it any more
+            self._holding.drop([received.handle])  # no callback works on it any more
             log.warning("a message of %s comes again: %s", self.topic, error)
 
     async def _release(self) -> None:
-        """Give back what was not handed out. What can't be given back comes again when its time is over."""
+        """Give back waiting messages. A message that can't be given back comes again when its lease is over."""
         received = list(self._waiting)
         self._waiting.clear()
         try:
@@ -237,7 +238,7 @@ class AsyncShareConsumer(AsyncClosing):
             log.warning("%d messages of %s come again later: %s", len(received), self.topic, error)
 
     async def _settle(self, verb: calls.Verb, received: Sequence[Received], seconds: float | None = None) -> None:
-        """Settle messages. Raises the error of the first one that can't be settled."""
+        """Settle messages. Raises the error of the first message that can't be settled."""
         self._birthplace.check("share consumer")
         handles, failures = [one.handle for one in received], list[ReputError]()
         for first in range(0, len(handles), calls.ENTRY_COUNT_MAX):
@@ -250,7 +251,7 @@ class AsyncShareConsumer(AsyncClosing):
             raise failures[0]
 
     async def _extend_due(self) -> None:
-        """Ask for more time for what needs it."""
+        """Extend the leases that need more time."""
         handles = self._holding.due(time.monotonic(), self._invisible_s)
         for first in range(0, len(handles), calls.ENTRY_COUNT_MAX):
             some = handles[first : first + calls.ENTRY_COUNT_MAX]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncCrew and AsyncTicker: work beside a share consumer's own, as tasks."""
+"""AsyncCrew and AsyncTicker: the background work of a share consumer, as tasks."""
 
 import asyncio
 import contextlib
@@ -10,21 +10,21 @@ from reput_client.core.sharing.holding import Received
 from reput_client.core.telemetry.log import log
 
 Handler: TypeAlias = Callable[[Received], Awaitable[object]]
-"""What works a message off."""
+"""The callback that processes a message."""
 
 
 class AsyncFlag(asyncio.Event):
-    """What is set once, and can be waited for."""
+    """A flag that is set a single time, and that can be waited for."""
 
     async def wait_for(self, timeout_s: float) -> None:
-        """Wait until it is set, at most so long."""
+        """Wait until it is set, at most `timeout_s` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self.wait()
 
 
 class AsyncCrew:
-    """At most `size` works at once. `end` it."""
+    """Runs at most `size` works at the same time, as tasks. Call `end` when done."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -32,25 +32,25 @@ class AsyncCrew:
         self._over = asyncio.Event()
 
     async def has_room(self, timeout_s: float) -> bool:
-        """Return whether fewer than all work, after `timeout_s` at the latest."""
+        """Return whether fewer than `size` works run. Waits for this, at most `timeout_s` seconds."""
         if len(self._tasks) >= self._size:
             await asyncio.wait(self._tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         self._look_at_ended()
         return len(self._tasks) < self._size
 
     def start(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-        """Begin a work."""
+        """Start a work."""
         self._tasks.add(asyncio.create_task(work(*arguments)))
 
     async def end(self) -> None:
-        """Wait until nobody works any more."""
+        """Wait until no work runs any more."""
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._look_at_ended()
         self._over.set()
 
     async def wait_over(self, timeout_s: float) -> None:
-        """Wait until `end` has ended, at most so long, and not at all where one of the works waits."""
+        """Wait until `end` has ended, at most `timeout_s` seconds. A work of the crew itself does not wait."""
         if asyncio.current_task() not in self._tasks:
             try:
                 async with asyncio.timeout(timeout_s):
@@ -59,7 +59,7 @@ class AsyncCrew:
                 log.warning("callbacks of a share consumer go on after %s s", timeout_s)
 
     def _look_at_ended(self) -> None:
-        """Forget works that have ended, and log those that failed: nobody else asks how they ended."""
+        """Drop works that have ended, and log failed works: no other code asks for their results."""
         ended = {task for task in self._tasks if task.done()}
         self._tasks -= ended
         for task in ended:
@@ -68,14 +68,14 @@ class AsyncCrew:
 
 
 class AsyncTicker:
-    """Does something again and again until it is closed. It must not raise."""
+    """Calls a function at an interval until it is closed. The function must not raise."""
 
     def __init__(self, interval_s: float, tick: Callable[[], Awaitable[None]]) -> None:
         self._interval_s, self._tick = interval_s, tick
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """End it. May be repeated."""
+        """End the calls. May be repeated."""
         self._task.cancel()
         await asyncio.wait([self._task])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that wait for their time: list them, take them back."""
+"""AsyncDelayedMessages: lists and cancels messages that wait for their delivery time."""
 
 from collections.abc import AsyncIterator
 
@@ -12,7 +12,7 @@ from reput_client.core.types import TimeLike, to_timestamp
 
 
 class AsyncDelayedMessages:
-    """Messages that were sent with `deliver_at` or `delay_s`, and wait."""
+    """Messages that were sent with `deliver_at` or `delay_s`, and that wait for their time."""
 
     def __init__(self, channels: AsyncChannels) -> None:
         self._channels = channels
@@ -26,9 +26,9 @@ class AsyncDelayedMessages:
         end: TimeLike | None = None,
         page_size: int = 0,
     ) -> AsyncIterator[DelayedMessage]:
-        """Yield messages that wait, for a topic or for all, and are due in [start, end), the earliest first.
+        """Yield waiting messages of a topic, or of all topics, that are due in [start, end), the earliest first.
 
-        With a `key`, or unique id, and no time: those that have it. Fetches pages as needed.
+        With a `key` (or unique id) and no times it yields the messages that have this key. Fetches pages as needed.
         """
         request = delay_service_pb2.ListDelayedRequest(
             topic=topic, key=key, start_time=to_timestamp(start), end_time=to_timestamp(end), page_size=page_size
@@ -36,9 +36,9 @@ class AsyncDelayedMessages:
         return self._channels.pages(request, lambda page: map(delayed_of, page.messages))
 
     async def cancel(self, topic: str, message_id: str) -> DelayedMessage:
-        """Take a message back before it is delivered, by the unique id or offset id that its sender was answered.
+        """Cancel a message before it is delivered, by the unique id or the offset message id of its SendResult.
 
-        Afterwards it never comes. Raises FailedPreconditionError (DELAYED_TOO_LATE) if it was delivered, and
+        Afterwards it is never delivered. Raises FailedPreconditionError (DELAYED_TOO_LATE) if it was delivered, and
         NotFoundError. May be repeated.
         """
         request = delay_service_pb2.CancelDelayedRequest(topic=topic, message_id=message_id)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of messages: compressed on the way out, inflated on the way in."""
+"""Bodies of messages: compressed when they are sent, inflated when they are read."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codecs: the containers in which RocketMQ's clients put a body, and the libraries that make and open them.
+"""Codecs: the compressed containers of bodies that RocketMQ's clients use, and the libraries that make and open them.
 
 A zlib stream, an LZ4 frame, a Zstandard frame (RocketMQ 5.3, package org.apache.rocketmq.common.compression). All three
-libraries open a container in the same way, see Decompressor.
+libraries open a container in the same way: see Decompressor.
 """
 
 import sys
@@ -13,7 +13,7 @@ Compression: TypeAlias = Literal["none", "zlib", "lz4", "zstd"]
 
 
 class Levels(NamedTuple):
-    """Levels of a codec: a higher one takes longer and makes less."""
+    """Levels of a codec: a higher level takes longer and gives a smaller result."""
 
     first: int
     last: int
@@ -21,11 +21,11 @@ class Levels(NamedTuple):
 
 
 LEVELS = {"zlib": Levels(1, 9, 5), "lz4": Levels(0, 16, 0), "zstd": Levels(1, 22, 5)}
-"""The defaults are those of RocketMQ's client, which asks all codecs for 5; its LZ4 knows no levels."""
+"""The defaults are the levels of RocketMQ's client, which uses 5 for all codecs; its LZ4 has no levels."""
 
 
 class Decompressor(Protocol):
-    """Opens one container, no further than it is asked to."""
+    """Inflates a container, up to a limit of bytes."""
 
     @property
     def eof(self) -> bool:
@@ -34,7 +34,7 @@ class Decompressor(Protocol):
 
     @property
     def unused_data(self) -> bytes | None:
-        """What lies behind its end."""
+        """The bytes behind the container's end."""
         ...
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
@@ -43,7 +43,7 @@ class Decompressor(Protocol):
 
 
 def load(codec: str) -> Any:
-    """Return the library of a codec. Raises ModuleNotFoundError, which tells what to install."""
+    """Return the library of a codec. Raises ModuleNotFoundError, whose text names the package to install."""
     if codec == "zlib":
         return zlib
     try:
@@ -64,7 +64,7 @@ def compress(codec: str, body: bytes, level: int) -> bytes:
     """Return a body in its container. Raises ModuleNotFoundError as `load` does."""
     library = load(codec)
     if codec == "lz4":
-        # RocketMQ's own reader opens frames of independent blocks alone.
+        # RocketMQ's own reader opens only frames of independent blocks.
         compressed: bytes = library.compress(body, compression_level=level, block_linked=False)
     else:
         compressed = library.compress(body, level)
@@ -72,7 +72,7 @@ def compress(codec: str, body: bytes, level: int) -> bytes:
 
 
 def decompressor(codec: str) -> tuple[Decompressor, type[Exception]]:
-    """Return what opens one container, and what it raises for a damaged one. Raises ModuleNotFoundError."""
+    """Return a decompressor of a container, and its exception for damaged bytes. Raises ModuleNotFoundError."""
     library = load(codec)
     if codec == "zlib":
         return library.decompressobj(zlib.MAX_WBITS | 32), library.error

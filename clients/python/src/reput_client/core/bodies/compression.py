@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed bodies: what RocketMQ's system flag says of one, and how far one may be inflated. No I/O."""
+"""Compressed bodies: the compression in RocketMQ's system flag, and limits of inflating. No I/O."""
 
 from typing import NamedTuple
 
@@ -13,21 +13,21 @@ TYPE_MASK = 0x700
 FLAGS = {"lz4": COMPRESSED_FLAG | 0x100, "zstd": COMPRESSED_FLAG | 0x200, "zlib": COMPRESSED_FLAG | 0x300}
 """System flags by codec."""
 _CODECS = {flag & TYPE_MASK: codec for codec, flag in FLAGS.items()} | {0: "zlib"}
-"""Codecs by type; RocketMQ's clients before 5.0 name none."""
+"""Codecs by compression type. RocketMQ's clients before 5.0 set no type, which means zlib."""
 
 BODY_SIZE_BYTES_MAX = 64 << 20
-"""Most bytes that a body becomes unless the caller says otherwise; RocketMQ's clients send up to 4 MiB."""
+"""Most bytes of an inflated body unless the caller gives a limit. RocketMQ's clients send up to 4 MiB."""
 
 
 class Compressor(NamedTuple):
-    """How a producer compresses bodies from a size on."""
+    """The compression of a producer, for bodies from `threshold_bytes` on."""
 
     codec: str
     threshold_bytes: int
     level: int
 
     def pack(self, body: bytes) -> tuple[bytes, int]:
-        """Return the body to send and its system flag. What would not become smaller stays as it is."""
+        """Return the body to send and its system flag. A body that would not become smaller stays as it is."""
         if len(body) >= self.threshold_bytes:
             packed = compress(self.codec, body, self.level)
             if len(packed) < len(body):
@@ -36,9 +36,9 @@ class Compressor(NamedTuple):
 
 
 def inflate(body: bytes, sys_flag: int, *, size_bytes_max: int, place: str) -> bytes:
-    """Return what a compressed body was made of. `place` names the message.
+    """Return the inflated body. `place` names the message in errors.
 
-    Raises BodyTooLargeError for more than `size_bytes_max`, BodyError for what can't be inflated, and
+    Raises BodyTooLargeError if it has more than `size_bytes_max` bytes, BodyError if it can't be inflated, and
     ModuleNotFoundError if the library of its codec is missing.
     """
     codec = _CODECS.get(sys_flag & TYPE_MASK)

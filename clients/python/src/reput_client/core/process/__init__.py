@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process: what a fork takes away."""
+"""The process: a check for objects that do not work after a fork."""

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Birthplace: the process where something was made whose threads and connections a forked child does not have."""
+"""Birthplace: the process that made an object. A forked child does not have its threads and connections."""
 
 import os
 
 
 class Birthplace:
-    """Of a producer, writer or consumer."""
+    """The process that made a producer, writer or consumer."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
 
     @property
     def is_here(self) -> bool:
-        """Whether this process is the one."""
+        """Whether the object was made in this process."""
         return os.getpid() == self._pid
 
     def check(self, what: str) -> None:
-        """Raise RuntimeError in another process, where it would wait for ever."""
+        """Raise RuntimeError in another process, where the object would wait for ever."""
         if not self.is_here:
             raise RuntimeError(
                 f"this {what} was made in process {self._pid} and does not work in {os.getpid()}, forked from it: "

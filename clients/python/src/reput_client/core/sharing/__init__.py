@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both doors share of groups whose members share messages. No I/O."""
+"""The parts of share groups that both clients use: values, calls and rules. No I/O."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of Delivery: receiving and settling, as values. No I/O."""
+"""The calls of Delivery that receive and settle, as values. No I/O."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
@@ -17,11 +17,11 @@ ENTRY_COUNT_MAX = 1000
 WAIT_S_MAX = 30.0
 
 Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "terminate", "bury"]
-"""What is to become of a message. A release is a nack without delay that does not count as an attempt."""
+"""The ways to settle or extend a message. A release is a nack without delay that does not count as an attempt."""
 
 
 def receive(topic: str, sharing: Sharing, count: int, invisible_s: float, wait_s: float) -> Call[list[Received]]:
-    """Return the call that receives. Repeated, it gets other messages, and those of a lost answer come again."""
+    """Return the call that receives. A repeated call gets other messages. Messages of a lost answer come again."""
     request = pb.ReceiveRequest(
         group=sharing.group,
         topic=topic,
@@ -35,16 +35,16 @@ def receive(topic: str, sharing: Sharing, count: int, invisible_s: float, wait_s
 
 
 def settle(verb: Verb, handles: Sequence[str], seconds: float | None = None) -> Call[list[ReputError | None]]:
-    """Return the call that settles, and whose answer is an error for each that could not be.
+    """Return the call that settles. Its answer has an entry per handle: an error if it could not be settled, or None.
 
-    `seconds` is the delay of a nack, and the time of an extension.
+    `seconds` is the delay of a nack, or the lease of an extension.
     """
     entries = [pb.SettleEntry(handle=handle, **_action(verb, seconds)) for handle in handles]
     return Call(pb.SettleRequest(entries=entries), _errors)
 
 
 def duration(seconds: float) -> Duration:
-    """Return seconds as protobuf has them, in whole milliseconds."""
+    """Return seconds as a protobuf Duration, rounded to milliseconds."""
     value_ms = round(seconds * 1000)
     return Duration(seconds=value_ms // 1000, nanos=value_ms % 1000 * 1_000_000)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that wait for their time, as callers see them."""
+"""DelayedMessage: a message that waits for its delivery time, as a value."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,19 +9,19 @@ from reput_client.core.types import Message
 
 @dataclass(frozen=True, slots=True)
 class DelayedMessage:
-    """A message that waits for its time."""
+    """A message that waits for its delivery time."""
 
     topic: str
-    """Where it goes; `message.topic` is where it waits."""
+    """The topic of its delivery; `message.topic` is the topic where it waits."""
     delivery_time_ms: int
-    """When, in milliseconds since the epoch."""
+    """The time of its delivery, in milliseconds since the epoch."""
     message_id: str
-    """What cancels it."""
+    """The id to cancel it with."""
     message: Message
 
 
 def delayed_of(delayed: Any) -> DelayedMessage:
-    """Return what an answer says of a message."""
+    """Return a delayed message of the API as a value."""
     return DelayedMessage(
         delayed.topic, delayed.delivery_time.ToMilliseconds(), delayed.message_id, Message(delayed.message)
     )

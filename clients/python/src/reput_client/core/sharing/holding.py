@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a share consumer receives, what it holds, and which of that needs more time. No I/O."""
+"""The settings of a share consumer, the messages that it holds, and the leases to extend. No I/O."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from reput_client.core.types import Message
 
 INVISIBLE_S_MAX = 12 * 3600.0
 EXTENSIONS_PER_TIME = 3
-"""So often more time is asked for while a message's time passes: two calls may fail."""
+"""Number of extensions per lease time: two of these calls may fail before the lease is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How a share consumer receives; see `Client.share_consumer`."""
+    """The settings of a share consumer. See `Client.share_consumer`."""
 
     group: str
     tags: str = "*"
@@ -22,7 +22,7 @@ class Sharing:
     hold_s_max: float = 3600.0
 
     def __post_init__(self) -> None:
-        """Raise TypeError or ValueError for what can't be meant."""
+        """Raise TypeError or ValueError for an invalid setting."""
         if not isinstance(self.group, str):
             raise TypeError(f"group is {self.group!r}: expected a str")
         if self.invisible_s is not None and not 0.001 <= self.invisible_s <= INVISIBLE_S_MAX:
@@ -33,25 +33,25 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message that is this consumer's for a while. Settle it with the consumer that received it."""
+    """A message that this consumer holds until its lease is over. Settle it with the consumer that received it."""
 
     message: Message
     attempt: int
-    """How often the message was delivered, this time included."""
+    """The number of deliveries of the message, with this delivery."""
     handle: str
-    """Names this delivery."""
+    """The receipt handle: identifies this delivery."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """When a message came, and when more time was asked for."""
+    """The times when a message was received and when its lease was last extended."""
 
     received_s: float
     extended_s: float
 
 
 class Holding:
-    """Messages that are received and not settled. From several threads."""
+    """Messages that are received and not settled. Used by several threads."""
 
     def __init__(self, hold_s_max: float) -> None:
         self._hold_s_max = hold_s_max
@@ -59,15 +59,15 @@ class Holding:
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """The number of held messages."""
         return len(self._held)
 
     def add(self, received: Iterable[Received], now_s: float) -> None:
-        """Hold messages that came."""
+        """Hold received messages."""
         self._held.update({one.handle: _Held(now_s, now_s) for one in received})
 
     def drop(self, handles: Iterable[str]) -> None:
-        """Hold messages no more."""
+        """Stop holding messages."""
         for handle in handles:
             self._held.pop(handle, None)
 
@@ -76,7 +76,7 @@ class Holding:
         return received.handle in self._held
 
     def due(self, now_s: float, invisible_s: float) -> list[str]:
-        """Return handles of messages that need more time. Those that were held for too long get none any more."""
+        """Return handles of messages whose lease must be extended. Messages that are held for too long are dropped."""
         late = [handle for handle, held in list(self._held.items()) if now_s - held.received_s >= self._hold_s_max]
         self.drop(late)
         found: list[str] = []

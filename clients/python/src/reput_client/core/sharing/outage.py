@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outage: reasons that pass, during which a call is made again until it works or its caller is closed. No I/O."""
+"""Outage: a series of temporary failures, in which a call is retried until it works or its caller closes. No I/O."""
 
 from collections.abc import Callable
 
@@ -8,18 +8,18 @@ from reput_client.core.retry import RetryPolicy, is_passing
 from reput_client.core.telemetry.log import log
 
 AT_ONCE = RetryPolicy(retries=0)
-"""For the single calls, whose repetitions are the outage's."""
+"""The policy of the single calls: the outage itself repeats them."""
 FAILURES_UNTIL_TOLD = 3
-"""A restart or a change of the leader is often over sooner, and is no outage then."""
+"""Failures in a row before an outage is logged. A restart or a change of the leader often has fewer failures."""
 DELAY_MIN_S = 0.02
 TOPIC_NOT_FOUND = "TOPIC_NOT_FOUND"
 
 
 class Outage:
-    """Of one kind of call, named `what` in the log. Delays are those of `retry`, without an end of the retries.
+    """The outages of a kind of call, named `what` in the log. Delays are the delays of `retry`, with unlimited retries.
 
-    A topic that does not exist is a reason that passes: it may be made, or made again. The log tells when an outage
-    begins, when its reason becomes another, and when it ends; `tell` gets these lines instead, if it is given.
+    A topic that does not exist is a temporary reason: it may be created, or created again. The beginning of an outage,
+    a change of its reason, and its end are logged; if `tell` is given, it gets these lines in place of the log.
     """
 
     def __init__(
@@ -31,9 +31,9 @@ class Outage:
         told_after: int = FAILURES_UNTIL_TOLD,
     ) -> None:
         self.failed_count = 0
-        """Calls that failed so far, for reasons that pass."""
+        """Number of calls that failed so far for temporary reasons."""
         self.outage_count = 0
-        """Outages that were told so far."""
+        """Number of outages that were logged so far."""
         self._what = what
         self._retry = RetryPolicy(1 << 62, retry.delay_min_s, retry.delay_max_s, retry.chance)
         self._write, self._told_after = tell, told_after
@@ -42,11 +42,11 @@ class Outage:
         self._told = ""
 
     def lasts_s(self, now_s: float) -> float:
-        """Return how long calls have failed by now, 0 while they work."""
+        """Return for how many seconds calls have failed, 0 while they work."""
         return 0.0 if self._since_s is None else now_s - self._since_s
 
     def on_failure(self, error: ReputError, now_s: float) -> float | None:
-        """Take note of a call that failed. Returns seconds until the next one, None for a reason that does not pass."""
+        """Record a failed call. Returns seconds until the next attempt, None for a permanent failure."""
         delay_s = self._retry.backoff_s(self._attempt, error)
         if delay_s is None or not (is_passing(error) or error.reason == TOPIC_NOT_FOUND):
             return None
@@ -59,7 +59,7 @@ class Outage:
         return max(delay_s, DELAY_MIN_S)
 
     def on_success(self, now_s: float) -> None:
-        """Take note of a call that worked."""
+        """Record a successful call."""
         if self._since_s is None:
             return
         if self._told:
@@ -68,7 +68,7 @@ class Outage:
         self._since_s, self._attempt, self._told = None, 0, ""
 
     def _tell(self, error: ReputError) -> None:
-        """Log the beginning of an outage, or that its reason is another now."""
+        """Log the beginning of an outage, or a change of its reason."""
         reason = error.reason or error.code.name
         if reason == self._told:
             return

@@ -16,17 +16,17 @@ class OpenTransaction:
 
     id: str
     offset_message_id: str
-    """Of what was appended first."""
+    """The offset message id of the half message, which was appended first."""
     group: str
     """The producer group."""
     topic: str
     queue_id: int
-    """Where its message goes."""
+    """The queue of its message after a commit."""
     begun: datetime
     check_count: int
-    """How often producers were asked."""
+    """The number of checks that producers got."""
     next_check: datetime | None
-    """When they are asked next, or the message is put aside, into TRANS_CHECK_MAX_TIME_TOPIC."""
+    """The time of the next check, or when the message is moved to TRANS_CHECK_MAX_TIME_TOPIC."""
 
 
 def open_transaction(message: Any) -> OpenTransaction:
@@ -44,7 +44,7 @@ def open_transaction(message: Any) -> OpenTransaction:
 
 
 def half_message(message: NewMessage, group: str, check_after_s: int) -> NewMessage:
-    """Return a message that nobody sees until its transaction is committed. Raises ValueError without a group."""
+    """Return the half message, which consumers do not get before the commit. Raises ValueError without a group."""
     if not group:
         raise ValueError("group must name the producer group that says how the transaction ends")
     own = {"TRAN_MSG": "true", "PGROUP": group}
@@ -54,7 +54,7 @@ def half_message(message: NewMessage, group: str, check_after_s: int) -> NewMess
 
 
 def seconds_of(check_after_s: float | None) -> int:
-    """Return when to ask first, in whole seconds, 0 for the store's own time. Raises ValueError."""
+    """Return the time of the first check in whole seconds, 0 for the store's default. Raises ValueError."""
     if check_after_s is None:
         return 0
     if not 1 <= check_after_s <= CHECK_AFTER_S_MAX:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups whose members share messages, and their dead letters, as values that callers see."""
+"""Groups whose members share messages, and their dead letters, as the values that callers get."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,28 +16,28 @@ from reput_client.core.types import Message, TimeLike, to_timestamp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharePolicy:
-    """How a group gets its messages."""
+    """The policy of a group: attempts, delays, leases and order."""
 
     attempts_max: int = 17
-    """A message that was delivered so often and not settled becomes a dead letter. 1 to 1,000."""
+    """A message that is not settled after this number of deliveries becomes a dead letter. 1 to 1,000."""
     backoffs_s: tuple[float, ...] = ()
-    """How long a message waits after a nack without delay, by attempts.
+    """Seconds that a message waits after a nack without delay, by attempts.
 
-    Empty: RocketMQ's, from 10 s to 2 h, and from 1 s in an ordered group.
+    Empty: RocketMQ's delays, from 10 s to 2 h, and from 1 s in an ordered group.
     """
     invisible_s: float = 60.0
-    """For how long a message is the receiver's who asks for no other time."""
+    """The lease in seconds, for a receiver that asks for no other time."""
     is_ordered: bool = False
-    """Messages with the same sharding key of a queue come one after the other."""
+    """Messages of a queue with the same sharding key are delivered in sequence."""
     from_end: bool = False
-    """Queues that exist when the group begins with a topic begin at their end, later ones at their first message."""
+    """When the group begins with a topic, existing queues begin at their end, later queues at their first message."""
     is_paused: bool = False
-    """Nobody receives anything."""
+    """The group is paused: no member receives messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareQueue:
-    """How far a group is in a queue. `max_queue_offset` is exclusive."""
+    """The progress of a group in a queue. `max_queue_offset` is exclusive."""
 
     topic: str
     queue_id: int
@@ -47,31 +47,31 @@ class ShareQueue:
     """The first message that was never delivered."""
     max_queue_offset: int
     lag: int
-    """Messages that are not settled."""
+    """Number of messages that are not settled."""
     in_flight_count: int
-    """Messages that receivers have."""
+    """Number of messages that receivers hold."""
     held_count: int
-    """Messages that wait for one with the same sharding key, or for a member whose filter they pass."""
+    """Messages that wait for another with the same sharding key, or for a member whose filter they pass."""
     lag_s: float | None
-    """For how long the oldest message that is not settled has been stored, None if there is none."""
+    """Seconds since the oldest unsettled message was stored, None without such a message."""
     lag_bytes: int
-    """Of the records of the messages that are not settled."""
+    """Bytes of the records of the messages that are not settled."""
     waiting_count: int = 0
-    """Messages that were given back, or whose receivers' time is over: they wait for the next attempt."""
+    """Messages that were given back, or whose lease is over: they wait for the next attempt."""
     next_attempt: datetime | None = None
-    """When the first of these may be delivered; a time that is over means that nobody receives."""
+    """The earliest time when such a message may be delivered. A time in the past means that no member receives."""
     waits_for: tuple[tuple[int, int], ...] = ()
-    """Of a queue that the topic of an ordered group got later: which queues are worked off before it, and up to where.
+    """The queues that are processed before this queue, if an ordered group's topic got this queue later.
 
-    Pairs of a queue id and a queue offset.
+    Pairs of a queue id and the queue offset up to which it is processed first.
     """
     standstills: tuple[str, ...] = ()
-    """Why the messages that are not settled do not go on, in words."""
+    """The reasons why unsettled messages make no progress, as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareFilter:
-    """What members of a group ask for of a topic at the moment. Several of a topic: its members differ."""
+    """A current filter of members of a group for a topic. Several filters of a topic mean that members differ."""
 
     topic: str
     tags: str
@@ -80,19 +80,19 @@ class ShareFilter:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroup:
-    """A group, its policy, and how far it is. Lists leave out queues, dead letters and filters."""
+    """A group, its policy and its progress. In lists the queues, dead letters and filters are left out."""
 
     name: str
     policy: SharePolicy
     queues: tuple[ShareQueue, ...]
     dead_letter_count: int
     filters: tuple[ShareFilter, ...] = ()
-    """What its members ask for at the moment."""
+    """The current filters of its members."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareMove:
-    """From where to where a group moves in a queue, and how many messages in flight count as settled."""
+    """The old and new position of a group in a queue, and the number of messages in flight that count as settled."""
 
     queue_id: int
     from_queue_offset: int
@@ -102,10 +102,10 @@ class ShareMove:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that its group could not process. What it does not tell of itself is None, "" or 0."""
+    """A message that its group could not process. Values that it does not carry are None, "" or 0."""
 
     message: Message
-    """As it is stored among the dead letters; its store time is when it died."""
+    """The message as it is stored among the dead letters; its store time is the time when it became a dead letter."""
     origin_topic: str
     origin_queue_id: int | None
     origin_queue_offset: int | None
@@ -120,7 +120,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedTopic:
-    """What became of the letters that came from a topic; `refusal` says why it takes none."""
+    """The result of a replay for an original topic. `refusal` is the reason why the topic accepts no letters."""
 
     topic: str
     replayed_count: int
@@ -130,28 +130,28 @@ class ReplayedTopic:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How far a replay is: entries that were looked at, and what became of the letters that were meant."""
+    """The progress of a replay: entries that were examined, and the results of the selected letters."""
 
     passed_count: int
     total_count: int
     topics: tuple[ReplayedTopic, ...]
     done_before_count: int
-    """Letters that somebody else has replayed or received."""
+    """Selected letters that another caller has replayed or received."""
     is_done: bool
 
     @property
     def replayed_count(self) -> int:
-        """Letters that are back where they came from."""
+        """Number of letters that were appended to their original topics."""
         return sum(topic.replayed_count for topic in self.topics)
 
     @property
     def refused_count(self) -> int:
-        """Letters that stay."""
+        """Number of letters that stay dead letters."""
         return sum(topic.refused_count for topic in self.topics)
 
 
 def policy_message(policy: SharePolicy) -> group_service_pb2.GroupPolicy:
-    """Return a policy for a request."""
+    """Return a policy as a message for a request."""
     return group_service_pb2.GroupPolicy(
         attempts_max=policy.attempts_max,
         backoffs=map(duration, policy.backoffs_s),
@@ -180,12 +180,12 @@ def group_of(message: Any) -> ShareGroup:
 
 
 def get_group(group: str) -> Call[ShareGroup]:
-    """Return the call that looks at a group."""
+    """Return the call that gets a group."""
     return Call(group_service_pb2.GetGroupRequest(group=group), group_in)
 
 
 def group_in(answer: Any) -> ShareGroup:
-    """Return the group of an answer that has one."""
+    """Return the group of an answer."""
     return group_of(answer.group)
 
 
@@ -211,7 +211,7 @@ def replay_of(answer: Any) -> Replay:
 def selection_of(
     places: Iterable[tuple[int, int]], where: str, start: TimeLike | None, end: TimeLike | None
 ) -> dead_letter_service_pb2.DeadLetterSelection:
-    """Return which dead letters are meant, for a request."""
+    """Return the selection of dead letters for a request."""
     return dead_letter_service_pb2.DeadLetterSelection(
         places=[
             dead_letter_service_pb2.DeadLetterPlace(queue_id=queue_id, queue_offset=queue_offset)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the client tells of itself: its log, numbers of producers and consumers, spans."""
+"""Telemetry of the client: its log, metrics of producers and consumers, spans."""

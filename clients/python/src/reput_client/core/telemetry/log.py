@@ -4,5 +4,5 @@
 import logging
 
 log = logging.getLogger("reput_client")
-"""Tells at INFO of each attempt that failed, at WARNING of messages that were given up, commits that failed, and
-tokens that other users can read."""
+"""Logs each failed attempt at INFO. Logs at WARNING messages that were given up, failed commits, and tokens that other
+users can read."""

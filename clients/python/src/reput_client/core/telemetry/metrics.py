@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics: what a producer and a consumer have done so far, as values. Counting is left to who does it."""
+"""Metrics: counters of producers and consumers, as values. The producer or consumer itself counts."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -9,17 +9,17 @@ LATENCY_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10
 
 
 class Latencies(NamedTuple):
-    """How long messages took: `counts[i]` of them up to `LATENCY_BOUNDS_MS[i]` and longer than the bound before.
+    """A histogram of latencies: `counts[i]` messages took up to `LATENCY_BOUNDS_MS[i]` and more than the bound before.
 
-    The last count is of those that took longer than all bounds.
+    The last count is the number of messages that took longer than all bounds.
     """
 
     counts: tuple[int, ...]
 
     def percentile_ms(self, percent: float) -> float:
-        """Return the bound that so many percent of the messages kept, infinity above the last one, 0 without any.
+        """Return the bound in ms that `percent` of the messages met: infinity above the last bound, 0 without messages.
 
-        Raises ValueError for what is not within 0 and 100.
+        Raises ValueError for a value outside 0 to 100.
         """
         if not 0 <= percent <= 100:
             raise ValueError(f"percent is {percent}: expected 0 to 100")
@@ -32,10 +32,10 @@ class Latencies(NamedTuple):
 
 
 class ProducerMetrics(NamedTuple):
-    """What a producer has done since it was made. Sizes are those of requests: body, properties and a few bytes."""
+    """Counters of a producer since it was made. Sizes are sizes in requests: body, properties and a few bytes."""
 
     message_count: int
-    """Messages that were handed to it."""
+    """Messages that were sent with it."""
 
     acknowledged_message_count: int
     """Messages that are stored."""
@@ -49,39 +49,39 @@ class ProducerMetrics(NamedTuple):
     """Messages without an outcome."""
 
     waiting_bytes: int
-    """The same in bytes; `ProducerOptions.window_bytes` is the most."""
+    """Bytes of messages without an outcome, at most `ProducerOptions.window_bytes`."""
 
     request_count: int
-    """Batches that were sent, again if need be."""
+    """Batches that were sent; each attempt counts."""
 
     retried_request_count: int
-    """Batches that were, or will be, sent again: the connection broke, or the store was not able to take them."""
+    """Batches that were or will be sent again, because the connection broke or the store was not able to take them."""
 
     latencies: Latencies
     """From `send` of a batch's first message to the answer, of stored messages."""
 
 
 class ConsumerMetrics(NamedTuple):
-    """What a consumer has done since it was made."""
+    """Counters of a consumer since it was made."""
 
     message_count: int
-    """Messages that were handed out."""
+    """Messages that were returned to the caller."""
 
     answer_count: int
-    """Answers with messages that arrived: how many messages travel together."""
+    """Answers with messages that arrived. `message_count` divided by it shows the messages per answer."""
 
     answer_bytes: int
     """Bytes of these answers."""
 
     waiting_message_count: int
-    """Messages that have arrived and are not handed out."""
+    """Messages that have arrived and were not returned yet."""
 
     broken_stream_count: int
-    """Streams that ended; each was opened again, or a poll told why not."""
+    """Streams that ended. Each was opened again, or a poll raised the error."""
 
 
 class ShareConsumerMetrics(NamedTuple):
-    """What a share consumer has done since it was made."""
+    """Counters of a share consumer since it was made."""
 
     message_count: int
     """Messages that it received."""
@@ -93,17 +93,17 @@ class ShareConsumerMetrics(NamedTuple):
     """Messages that were given back because the callback of `run` failed."""
 
     failed_receive_count: int
-    """Receives of `run` and of an iteration that failed for a reason that passes, and were tried again."""
+    """Receives of `run` and of an iteration that failed for a temporary reason, and were retried."""
 
     outage_count: int
-    """Times at which several of them failed in a row; each was told in the log."""
+    """Outages: several such receives failed in a row. Each outage is logged."""
 
     outage_s: float
-    """How long receives have failed by now, 0 while they work."""
+    """Seconds since receives began to fail, 0 while they work."""
 
 
 class SendCounts:
-    """The counters of a producer; what waits is told by who keeps it."""
+    """The counters of a producer. The send queue itself knows the messages that wait."""
 
     def __init__(self) -> None:
         self.acknowledged_count = self.acknowledged_bytes = self.failed_count = 0
@@ -117,7 +117,7 @@ class SendCounts:
         self._latency_counts[bisect_left(LATENCY_BOUNDS_MS, latency_s * 1000)] += message_count
 
     def snapshot(self, waiting: Sequence[int], waiting_bytes: int) -> ProducerMetrics:
-        """Return the numbers of now. `waiting` are the messages of each batch without an outcome."""
+        """Return the current metrics. `waiting` has the number of messages of each batch without an outcome."""
         waiting_count = sum(waiting)
         return ProducerMetrics(
             message_count=self.acknowledged_count + self.failed_count + waiting_count,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracing: spans of producers and consumers, for programs that use OpenTelemetry.
 
-The tracer provider and the propagator are the program's own. Names are those of OpenTelemetry's conventions for
-messaging. The context of the span that sends a message travels among its properties, as W3C's `traceparent` unless the
+The tracer provider and the propagator are the program's own. Names follow OpenTelemetry's conventions for
+messaging. The properties of a message carry the context of the span that sends it, as W3C's `traceparent` unless the
 program has another propagator.
 """
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def find_tracing() -> "Tracing | None":
-    """Return what makes spans, None for a program that has not imported OpenTelemetry: it has no use for them."""
+    """Return a Tracing, None for a program that has not imported OpenTelemetry and so does not use spans."""
     if "opentelemetry" not in sys.modules:
         return None
     try:
         return Tracing()
-    except ImportError:  # some other part of its namespace
+    except ImportError:  # the program has only another part of its namespace
         return None
 
 
@@ -41,7 +41,7 @@ class Tracing:
     def sending(
         self, messages: Sequence[NewMessage], target: str, future: "AnyFuture", *, is_batch: bool
     ) -> Iterator[Mapping[str, str]]:
-        """Make the span of messages that are encoded in a block, go to a target, and have their outcome in a future.
+        """Make the span of messages that the block encodes for a target, with their outcome in `future`.
 
         Yields the properties that carry its context.
         """
@@ -64,9 +64,9 @@ class Tracing:
         future.watch(lambda done: self._end(span, done))
 
     def received(self, messages: Sequence[Message], group: str | None, *, is_batch: bool) -> None:
-        """Make the span of messages that a poll hands out, linked with those that sent them.
+        """Make the span of messages that a poll returns, with links to the spans that sent them.
 
-        The span for one message belongs to the sender's trace, unless the caller has a span of its own.
+        The span for a single message belongs to the sender's trace, unless the caller has its own span.
         """
         contexts = [self._propagate.extract(message.properties) for message in messages]
         origins = [self._trace.get_current_span(context).get_span_context() for context in contexts]
@@ -86,7 +86,7 @@ class Tracing:
         self._tracer.start_span(_name(attributes), parent, kind, attributes, links).end()
 
     def _end(self, span: "Span", done: Any) -> None:
-        """End a span with what became of its messages."""
+        """End a span with the outcome of its messages."""
         if done.cancelled():
             span.end()
             return
@@ -100,7 +100,7 @@ class Tracing:
 
 
 def _attributes(name: str, kind: str, topics: set[str]) -> dict[str, Any]:
-    """Return what all spans say. A destination is named if there is one alone."""
+    """Return the attributes of all spans. The destination is named if there is a single topic."""
     attributes = {"messaging.system": "reput", "messaging.operation.name": name, "messaging.operation.type": kind}
     if len(topics) == 1:
         attributes["messaging.destination.name"] = next(iter(topics))
@@ -119,6 +119,6 @@ def _place(queue_id: int, unique_id: str | None) -> dict[str, Any]:
 
 
 def _note(trace: Any, span: "Span", error: BaseException) -> None:
-    """Have a span say why its messages failed."""
+    """Set the error of failed messages on a span."""
     span.set_attribute("error.type", getattr(error, "reason", "") or type(error).__qualname__)
     span.set_status(trace.Status(trace.StatusCode.ERROR, str(error)))

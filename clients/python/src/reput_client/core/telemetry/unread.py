@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failed messages whose futures have not been asked: they are counted, and told when a producer flushes or closes."""
+"""Failed messages whose futures were not asked: they are counted, and logged when a producer flushes or closes."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,7 @@ AnyFuture: TypeAlias = Any
 
 
 class Round:
-    """Failed messages since the last time that they were told. From several threads."""
+    """The failed messages since the last log line. Used by several threads."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -26,19 +26,19 @@ class Round:
             self.first = self.first if self.count > 1 else error
 
     def take(self, count: int) -> None:
-        """Count messages no longer: somebody has asked."""
+        """Subtract messages whose future was asked."""
         with self._lock:
             self.count -= count
 
 
 class Unread:
-    """Of one producer."""
+    """The failed messages of a producer whose futures were not asked."""
 
     def __init__(self) -> None:
         self.round = Round()
 
     def tell(self) -> None:
-        """Log how many failed messages nobody has asked about, each once."""
+        """Log the number of failed messages whose futures were not asked. Each message is logged a single time."""
         told, self.round = self.round, Round()
         if told.count > 0:
             log.warning(
@@ -49,29 +49,29 @@ class Unread:
 
 
 class AskedFuture:
-    """Mixed into a future of messages: it knows whether somebody asks for the outcome."""
+    """A mix-in for futures of messages: it records whether the program asks for the outcome."""
 
     _is_asked = False
     _unread: tuple[Round, int] | None = None
 
     def ask(self) -> None:
-        """Take note that somebody asks, before or after the outcome is there."""
+        """Record that the program asks, before or after the future is done."""
         self._is_asked = True
         if self._unread is not None:
             (round_, count), self._unread = self._unread, None
             round_.take(count)
 
     def fail_unread(self, round_: Round, error: Exception) -> None:
-        """Count a message that is about to fail, unless somebody has asked."""
+        """Count a message that is about to fail, unless the program has asked."""
         if not self._is_asked:
             known, count = self._unread or (round_, 0)
             self._unread = (round_, count + 1 if known is round_ else 1)
             round_.add(error)
 
     def watch(self: Any, callback: Callable[[Any], None]) -> None:
-        """Add a callback that asks for nothing on the program's behalf."""
+        """Add a callback without recording that the program asks."""
         super().add_done_callback(callback)  # type: ignore[misc]
 
     def look(self: Any) -> Any:
-        """Return the exception or the result of a future that is done, without asking on the program's behalf."""
+        """Return the exception or the result of a done future, without recording that the program asks."""
         return super().exception() or super().result()  # type: ignore[misc]

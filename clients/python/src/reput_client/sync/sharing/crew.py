@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Crew and Ticker: work beside a share consumer's own, in threads."""
+"""Crew and Ticker: the background work of a share consumer, in threads."""
 
 import threading
 from collections.abc import Callable
@@ -10,19 +10,19 @@ from reput_client.core.sharing.holding import Received
 from reput_client.core.telemetry.log import log
 
 Handler: TypeAlias = Callable[[Received], object]
-"""What works a message off."""
+"""The callback that processes a message."""
 
 
 class Flag(threading.Event):
-    """What is set once, and can be waited for."""
+    """A flag that is set a single time, and that can be waited for."""
 
     def wait_for(self, timeout_s: float) -> None:
-        """Wait until it is set, at most so long."""
+        """Wait until it is set, at most `timeout_s` seconds."""
         self.wait(timeout_s)
 
 
 class Crew:
-    """At most `size` works at once. `end` it."""
+    """Runs at most `size` works at the same time, in threads. Call `end` when done."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -32,29 +32,29 @@ class Crew:
         self._over = threading.Event()
 
     def has_room(self, timeout_s: float) -> bool:
-        """Return whether fewer than all work, after `timeout_s` at the latest."""
+        """Return whether fewer than `size` works run. Waits for this, at most `timeout_s` seconds."""
         if len(self._works) >= self._size:
             wait(self._works, timeout_s, FIRST_COMPLETED)
         self._look_at_ended()
         return len(self._works) < self._size
 
     def start(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Begin a work."""
+        """Start a work."""
         self._works.add(self._pool.submit(work, *arguments))
 
     def end(self) -> None:
-        """Wait until nobody works any more."""
+        """Wait until no work runs any more."""
         self._pool.shutdown()
         self._look_at_ended()
         self._over.set()
 
     def wait_over(self, timeout_s: float) -> None:
-        """Wait until `end` has ended, at most so long, and not at all where one of the works waits."""
+        """Wait until `end` has ended, at most `timeout_s` seconds. A work of the crew itself does not wait."""
         if threading.get_ident() not in self._threads and not self._over.wait(timeout_s):
             log.warning("callbacks of a share consumer go on after %s s", timeout_s)
 
     def _look_at_ended(self) -> None:
-        """Forget works that have ended, and log those that failed: nobody else asks how they ended."""
+        """Drop works that have ended, and log failed works: no other code asks for their results."""
         ended = {work for work in self._works if work.done()}
         self._works -= ended
         for work in ended:
@@ -66,7 +66,7 @@ class Crew:
 
 
 class Ticker:
-    """Does something again and again until it is closed. It must not raise."""
+    """Calls a function at an interval until it is closed. The function must not raise."""
 
     def __init__(self, interval_s: float, tick: Callable[[], None]) -> None:
         self._interval_s, self._tick = interval_s, tick
@@ -74,7 +74,7 @@ class Ticker:
         threading.Thread(target=self._run, name="reput-share-consumer-ticker", daemon=True).start()
 
     def close(self) -> None:
-        """End it. May be repeated."""
+        """End the calls. May be repeated."""
         self._closed.set()
 
     def _run(self) -> None:

@@ -31,7 +31,7 @@ import reput.indexer.v1.WaitIndexedRequest;
 /**
  * A connection to a store. Close it.
  *
- * <p>Calls that failed for a passing reason are repeated within the time-out. All methods throw {@link ReputException}.
+ * <p>A call that fails for a temporary reason is retried within the time-out. All methods throw {@link ReputException}.
  * Any thread may use a client.
  */
 public final class Client implements AutoCloseable {
@@ -49,13 +49,13 @@ public final class Client implements AutoCloseable {
         this.indexer = new Service(ClientOptions.targets(options.indexer()), credentials, options.token());
     }
 
-    /** Returns a client for what {@link ClientOptions#load} says. */
+    /** Returns a client with the options of {@link ClientOptions#load}. */
     public static Client connect() {
         return connect(ClientOptions.load());
     }
 
     /**
-     * Returns a client. Connections are made when they are first used.
+     * Returns a client. Connections are made at their first use.
      *
      * <p>Throws UncheckedIOException or IllegalArgumentException for a certificate or key that can't be read.
      */
@@ -69,7 +69,8 @@ public final class Client implements AutoCloseable {
     }
 
     /**
-     * Returns a new producer. The client closes it if you do not. Throws IllegalArgumentException for a small window.
+     * Returns a new producer. The client closes it if you do not. Throws IllegalArgumentException for a window that is
+     * smaller than a batch.
      */
     public Producer producer(ProducerOptions producerOptions) {
         Producer producer = new Producer(this, producerOptions.checked(options.retry()));
@@ -83,7 +84,8 @@ public final class Client implements AutoCloseable {
     /**
      * Returns a new consumer of a topic. The client closes it if you do not.
      *
-     * <p>Throws with the reason TOPIC_NOT_FOUND for a topic that nobody has made, unless its queues are named.
+     * <p>Throws ReputException with the reason TOPIC_NOT_FOUND for a topic that does not exist, unless its queues are
+     * named.
      */
     public Consumer consumer(String topic, ConsumerOptions consumerOptions) {
         Consumer consumer = new Consumer(this, topic, consumerOptions);
@@ -93,7 +95,7 @@ public final class Client implements AutoCloseable {
         return consumer;
     }
 
-    /** Reads up to 32 messages of a queue from a queue offset on. Does not wait for any. */
+    /** Reads up to 32 messages of a queue from a queue offset on. Does not wait for messages. */
     public PullResult pull(String topic, int queueId, long queueOffset) {
         return pull(topic, queueId, queueOffset, 0, "*", Duration.ZERO);
     }
@@ -119,12 +121,12 @@ public final class Client implements AutoCloseable {
         return PullResult.of(call(QueueServiceGrpc.getPullMethod(), request, waitTime));
     }
 
-    /** Returns the messages of a topic with a key, newest first. Each iteration asks anew, page by page. */
+    /** Returns the messages of a topic with a key, newest first. Each iteration queries anew, page by page. */
     public Iterable<Message> queryByKey(String topic, String key) {
         return queryByKey(topic, key, TimeRange.ALL);
     }
 
-    /** Returns the messages of a topic with a key that were stored within a time, newest first. */
+    /** Returns the messages of a topic with a key that were stored within a range of times, newest first. */
     public Iterable<Message> queryByKey(String topic, String key, TimeRange times) {
         QueryByKeyRequest.Builder request = QueryByKeyRequest.newBuilder().setTopic(topic).setKey(key);
         times.apply(request::setStartTime, request::setEndTime);
@@ -134,12 +136,12 @@ public final class Client implements AutoCloseable {
         });
     }
 
-    /** Returns the messages of all queues of a topic that were stored within a time, by queue and queue offset. */
+    /** Returns the messages of all queues of a topic that were stored within a range of times, by queue and offset. */
     public Iterable<Message> queryByTime(String topic, TimeRange times) {
         return queryByTime(QueryByTimeRequest.newBuilder().setTopic(topic), times);
     }
 
-    /** Returns the messages of one queue that were stored within a time, by queue offset. */
+    /** Returns the messages of a queue that were stored within a range of times, by queue offset. */
     public Iterable<Message> queryByTime(String topic, int queueId, TimeRange times) {
         return queryByTime(QueryByTimeRequest.newBuilder().setTopic(topic).setQueueId(queueId), times);
     }
@@ -156,9 +158,10 @@ public final class Client implements AutoCloseable {
     }
 
     /**
-     * Returns once a message that was just sent is indexed, so that queries find it: some milliseconds after it was stored;
-     * a delayed one waits then. Of several messages wait for the one with the largest physical offset. Throws with the
-     * reason RECOVERING if the indexes do not reach it within the client's time-out.
+     * Returns when a message that was just sent is indexed, so that queries find it: some milliseconds after it was
+     * stored. After that a delayed message still waits for its time. For several messages, wait for the message with
+     * the largest physical offset. Throws ReputException with the reason RECOVERING if the indexes do not reach it
+     * within the client's time-out.
      */
     public void waitIndexed(SendResult sent) {
         call(IndexServiceGrpc.getWaitIndexedMethod(),
@@ -166,28 +169,28 @@ public final class Client implements AutoCloseable {
     }
 
     /**
-     * Makes any other call with one request and one answer to the CommitLog or the Indexer, with retries and time-out:
-     * {@code client.call(TopicServiceGrpc.getGetTopicMethod(), request)}.
+     * Makes any other call with a single request and a single answer to the CommitLog or the Indexer, with retries and
+     * time-out: {@code client.call(TopicServiceGrpc.getGetTopicMethod(), request)}.
      *
-     * <p>A call whose answer is lost is made again, and may then be done twice; where that matters use a stub of
+     * <p>A call whose answer is lost is repeated, and may then be executed twice; if this is a problem use a stub of
      * {@link #commitlog} or {@link #indexer}.
      */
     public <Q, A> A call(MethodDescriptor<Q, A> method, Q request) {
         return call(method, request, Duration.ZERO);
     }
 
-    /** The channel to the CommitLog, for stubs. It follows the leader; it repeats nothing. */
+    /** The channel to the CommitLog, for stubs. It follows the leader, and does not retry. */
     public Channel commitlog() {
         return commitlog;
     }
 
-    /** The channel to the Indexer, for stubs. It goes on to the next address; it repeats nothing. */
+    /** The channel to the Indexer, for stubs. After a failure it uses the next address; it does not retry. */
     public Channel indexer() {
         return indexer;
     }
 
     /**
-     * Closes producers, which waits for their messages, then consumers and connections. May be repeated.
+     * Closes producers (waits for their messages), then consumers and connections. May be repeated.
      *
      * <p>Throws IllegalStateException in a callback of a future of {@code send}, which would wait for itself.
      */
@@ -197,7 +200,7 @@ public final class Client implements AutoCloseable {
         synchronized (this) {
             closed.countDown();
         }
-        List.copyOf(producers).forEach(Producer::close); // Those that were made meanwhile.
+        List.copyOf(producers).forEach(Producer::close); // Producers that were made meanwhile.
         List.copyOf(consumers).forEach(Consumer::close);
         commitlog.close();
         indexer.close();
@@ -207,12 +210,12 @@ public final class Client implements AutoCloseable {
         return options;
     }
 
-    /** Returns where appends go. */
+    /** Returns the route of appends. */
     Route commitlogRoute() {
         return commitlog.route();
     }
 
-    /** Takes note that a part was closed. */
+    /** Records that a producer or consumer was closed. */
     void forget(AutoCloseable part) {
         producers.remove(part);
         consumers.remove(part);
@@ -269,7 +272,7 @@ public final class Client implements AutoCloseable {
         });
     }
 
-    /** Notes what has to be closed with the client. Returns false if the client is closed already. */
+    /** Records a part to close with the client. Returns false if the client is closed already. */
     private synchronized <P> boolean remember(Set<P> parts, P part) {
         return closed.getCount() > 0 && parts.add(part);
     }

@@ -11,16 +11,16 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Where the services are, and how to reach them. Made by {@link #load}, from the environment and defaults.
+ * The addresses and credentials of the services. Made by {@link #load}, from the environment and defaults.
  *
  * @param commitlog host:port of the CommitLog, or several, separated by commas
- * @param indexer likewise, of the Indexer
- * @param caFile PEM file of the authorities, or "system" for those of Java, which turns TLS on; "" for none
+ * @param indexer host:port of the Indexer, or several, separated by commas
+ * @param caFile PEM file of the authorities, or "system" for the authorities of Java; turns TLS on; "" for no TLS
  * @param certificateFile PEM file of a certificate to show to the server; "" for none
  * @param keyFile PEM file (PKCS #8) of the certificate's key; "" for none
- * @param token bearer token that goes with every call; "" for none
- * @param timeout longest time of one call with all its retries, and of closing a producer
- * @param retry when failed calls are repeated
+ * @param token bearer token that is sent with every call; "" for none
+ * @param timeout longest time of a call with all its retries, and of closing a producer
+ * @param retry policy for failed calls
  */
 public record ClientOptions(String commitlog, String indexer, String caFile, String certificateFile, String keyFile,
         String token, Duration timeout, RetryPolicy retry) {
@@ -40,8 +40,9 @@ public record ClientOptions(String commitlog, String indexer, String caFile, Str
     }
 
     /**
-     * Returns what the environment says, and the defaults for the rest: 127.0.0.1:7101 and 127.0.0.1:7102, without TLS
-     * and token, 30 s, {@link RetryPolicy#DEFAULT}. Throws UncheckedIOException for a token file that can't be read.
+     * Returns the options of the environment, and the defaults for the others: 127.0.0.1:7101 and 127.0.0.1:7102,
+     * without TLS and token, 30 s, {@link RetryPolicy#DEFAULT}. Throws UncheckedIOException for a token file that can't
+     * be read.
      */
     public static ClientOptions load() {
         return load(System.getenv());
@@ -74,7 +75,7 @@ public record ClientOptions(String commitlog, String indexer, String caFile, Str
         return new ClientOptions(commitlog, indexer, caFile, certificateFile, keyFile, token, timeout, retry);
     }
 
-    /** Returns a copy that shows a certificate; it needs the authorities first. */
+    /** Returns a copy with a client certificate; the authorities (withCaFile) must be set first. */
     public ClientOptions withCertificate(String certificateFile, String keyFile) {
         return new ClientOptions(commitlog, indexer, caFile, certificateFile, keyFile, token, timeout, retry);
     }
@@ -94,7 +95,7 @@ public record ClientOptions(String commitlog, String indexer, String caFile, Str
         return new ClientOptions(commitlog, indexer, caFile, certificateFile, keyFile, token, timeout, retry);
     }
 
-    /** Does not show the token. */
+    /** Returns the addresses and the authorities, without the token. */
     @Override
     public String toString() {
         return "ClientOptions[commitlog=" + commitlog + ", indexer=" + indexer + ", caFile=" + caFile + "]";

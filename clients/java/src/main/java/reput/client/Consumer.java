@@ -25,15 +25,19 @@ import reput.indexer.v1.SubscribeResponse;
 /**
  * The messages of a topic as they are stored, each queue in order. Made by {@link Client#consumer}; close it.
  *
- * <p>Streams that break are opened again where they were, while somebody polls. At least once: after a restart a
- * consumer of a group begins at the last commit. Use it from one thread; {@link #close} may be called from another one,
- * and ends the iteration.
+ * <p>Streams that break are opened again at the same position, during a poll. At least once: after a restart a consumer
+ * of a group begins at the last commit. Use it from a single thread. Only {@link #close} may be called from another
+ * thread, and ends the iteration.
  */
 public final class Consumer implements Iterable<Message>, AutoCloseable {
-    // Threads: the caller's, which opens streams, too, and gRPC's, which bring answers. The lock guards everything.
-    /** Answers of a queue (up to 1 MiB each) that nobody took; further ones wait in the transport and at the server. */
+    // Threads: the caller's thread, which also opens streams, and gRPC's threads, which deliver answers. The lock
+    // guards all state.
+    /**
+     * Most answers of a queue (up to 1 MiB each) that wait here; further answers wait in the transport and at the
+     * server.
+     */
     private static final int ANSWER_COUNT_MAX = 4;
-    /** Most offsets of one commit; as in consumer_offset_service.proto. */
+    /** Most offsets of a commit; as in consumer_offset_service.proto. */
     private static final int COMMIT_OFFSET_COUNT_MAX = 1000;
 
     private final Client client;
@@ -45,7 +49,7 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
     private final Positions positions;
     private boolean isClosed;
 
-    /** An answer, and whose it is. */
+    /** An answer and its reader. */
     private record Delivery(Reader reader, SubscribeResponse answer) {}
 
     Consumer(Client client, String topic, ConsumerOptions options) {
@@ -58,7 +62,7 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
     }
 
     /**
-     * Returns the next message, nothing if none comes within the time or if the consumer is closed.
+     * Returns the next message, empty if no message comes within the time or if the consumer is closed.
      *
      * <p>Throws ReputException if a stream broke and its retries are used up; the next call tries again. Throws it also
      * if the thread is interrupted.
@@ -73,7 +77,7 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
         return Stream.generate(() -> next(0, true)).takeWhile(Objects::nonNull).iterator();
     }
 
-    /** Returns the next queue offset of each queue by queue id: behind the last message that was handed out. */
+    /** Returns the next queue offset of each queue by queue id: the offset after the last message that was returned. */
     public SortedMap<Integer, Long> positions() {
         synchronized (lock) {
             return positions.all();
@@ -81,7 +85,7 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
     }
 
     /**
-     * Stores the group's offsets: all messages that were handed out are done. The store syncs them within 5 s.
+     * Stores the group's offsets: all messages that were returned are done. The store syncs them within 5 s.
      *
      * <p>Throws IllegalStateException without a group.
      */
@@ -98,7 +102,7 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
         }
     }
 
-    /** Goes on at another place of a queue. Throws IllegalArgumentException for a queue that is not consumed. */
+    /** Continues at another offset of a queue. Throws IllegalArgumentException for a queue that is not consumed. */
     public void seek(int queueId, long queueOffset) {
         synchronized (lock) {
             Reader old = readers.get(queueId);
@@ -133,7 +137,7 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
         }
     }
 
-    /** Returns the next message, null when the consumer is closed, or at the end of the time unless that is endless. */
+    /** Returns the next message, null when the consumer is closed, or at the end of the time unless it is endless. */
     private Message next(long endNs, boolean isEndless) {
         synchronized (lock) {
             while (!isClosed) {
@@ -174,7 +178,8 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
     }
 
     /**
-     * Opens the streams that are due. Returns nanoseconds until the next one is. Throws the error of one that gave up.
+     * Opens the streams that are due. Returns nanoseconds until the next stream is due. Throws the error of a reader
+     * that gave up.
      */
     private long openStreams() {
         long nowNs = System.nanoTime();
@@ -193,7 +198,7 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
         return waitNs;
     }
 
-    /** Follows one queue: one stream after the other, each with room for ANSWER_COUNT_MAX answers. */
+    /** Follows a queue: opens streams in sequence, each with room for ANSWER_COUNT_MAX answers. */
     private final class Reader implements ClientResponseObserver<SubscribeRequest, SubscribeResponse> {
         private final int queueId;
         private long queueOffset;
@@ -209,7 +214,7 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
             this.queueOffset = queueOffset;
         }
 
-        /** Opens a stream. No answer of an older one waits any more. */
+        /** Opens a stream. No answer of an older stream waits any more. */
         void open() {
             isOpen = true;
             SubscribeRequest request = SubscribeRequest.newBuilder()
@@ -225,7 +230,7 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
             }
         }
 
-        /** Throws the error with which the reader gave up, if it did; then it begins anew. */
+        /** Throws the error with which the reader gave up, if it did; then its attempts begin anew. */
         void throwError() {
             ReputException gaveUp = error;
             if (gaveUp != null) {

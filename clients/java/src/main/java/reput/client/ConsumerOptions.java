@@ -4,11 +4,11 @@ package reput.client;
 import java.util.List;
 
 /**
- * How a consumer reads.
+ * The options of a consumer.
  *
- * @param group whose committed offsets it begins at and commits; null for none
- * @param queueIds queues that it follows; null for all of the topic
- * @param start where it begins in queues in which the group has committed nothing, or without a group
+ * @param group group whose committed offsets it begins at, and for which it commits; null for no group
+ * @param queueIds queues that it follows; null for all queues of the topic
+ * @param start start in queues without a committed offset of the group, or without a group
  * @param tags {@code *} for all, or tags separated by {@code ||}
  */
 public record ConsumerOptions(String group, List<Integer> queueIds, Start start, String tags) {
@@ -25,12 +25,12 @@ public record ConsumerOptions(String group, List<Integer> queueIds, Start start,
         return new ConsumerOptions(group, queueIds, start, tags);
     }
 
-    /** Returns a copy for these queues alone. */
+    /** Returns a copy for only these queues. */
     public ConsumerOptions withQueueIds(List<Integer> queueIds) {
         return new ConsumerOptions(group, queueIds, start, tags);
     }
 
-    /** Returns a copy that begins elsewhere. */
+    /** Returns a copy with another start. */
     public ConsumerOptions withStart(Start start) {
         return new ConsumerOptions(group, queueIds, start, tags);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package reput.client;
 
-/** How safe a stored message is. Each level covers the faults of the levels before it. */
+/** The durability of a stored message. Each level covers the faults of the levels before it. */
 public enum Durability {
     /** The store's own level. In a result: a level that this client does not know. */
     DEFAULT,
@@ -14,7 +14,7 @@ public enum Durability {
 
     private static final Durability[] BY_NUMBER = values();
 
-    /** Returns the level with a number of the API, which are the same. */
+    /** Returns the level of a number of the API; the numbers are the same. */
     static Durability of(int number) {
         return number > 0 && number < BY_NUMBER.length ? BY_NUMBER[number] : DEFAULT;
     }

@@ -6,24 +6,24 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import reput.commitlog.v1.AppendMessage;
 
-/** Turns messages to send into those of the API, and refuses what can't be meant. No I/O; any thread may use it. */
+/** Turns messages to send into messages of the API, and refuses invalid messages. No I/O; any thread may use it. */
 final class Encoder {
-    /** The last millisecond of the year 9999; the store takes no later born time. */
+    /** The last millisecond of the year 9999; the store accepts no later born time. */
     static final long BORN_TIME_MS_MAX = 253_402_300_799_999L;
     private static final char NAME_END = 1;
     private static final char VALUE_END = 2;
 
     private final UniqueIds uniqueIds;
 
-    /** A message of the API with its unique id, "" without one. */
+    /** A message of the API with its unique id, "" without a unique id. */
     record Encoded(AppendMessage message, String uniqueId) {}
 
-    /** Takes a maker of unique ids, null to make none. */
+    /** Takes a maker of unique ids, null to make no unique ids. */
     Encoder(UniqueIds uniqueIds) {
         this.uniqueIds = uniqueIds;
     }
 
-    /** Encodes a message. Throws IllegalArgumentException that names what is wrong. */
+    /** Encodes a message. Throws IllegalArgumentException that names the mistake. */
     Encoded encode(NewMessage message, long nowMs) {
         Map<String, String> properties = properties(message);
         if (uniqueIds != null && !properties.containsKey(Message.UNIQUE_ID)) {
@@ -46,7 +46,7 @@ final class Encoder {
         return new Encoded(encoded.build(), properties.getOrDefault(Message.UNIQUE_ID, ""));
     }
 
-    /** Returns all properties of a message, as it has them. */
+    /** Returns all properties of a message; its fields override its properties. */
     private static Map<String, String> properties(NewMessage message) {
         Map<String, String> properties = new LinkedHashMap<>(message.properties());
         putUnlessNull(properties, Message.UNIQUE_ID, message.uniqueId());
@@ -73,7 +73,10 @@ final class Encoder {
         }
     }
 
-    /** Returns RocketMQ's property string. Throws IllegalArgumentException for what would change another property. */
+    /**
+     * Returns RocketMQ's property string. Throws IllegalArgumentException for a text that would change another
+     * property.
+     */
     static ByteString propertyString(Map<String, String> properties) {
         StringBuilder text = new StringBuilder();
         properties.forEach((name, value) -> {

@@ -12,7 +12,7 @@ import reput.common.v1.StoredMessage;
 /**
  * A message as it is stored.
  *
- * @param stored the answer itself, with all fields; the methods below show those that are used most
+ * @param stored the answer itself, with all fields; the methods below return the most used fields
  */
 public record Message(StoredMessage stored) {
     static final String TAG = "TAGS";
@@ -23,7 +23,7 @@ public record Message(StoredMessage stored) {
         return stored.stream().map(Message::new).toList();
     }
 
-    /** Topic that it was appended to. */
+    /** The topic that it was appended to. */
     public String topic() {
         return stored.getTopic();
     }
@@ -43,7 +43,7 @@ public record Message(StoredMessage stored) {
         return stored.getPhysicalOffset();
     }
 
-    /** What the producer sent. */
+    /** The body as it is stored. */
     public ByteString body() {
         return stored.getBody();
     }
@@ -58,33 +58,33 @@ public record Message(StoredMessage stored) {
         return stored.getPropertiesMap();
     }
 
-    /** The tag, if it has one. */
+    /** The tag, if it has a tag. */
     public Optional<String> tag() {
         return Optional.ofNullable(properties().get(TAG));
     }
 
-    /** The keys, without the unique id. Spaces alone separate them, so that other white space is part of a key. */
+    /** The keys, without the unique id. Only spaces separate them, so that other white space is part of a key. */
     public List<String> keys() {
         String[] keys = properties().getOrDefault(KEYS, "").split(" ");
         return Arrays.stream(keys).filter(key -> !key.isEmpty()).toList();
     }
 
-    /** The unique id, if it has one. */
+    /** The unique id, if it has a unique id. */
     public Optional<String> uniqueId() {
         return Optional.ofNullable(properties().get(UNIQUE_ID));
     }
 
-    /** The id that names the record's place. */
+    /** The id of the record's place. */
     public String offsetMessageId() {
         return stored.getOffsetMessageId();
     }
 
-    /** When it was born by the producer's clock. */
+    /** The born time by the producer's clock. */
     public Instant bornTime() {
         return Instant.ofEpochMilli(stored.getBornTimeMs());
     }
 
-    /** When it was stored by the store's clock. */
+    /** The store time by the store's clock. */
     public Instant storeTime() {
         return Instant.ofEpochMilli(stored.getStoreTimeMs());
     }

@@ -8,24 +8,26 @@ import java.util.Map;
 import java.util.Objects;
 
 /**
- * A message to send. Made by {@link #of}, and by the methods that return a copy with something else.
+ * A message to send. Made by {@link #of}, and by the methods that return a changed copy.
  *
  * @param topic name of the topic
- * @param body what to store
+ * @param body the content to store
  * @param queueId queue within the topic, from 0; null lets the store choose, by sharding key or round robin
  * @param tag the tag, null for none
- * @param keys the keys, none empty or with a space
+ * @param keys the keys; a key is not empty and has no space
  * @param properties further properties: names neither empty nor with 0x01 or 0x02, values neither empty nor with 0x02
- * @param shardingKey messages of one sharding key go to one queue; null for none
- * @param uniqueId null lets the producer make one
- * @param delayLevel from 1, brings it to consumers after that level's time (1 s, 5 s, 10 s and so on); 0 is no delay
- * @param flag opaque to the store
- * @param bornTime null is now
+ * @param shardingKey messages with the same sharding key are stored in the same queue; null for none
+ * @param uniqueId the unique id; null lets the producer make a unique id
+ * @param delayLevel from 1: consumers get it after the time of this level (1 s, 5 s, 10 s and so on); 0 is no delay
+ * @param flag a number that is opaque to the store
+ * @param bornTime the born time; null is now
  */
 public record NewMessage(String topic, ByteString body, Integer queueId, String tag, List<String> keys,
         Map<String, String> properties, String shardingKey, String uniqueId, int delayLevel, int flag,
         Instant bornTime) {
-    /** Throws NullPointerException without a topic, body, keys or properties. All else is looked at when it is sent. */
+    /**
+     * Throws NullPointerException without a topic, body, keys or properties. All other checks are made when it is sent.
+     */
     public NewMessage {
         Objects.requireNonNull(topic, "topic");
         Objects.requireNonNull(body, "body");
@@ -33,17 +35,17 @@ public record NewMessage(String topic, ByteString body, Integer queueId, String 
         properties = Map.copyOf(properties);
     }
 
-    /** Returns a message with nothing but a body. */
+    /** Returns a message with only a body. */
     public static NewMessage of(String topic, ByteString body) {
         return new NewMessage(topic, body, null, null, List.of(), Map.of(), null, null, 0, 0, null);
     }
 
-    /** Returns a message with nothing but a body, which is copied. */
+    /** Returns a message with only a body, which is copied. */
     public static NewMessage of(String topic, byte[] body) {
         return of(topic, ByteString.copyFrom(body));
     }
 
-    /** Returns a message with nothing but a body, the text in UTF-8. */
+    /** Returns a message with only a body, the text in UTF-8. */
     public static NewMessage of(String topic, String body) {
         return of(topic, ByteString.copyFromUtf8(body));
     }
@@ -60,13 +62,13 @@ public record NewMessage(String topic, ByteString body, Integer queueId, String 
                 bornTime);
     }
 
-    /** Returns a copy with these keys alone. */
+    /** Returns a copy with these keys in place of its keys. */
     public NewMessage withKeys(String... keys) {
         return new NewMessage(topic, body, queueId, tag, List.of(keys), properties, shardingKey, uniqueId, delayLevel,
                 flag, bornTime);
     }
 
-    /** Returns a copy with these further properties alone. */
+    /** Returns a copy with these further properties in place of its properties. */
     public NewMessage withProperties(Map<String, String> properties) {
         return new NewMessage(topic, body, queueId, tag, keys, properties, shardingKey, uniqueId, delayLevel, flag,
                 bornTime);
@@ -96,7 +98,7 @@ public record NewMessage(String topic, ByteString body, Integer queueId, String 
                 bornTime);
     }
 
-    /** Returns a copy with a born time; milliseconds count. */
+    /** Returns a copy with a born time, in whole milliseconds. */
     public NewMessage withBornTime(Instant bornTime) {
         return new NewMessage(topic, body, queueId, tag, keys, properties, shardingKey, uniqueId, delayLevel, flag,
                 bornTime);

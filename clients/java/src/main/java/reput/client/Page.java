@@ -10,10 +10,10 @@ import java.util.stream.Stream;
 /**
  * A page of a list.
  *
- * @param nextToken of the page behind it, "" at the end
+ * @param nextToken token of the next page, "" at the end
  */
 record Page<T>(List<T> items, String nextToken) {
-    /** Iterates over all pages, each of which is fetched when it is needed. Takes what fetches the page of a token. */
+    /** Iterates over the items of all pages; pages are fetched as needed. {@code fetch} gets the page of a token. */
     static <T> Iterator<T> items(Function<String, Page<T>> fetch) {
         return Stream
                 .iterate(fetch.apply(""), Objects::nonNull, page -> page.isLast() ? null : fetch.apply(page.nextToken))

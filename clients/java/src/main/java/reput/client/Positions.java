@@ -12,8 +12,8 @@ import reput.indexer.v1.ConsumerOffset;
 import reput.indexer.v1.SubscribeResponse;
 
 /**
- * What was delivered and not yet handed out, and the next queue offset of each queue as the caller sees it: behind the
- * last message that it was given. No I/O; one caller at a time.
+ * Messages that were delivered and not yet returned, and the next queue offset of each queue: the offset after the last
+ * message that the caller got. No I/O; a single caller at a time.
  */
 final class Positions {
     private final TreeMap<Integer, Long> next;
@@ -26,7 +26,7 @@ final class Positions {
         next = new TreeMap<>(start);
     }
 
-    /** Takes what a queue's stream delivered. Only when nothing waits any more, which {@link #pop} tells. */
+    /** Adds an answer of a queue's stream. Only when no message waits any more: then {@link #pop} returns null. */
     void add(int queueId, SubscribeResponse answer) {
         assert !waiting.hasNext();
         waiting = answer.getMessagesList().iterator();
@@ -37,7 +37,7 @@ final class Positions {
         }
     }
 
-    /** Returns the next message to hand out, null if none waits. */
+    /** Returns the next message, null if no message waits. */
     Message pop() {
         if (!waiting.hasNext()) {
             return null;
@@ -47,7 +47,7 @@ final class Positions {
         return message;
     }
 
-    /** Goes elsewhere in a queue, of which nothing waits then. */
+    /** Sets the position of a queue, and drops its waiting messages. */
     void move(int queueId, long queueOffset) {
         if (waitingQueueId == queueId) {
             waiting = List.<StoredMessage>of().iterator();
@@ -69,7 +69,7 @@ final class Positions {
                 .toList();
     }
 
-    /** Takes note of a commit. */
+    /** Records committed offsets. */
     void onCommitted(List<ConsumerOffset> offsets) {
         offsets.forEach(offset -> committed.put(offset.getQueueId(), offset.getQueueOffset()));
     }

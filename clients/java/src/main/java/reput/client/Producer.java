@@ -15,24 +15,25 @@ import reput.commitlog.v1.AppendStreamRequest;
 import reput.commitlog.v1.AppendStreamResponse;
 
 /**
- * Sends messages over one AppendStream, in batches, without waiting for each answer. Made by {@link Client#producer};
- * close it. Any thread may use it.
+ * Sends messages over a single AppendStream, in batches, without waiting for each answer. Made by {@link
+ * Client#producer}; close it. Any thread may use it.
  *
- * <p>At least once: when the connection breaks, what has no outcome is sent again and may then be stored twice, with
- * the same unique id. {@link RetryPolicy#NONE} fails it instead, and {@link ReputException#isOutcomeUnknown} tells.
- * Messages are stored in the order of the calls, except for what is sent again. A refused message does not fail its
- * neighbours.
+ * <p>At least once: when the connection breaks, messages without an outcome are sent again and may then be stored
+ * twice, with the same unique id. With {@link RetryPolicy#NONE} they fail instead, with {@link
+ * ReputException#isOutcomeUnknown}. Messages are stored in the order of the calls, except for messages that are sent
+ * again. A refused message does not fail the other messages of its batch.
  *
- * <p>Callbacks of the futures run on a thread that everything waits for: they should be quick, and may not wait for the
- * producer themselves.
+ * <p>Callbacks of the futures run on a thread that the whole producer waits for: they should be quick, and may not wait
+ * for the producer themselves.
  */
 public final class Producer implements AutoCloseable {
-    // Threads: any number of senders; one of the producer opens streams and writes batches; gRPC's bring outcomes, one
-    // after the other. `lock` guards the queue and all that is not final. Futures are settled without it.
+    // Threads: any number of senders; the producer's thread opens streams and writes batches; gRPC's threads deliver
+    // outcomes in sequence. `lock` guards the queue and all fields that are not final. Futures are settled without the
+    // lock.
     private static final System.Logger LOGGER = System.getLogger(Producer.class.getName());
-    /** How long a server may take to end a stream that has nothing more to say. */
+    /** How long a server may take to end a stream without further answers. */
     private static final Duration END_TIMEOUT = Duration.ofSeconds(2);
-    /** Largest message: one that leaves its request a kibibyte for the rest. */
+    /** Largest message: it leaves a kibibyte of its request for the other fields. */
     private static final int MESSAGE_SIZE_BYTES_MAX = Service.MESSAGE_SIZE_BYTES_MAX - 1024;
 
     private final Client client;
@@ -57,7 +58,7 @@ public final class Producer implements AutoCloseable {
         thread.start();
     }
 
-    /** Sends a message with nothing but a body. As {@link #send(NewMessage)}. */
+    /** Sends a message with only a body, as {@link #send(NewMessage)} does. */
     public CompletableFuture<SendResult> send(String topic, byte[] body) {
         return send(NewMessage.of(topic, body));
     }
@@ -66,9 +67,9 @@ public final class Producer implements AutoCloseable {
      * Sends a message, and returns a future of its outcome that fails with a {@link ReputException}. Waits only while
      * the window is full.
      *
-     * <p>Throws IllegalArgumentException that names what is wrong with the message, ReputException with the code
-     * CANCELLED after {@link #close} or if the thread is interrupted while it waits, and IllegalStateException in a
-     * callback of a future for which there is no room. The message is not sent then.
+     * <p>Throws IllegalArgumentException that names the mistake in the message, ReputException with the code CANCELLED
+     * after {@link #close} or if the thread is interrupted while it waits, and IllegalStateException in a callback of a
+     * future for which there is no room. The message is not sent then.
      */
     public CompletableFuture<SendResult> send(NewMessage message) {
         Encoder.Encoded encoded = encoder.encode(message, System.currentTimeMillis());
@@ -89,8 +90,9 @@ public final class Producer implements AutoCloseable {
     }
 
     /**
-     * Sends what is collected and waits until the future of every message is done, and its callbacks have run. A
-     * warning in the log counts messages that failed and whose futures have not been asked, as at a close.
+     * Sends the collected messages and waits until the future of every message is done, and its callbacks have run. A
+     * warning in the log gives the number of failed messages whose futures the program has not asked; {@link #close}
+     * logs it, too.
      *
      * <p>Throws ReputException if the thread is interrupted, and IllegalStateException in such a callback.
      */
@@ -106,15 +108,15 @@ public final class Producer implements AutoCloseable {
         tellUnread();
     }
 
-    /** Flushes, at most for the client's time-out; what has no outcome by then fails. Then ends the stream. */
+    /** Flushes, at most for the client's time-out; messages without an outcome by then fail. Then ends the stream. */
     @Override
     public void close() {
         close(client.options().timeout());
     }
 
     /**
-     * Flushes, at most for this time; what has no outcome by then fails. Then ends the stream. May be repeated. A
-     * thread that is interrupted waits no longer.
+     * Flushes, at most for this time; messages without an outcome by then fail. Then ends the stream. May be repeated.
+     * An interrupted thread stops waiting.
      *
      * <p>Throws IllegalStateException in a callback of a future, which would wait for itself.
      */
@@ -162,7 +164,7 @@ public final class Producer implements AutoCloseable {
     private void waitForRoom(int sizeBytes) {
         if (!isClosing && !queue.hasRoom(sizeBytes)) {
             refuseCallbacks();
-            queue.closeBatch(); // Nobody can make it any larger.
+            queue.closeBatch(); // No sender can add to the batch now.
             lock.notifyAll();
             while (!isClosing && !queue.hasRoom(sizeBytes)) {
                 waitForChange(SendQueue.FOREVER);
@@ -173,7 +175,7 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** Lets go of the lock until something has changed or the time is over. Throws ReputException if interrupted. */
+    /** Releases the lock until the next change or the end of the time. Throws ReputException if interrupted. */
     private void waitForChange(long timeoutNs) {
         try {
             TimeUnit.NANOSECONDS.timedWait(lock, timeoutNs);
@@ -182,7 +184,7 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** Fails everything that is not settled, and lets the producer's thread end. Under the lock. */
+    /** Fails all messages that are not settled, and lets the producer's thread end. Under the lock. */
     private void giveUp(ReputException error) {
         isClosing = true;
         if (!queue.isIdle()) {
@@ -193,7 +195,7 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** Logs how many failed messages nobody has asked about, each once. */
+    /** Logs the number of failed messages whose futures were not asked. Each message is logged once. */
     private void tellUnread() {
         SendFuture.Unread told;
         synchronized (lock) {
@@ -206,7 +208,7 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** Changes the queue under the lock. Then, without it, settles the futures whose outcome that brought. */
+    /** Changes the queue under the lock. Then, without the lock, settles the futures that got an outcome. */
     private void settle(Runnable change) {
         List<SendQueue.Settlement> settled;
         synchronized (lock) {
@@ -216,7 +218,7 @@ public final class Producer implements AutoCloseable {
             settlingThreads.add(Thread.currentThread());
             lock.notifyAll();
         }
-        settled.forEach(SendQueue.Settlement::deliver); // A callback that throws fails a future of its own.
+        settled.forEach(SendQueue.Settlement::deliver); // A callback that throws fails its own future.
         synchronized (lock) {
             settlingThreads.remove(Thread.currentThread());
             lock.notifyAll();
@@ -232,7 +234,7 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** Keeps a stream open while there is something to send. This is the producer's thread. */
+    /** Keeps a stream open while there are messages to send. This is the producer's thread. */
     private void run() {
         try {
             while (waitForWork()) {
@@ -247,7 +249,7 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** Returns whether there is something to send, false when the producer is closed and everything settled. */
+    /** Waits for messages to send. Returns false when the producer is closed and all messages are settled. */
     private boolean waitForWork() {
         synchronized (lock) {
             for (long waitNs; (waitNs = queue.waitNs(nowNs())) > 0;) {
@@ -260,7 +262,7 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** Runs one stream from its opening to its end. */
+    /** Runs a stream from its opening to its end. */
     private void runStream() {
         String target = client.commitlogRoute().target();
         AppendCall call = new AppendCall();
@@ -278,11 +280,11 @@ public final class Producer implements AutoCloseable {
     }
 
     /**
-     * Waits for the next batch to write and for the stream to take it. Returns null when the stream is over, or
-     * everything settled after {@code close}.
+     * Waits for the next batch to write and for the stream to take it. Returns null when the stream is over, or when
+     * all messages are settled after {@code close}.
      *
-     * <p>While the stream is not ready messages go on collecting, but one batch is in flight all the same: so it is an
-     * attempt that failed if the stream never comes about.
+     * <p>While the stream is not ready, messages are still collected, but a batch is in flight all the same: so it is a
+     * failed attempt if the stream is never opened.
      */
     private SendQueue.Batch nextBatch(AppendCall call) {
         synchronized (lock) {
@@ -300,7 +302,7 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** Ends a stream from this side, if the other one has not. Returns why it is over. */
+    /** Ends a stream from this side, unless the server has ended it. Returns the error that ended it. */
     private ReputException endStream(AppendCall call) {
         synchronized (lock) {
             if (!call.isOver()) {
@@ -315,7 +317,7 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** One stream: what gRPC's threads tell about it. Only the producer's thread writes to it and cancels it. */
+    /** A stream, with the events of gRPC's threads. Only the producer's thread writes to it and cancels it. */
     private final class AppendCall implements ClientResponseObserver<AppendStreamRequest, AppendStreamResponse> {
         private ClientCallStreamObserver<AppendStreamRequest> requests;
         private ReputException error;
@@ -331,7 +333,7 @@ public final class Producer implements AutoCloseable {
         public void onNext(AppendStreamResponse response) {
             settle(() -> {
                 if (isOver()) {
-                    return; // What was in flight is on another stream already.
+                    return; // The batches in flight are on another stream already.
                 }
                 try {
                     queue.onOutcomes(response.getOutcomesList(), nowNs());
@@ -363,7 +365,7 @@ public final class Producer implements AutoCloseable {
             return error != null;
         }
 
-        /** Notes why the stream is over, null if it is not; the first reason counts. */
+        /** Records the error that ends the stream, null for none. Only the first error is kept. */
         void end(ReputException why) {
             synchronized (lock) {
                 error = error == null ? why : error;

@@ -4,14 +4,14 @@ package reput.client;
 import java.time.Duration;
 
 /**
- * How a producer batches, waits and retries.
+ * The options of a producer: batches, waiting and retries.
  *
- * @param linger how long the first message of a batch waits for company, from 0
- * @param batchSizeBytes a batch is sent when it has so many bytes, whatever its age; from 1 to 8 MiB and the window
+ * @param linger how long the first message of a batch waits for further messages, from 0
+ * @param batchSizeBytes a batch is sent when it has so many bytes, at any age; from 1 to 8 MiB and the window
  * @param windowBytes bytes of messages whose outcome is not known; {@code send} waits while there are more
- * @param durability what the store waits for before it answers
- * @param retry when what failed is sent again; null means the client's. With 0 retries no message is stored twice
- * @param uniqueIds whether each message without a unique id gets one
+ * @param durability durability that the store waits for before it answers
+ * @param retry policy for failed batches; null means the client's. With 0 retries no message is stored twice
+ * @param uniqueIds whether each message without a unique id gets a unique id
  */
 public record ProducerOptions(Duration linger, int batchSizeBytes, int windowBytes, Durability durability,
         RetryPolicy retry, boolean uniqueIds) {
@@ -20,7 +20,7 @@ public record ProducerOptions(Duration linger, int batchSizeBytes, int windowByt
             Durability.DEFAULT, null, true);
     private static final int BATCH_SIZE_BYTES_MAX = 8 << 20;
 
-    /** Throws IllegalArgumentException for what lies outside of its range; the window is looked at by the producer. */
+    /** Throws IllegalArgumentException for a value outside of its range; the producer checks the window. */
     public ProducerOptions {
         if (linger.isNegative()) {
             throw new IllegalArgumentException("linger is negative");
@@ -60,7 +60,9 @@ public record ProducerOptions(Duration linger, int batchSizeBytes, int windowByt
         return new ProducerOptions(linger, batchSizeBytes, windowBytes, durability, retry, uniqueIds);
     }
 
-    /** Returns this, with the client's retries if it has none. Throws IllegalArgumentException for a small window. */
+    /**
+     * Returns this, with the client's retries if none are set. Throws IllegalArgumentException for a too small window.
+     */
     ProducerOptions checked(RetryPolicy clientRetry) {
         if (batchSizeBytes > windowBytes) {
             throw new IllegalArgumentException("a batch of " + batchSizeBytes + " bytes is larger than windowBytes, "

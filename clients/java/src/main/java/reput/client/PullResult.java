@@ -6,11 +6,11 @@ import reput.indexer.v1.PullResponse;
 import reput.indexer.v1.PullStatus;
 
 /**
- * What a pull found.
+ * The result of a pull.
  *
- * @param status what the pull found, as the API names it: PULL_STATUS_FOUND and so on
- * @param messages in queue order
- * @param nextQueueOffset where to go on
+ * @param status status of the pull with the names of the API: PULL_STATUS_FOUND and so on
+ * @param messages messages in queue order
+ * @param nextQueueOffset queue offset to continue at
  * @param minQueueOffset first entry of the queue
  * @param maxQueueOffset end of the queue, exclusive
  */

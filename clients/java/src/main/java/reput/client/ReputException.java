@@ -22,13 +22,13 @@ import java.util.stream.Stream;
 /**
  * A call failed. Switch on {@link #reason}, never on the text.
  *
- * <p>A future fails with it; {@link #of} finds it in what {@code get} and {@code join} throw around it.
+ * <p>A future fails with it; {@link #of} finds it in the exceptions of {@code get} and {@code join}.
  */
 public final class ReputException extends RuntimeException {
     private static final long serialVersionUID = 1;
     private static final Metadata.Key<byte[]> DETAILS =
             Metadata.Key.of("grpc-status-details-bin", Metadata.BINARY_BYTE_MARSHALLER);
-    /** Codes after which nobody knows whether the call was done. */
+    /** Codes after which it is unknown whether the call was executed. */
     private static final Set<Status.Code> LOST = Set.of(Status.Code.UNAVAILABLE, Status.Code.DEADLINE_EXCEEDED,
             Status.Code.CANCELLED, Status.Code.INTERNAL, Status.Code.UNKNOWN);
 
@@ -43,7 +43,7 @@ public final class ReputException extends RuntimeException {
         this(code, text, ErrorInfo.getDefaultInstance(), null, null, false, null);
     }
 
-    /** Takes what belongs to the reason, and null for what the server did not tell. */
+    /** Takes the values of the reason, and null for values that the server did not give. */
     private ReputException(Status.Code code, String text, ErrorInfo info, BadRequest request, RetryInfo retry,
             boolean isOutcomeUnknown, Throwable cause) {
         super((info.getReason().isEmpty() ? code.name() : info.getReason()) + ": " + text, cause);
@@ -56,8 +56,8 @@ public final class ReputException extends RuntimeException {
     }
 
     /**
-     * Returns the error of a failed call, whatever it is wrapped in: by a future, or by a stub that was used directly.
-     * Anything else becomes an error with the code UNKNOWN and this cause.
+     * Returns the error of a failed call from the exception that wraps it: of a future, or of a stub that was used
+     * directly. Any other exception becomes an error with the code UNKNOWN and this cause.
      */
     public static ReputException of(Throwable failure) {
         Throwable inner = failure;
@@ -80,7 +80,7 @@ public final class ReputException extends RuntimeException {
         try {
             return of(status.getCode(), text, cause,
                     details == null ? List.of() : com.google.rpc.Status.parseFrom(details).getDetailsList());
-        } catch (InvalidProtocolBufferException notOurs) { // A proxy's doing. The plain code still tells.
+        } catch (InvalidProtocolBufferException notOurs) { // From a proxy. The plain code is used.
             return new ReputException(status.getCode(), text);
         }
     }
@@ -113,7 +113,7 @@ public final class ReputException extends RuntimeException {
         return new ReputException(code, text, info, request, retry, false, cause);
     }
 
-    /** Returns the error for an answer that can't be right. */
+    /** Returns the error for an inconsistent answer. */
     static ReputException nonsense(RuntimeException failure) {
         return new ReputException(Status.Code.INTERNAL, "the server's answer makes no sense: " + failure.getMessage(),
                 ErrorInfo.getDefaultInstance(), null, null, false, failure);
@@ -125,7 +125,7 @@ public final class ReputException extends RuntimeException {
         return new ReputException(Status.Code.CANCELLED, "the thread was interrupted");
     }
 
-    /** Returns what callers get for messages that may have reached the server, and whose answer is lost. */
+    /** Returns the error of messages that may have reached the server, and whose answer is lost. */
     ReputException withUnknownOutcome() {
         if (isOutcomeUnknown || !LOST.contains(code)) {
             return this;
@@ -139,12 +139,12 @@ public final class ReputException extends RuntimeException {
         return code;
     }
 
-    /** A word of docs/errors.md, empty if the answer did not come from Reput. */
+    /** A reason of docs/errors.md, empty if the answer did not come from Reput. */
     public String reason() {
         return info.getReason();
     }
 
-    /** The text alone, for people; it may change at any time. */
+    /** The text without the reason, for people; it may change at any time. */
     public String text() {
         return text;
     }
@@ -154,28 +154,28 @@ public final class ReputException extends RuntimeException {
         return info.getMetadataMap();
     }
 
-    /** The request's fields that are at fault. */
+    /** The request's invalid fields. */
     public List<String> fields() {
         return request == null ? List.of()
                 : request.getFieldViolationsList().stream().map(BadRequest.FieldViolation::getField).toList();
     }
 
-    /** The field at fault, or several with commas, "" if the server named none. */
+    /** The invalid field, or several with commas, "" if the server named no field. */
     public String field() {
         return metadata().getOrDefault("field", String.join(", ", fields()));
     }
 
-    /** The value at fault, "" if the server named none. */
+    /** The invalid value, "" if the server named no value. */
     public String value() {
         return metadata().getOrDefault("value", "");
     }
 
-    /** What the value has to keep to, "" if the server named nothing. */
+    /** The limit of the value, "" if the server named no limit. */
     public String limit() {
         return metadata().getOrDefault("limit", "");
     }
 
-    /** The time after which another attempt makes sense, if the server named one. */
+    /** The time after which another attempt makes sense, if the server gave a time. */
     public Optional<Duration> retryAfter() {
         return Optional.ofNullable(retry)
                 .map(known -> Duration.ofSeconds(known.getRetryDelay().getSeconds(), known.getRetryDelay().getNanos()));

@@ -7,11 +7,11 @@ import java.util.Set;
 import java.util.concurrent.ThreadLocalRandom;
 
 /**
- * Exponential back-off with jitter, never shorter than what the server asks for.
+ * Exponential back-off with jitter, never shorter than the delay that the server asks for.
  *
  * <p>The delay before retry n, from 0, is between a half and all of {@code delayMin * 2^n}, at most {@code delayMax}.
  *
- * @param retries attempts after the first one, from 0; 0 never repeats
+ * @param retries attempts after the first attempt, from 0; 0 never repeats
  * @param delayMin shortest delay, above zero
  * @param delayMax longest delay, at least {@code delayMin}
  */
@@ -21,11 +21,11 @@ public record RetryPolicy(int retries, Duration delayMin, Duration delayMax) {
     /** Never repeats. */
     public static final RetryPolicy NONE = DEFAULT.withRetries(0);
 
-    /** What {@link #delayNs} returns to give up. */
+    /** The value of {@link #delayNs} that means to give up. */
     static final long GIVE_UP = -1;
-    /** Answers in a row that name the leader and are followed: logs that change their leader may name each other. */
+    /** Most answers in a row whose leader is tried at once: logs that change their leader may name each other. */
     static final int FOLLOWS_MAX = 3;
-    /** Reasons that say: nothing was done, and later it may work. docs/errors.md. */
+    /** Reasons of a temporary refusal: the server did nothing, and a later attempt may work. See docs/errors.md. */
     private static final Set<String> PASSING_REASONS = Set.of("STORE_FULL", "QUEUE_OFFSETS_UNKNOWN", "WINDOW_FULL",
             "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE", Route.NOT_LEADER, "NOT_ENOUGH_REPLICAS",
             "STORE_REPLACED");
@@ -43,8 +43,8 @@ public record RetryPolicy(int retries, Duration delayMin, Duration delayMax) {
     }
 
     /**
-     * Returns whether the next attempt goes at once to the leader that an answer names. Nothing was done then, so it
-     * counts as no failed attempt. {@code followCount} is how often that was done in a row.
+     * Returns whether the next attempt is sent at once to the leader that an answer names. The server did nothing, so
+     * this is no failed attempt. {@code followCount} is the number of such answers in a row.
      */
     static boolean isFollowed(ReputException error, int followCount) {
         return error.reason().equals(Route.NOT_LEADER) && !error.metadata().getOrDefault("leader", "").isEmpty()
@@ -61,7 +61,7 @@ public record RetryPolicy(int retries, Duration delayMin, Duration delayMax) {
         return delayNs(attempt, error, ThreadLocalRandom.current().nextDouble());
     }
 
-    /** Does so with a given chance from 0 to 1: 0 gives the longest delay, 1 the shortest. */
+    /** Returns the delay for a given chance from 0 to 1: 0 gives the longest delay, 1 the shortest. */
     long delayNs(int attempt, ReputException error, double chance) {
         if (attempt >= retries || !isPassing(error)) {
             return GIVE_UP;

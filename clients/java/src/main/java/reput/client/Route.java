@@ -5,11 +5,11 @@ import io.grpc.Status;
 import java.util.List;
 
 /**
- * Which of a service's targets calls go to. No I/O; any thread may use it.
+ * The current target of a service. No I/O; any thread may use it.
  *
- * <p>The target stays until a call shows that another one is better: a log that follows another one names its leader,
- * and one that can't be reached, does not answer in time, is shutting down, or lacks a service that it needs, makes room
- * for the next of the list.
+ * <p>The target stays until a call shows that another target is better. A follower of a log names its leader, which
+ * becomes the target. The next target of the list is used after a target that can't be reached, does not answer in
+ * time, shuts down, or lacks a service that it needs.
  */
 final class Route {
     static final String NOT_LEADER = "NOT_LEADER";
@@ -25,21 +25,21 @@ final class Route {
         this.target = targets.get(0);
     }
 
-    /** Where the next call goes. */
+    /** The target of the next call. */
     String target() {
         return target;
     }
 
-    /** Takes note of the error of a call that went to a target. */
+    /** Changes the target if the error of a call to a target asks for it. */
     synchronized void onFailure(String from, ReputException error) {
         if (!from.equals(target)) {
-            return; // Another call has found out before.
+            return; // Another call has changed it already.
         }
         String leader = error.metadata().getOrDefault("leader", "");
         if (error.reason().equals(NOT_LEADER) && !leader.isEmpty()) {
             target = leader;
         } else if (isElsewhere(error)) {
-            target = targets.get((targets.indexOf(from) + 1) % targets.size()); // The first one behind a stranger.
+            target = targets.get((targets.indexOf(from) + 1) % targets.size()); // After an unlisted target, the first.
         }
     }
 

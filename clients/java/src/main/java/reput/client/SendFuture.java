@@ -11,9 +11,7 @@ import java.util.function.BiFunction;
 import java.util.function.Consumer;
 import java.util.function.Function;
 
-/**
- * The outcome of a message, which knows whether somebody has asked for it: by waiting, or by a stage that depends on it.
- */
+/** The outcome of a message. It records whether the program has asked for it: by waiting, or by a dependent stage. */
 final class SendFuture extends CompletableFuture<SendResult> {
     private static final int NEW = 0;
     private static final int ASKED = 1;
@@ -22,7 +20,7 @@ final class SendFuture extends CompletableFuture<SendResult> {
     private final AtomicInteger state = new AtomicInteger(NEW);
     private Unread unread;
 
-    /** Messages that failed and whose futures have not been asked. */
+    /** Failed messages whose futures the program has not asked. */
     static final class Unread {
         private final AtomicInteger count = new AtomicInteger();
         private volatile ReputException first;
@@ -36,7 +34,7 @@ final class SendFuture extends CompletableFuture<SendResult> {
         }
     }
 
-    /** Counts a message that is about to fail, unless somebody has asked. */
+    /** Counts a message that is about to fail, unless the program has asked. */
     void failUnread(Unread counts, ReputException error) {
         unread = counts;
         if (getNumberOfDependents() == 0 && state.compareAndSet(NEW, COUNTED)) {

@@ -22,26 +22,27 @@ import reput.commitlog.v1.AppendStreamRequest;
 import reput.common.v1.Host;
 
 /**
- * The producer's brain: batches, the window, outcomes, retries and splits. No I/O, no clock, no threads.
+ * The logic of a producer: batches, the window, outcomes, retries and splits. No I/O, no clock, no threads.
  *
- * <p>The life of a message: open batch, ready, in flight, settled; or back to ready when it is tried again.
+ * <p>The states of a message: in the open batch, ready, in flight, settled; or ready again when it is retried.
  *
- * <p>Invariants: batches are in flight in the order in which they were handed out, and outcomes come in that order.
- * {@code unsettledBytes} is the size of everything that was added and not settled. Messages go in the order of {@code
- * add}, except for what is retried. While {@code blockedUntilNs} lies ahead, or a refusal says that appends go
- * elsewhere, nothing is handed out.
+ * <p>Invariants: batches are in flight in the order in which {@code pop} returned them, and outcomes come in this
+ * order. {@code unsettledBytes} is the size of all messages that were added and not settled. Messages are sent in the
+ * order of {@code add}, except for retried messages. While {@code blockedUntilNs} lies ahead, or after a refusal that
+ * moves appends to another target, {@code pop} returns no batch.
  *
- * <p>Callers: one at a time, under a lock outside. Outcomes are collected for {@link #popSettled} and not given to
- * their futures here, so that the caller can let go of its lock before. Times are nanoseconds of one clock that begins
- * near 0.
+ * <p>Callers: a single caller at a time, under a lock of the caller. Outcomes are collected for {@link #popSettled} and
+ * not given to their futures here, so that the caller can release its lock before. Times are nanoseconds of a clock
+ * that begins near 0.
  *
- * <p>One bad message must not fail its neighbours: a refusal that names messages[i] takes that message out and the rest
- * goes again; one that names a topic takes out all messages of it; one that names neither cuts the batch in halves.
+ * <p>A bad message must not fail the other messages of its batch. A refusal that names messages[i] fails this message,
+ * and the rest is sent again. A refusal that names a topic fails all messages of this topic. Any other refusal of the
+ * batch as invalid cuts the batch in halves.
  */
 final class SendQueue {
     /** Most messages of a batch; as in append_service.proto. */
     static final int BATCH_MESSAGE_COUNT_MAX = 32_768;
-    /** What {@link #waitNs} returns if there is nothing to wait for. */
+    /** The value of {@link #waitNs} if no time is known. */
     static final long FOREVER = Long.MAX_VALUE;
 
     private static final int MESSAGES_FIELD = AppendStreamRequest.MESSAGES_FIELD_NUMBER;
@@ -63,13 +64,13 @@ final class SendQueue {
     private ReputException moved;
     private List<Settlement> settled = new ArrayList<>();
 
-    /** A message on its way. {@code sequence} is its place among all that were added. */
+    /** An encoded message in the queue. {@code sequence} is its place among all added messages. */
     record Entry(AppendMessage message, int sizeBytes, String uniqueId, CompletableFuture<SendResult> future,
             long sequence) {}
 
     /**
-     * Messages that travel together. {@code followCount}: how often in a row it went to the leader that an answer named,
-     * which is no failed attempt. {@code wasSent}: an attempt that failed may have stored it.
+     * Messages that are sent together. {@code followCount}: the number of attempts in a row that were sent to the
+     * leader of an answer; these are no failed attempts. {@code wasSent}: a failed attempt may have stored it.
      */
     record Batch(List<Entry> entries, int attempt, int followCount, boolean wasSent) {
         Batch(List<Entry> entries, int attempt, boolean wasSent) {
@@ -87,7 +88,7 @@ final class SendQueue {
         }
     }
 
-    /** The outcomes of several messages: results in their order, or the error of all of them. */
+    /** The outcomes of messages: results in their order, or the common error. */
     record Settlement(List<Entry> entries, List<SendResult> results, ReputException error) {
         /** Gives the outcomes to their futures, whose callbacks run here. */
         void deliver() {
@@ -101,7 +102,10 @@ final class SendQueue {
         }
     }
 
-    /** What a refusal makes of a batch: the messages that it is about, and the others in batches to send again. */
+    /**
+     * The parts of a refused batch: the messages that the refusal names, and the other messages in batches to send
+     * again.
+     */
     private record Split(List<Entry> bad, List<List<Entry>> rest) {}
 
     SendQueue(ProducerOptions options) {
@@ -123,12 +127,12 @@ final class SendQueue {
         return !inFlight.isEmpty();
     }
 
-    /** Returns whether a message of this size may be added now. One message may always enter an empty queue. */
+    /** Returns whether a message of this size may be added now. An empty queue takes a message of any size. */
     boolean hasRoom(int sizeBytes) {
         return unsettledBytes == 0 || unsettledBytes + sizeBytes <= options.windowBytes();
     }
 
-    /** Adds a message. Returns whether there is something new to wait for or send: a batch began or became ready. */
+    /** Adds a message. Returns whether a batch began or became ready, so that the sender must look again. */
     boolean add(AppendMessage message, String uniqueId, CompletableFuture<SendResult> future, long nowNs) {
         int sizeBytes = sizeBytes(message);
         if (openSizeBytes + sizeBytes > options.batchSizeBytes()) {
@@ -148,7 +152,7 @@ final class SendQueue {
         return isNews;
     }
 
-    /** Makes what was collected ready, whatever its age. */
+    /** Makes the open batch ready, at any age. */
     void closeBatch() {
         if (!open.isEmpty()) {
             ready.add(new Batch(open, 0, false));
@@ -157,7 +161,7 @@ final class SendQueue {
         }
     }
 
-    /** Pops the next batch to send, null if there is none yet. It is in flight from now on. */
+    /** Pops the next batch to send, null if no batch is due. It is in flight from now on. */
     Batch pop(long nowNs) {
         if (moved != null || nowNs < blockedUntilNs) {
             return null;
@@ -172,9 +176,7 @@ final class SendQueue {
         return batch;
     }
 
-    /**
-     * Returns nanoseconds until {@link #pop} may have something; {@link #FOREVER} if something has to happen before.
-     */
+    /** Returns nanoseconds until {@link #pop} may return a batch; {@link #FOREVER} if it needs another event first. */
     long waitNs(long nowNs) {
         if (moved != null || (ready.isEmpty() && open.isEmpty())) {
             return FOREVER;
@@ -185,7 +187,7 @@ final class SendQueue {
     /**
      * Applies the server's answers to the batches in flight, oldest first.
      *
-     * <p>Throws IllegalStateException for an answer that can't be right; its batch is still in flight then.
+     * <p>Throws IllegalStateException for an inconsistent answer; its batch is still in flight then.
      */
     void onOutcomes(List<AppendOutcome> outcomes, long nowNs) {
         for (AppendOutcome outcome : outcomes) {
@@ -205,13 +207,13 @@ final class SendQueue {
     }
 
     /**
-     * Returns the refusal that says that appends go elsewhere, once nothing is in flight: then the stream has to end.
+     * Returns the refusal that moves appends to another target, when no batch is in flight: then the stream has to end.
      */
     ReputException moved() {
         return inFlight.isEmpty() ? moved : null;
     }
 
-    /** Sends the batches in flight again after the end of the stream, or fails them if they may not be. */
+    /** Makes the batches in flight ready again after the end of the stream, or fails them if no retry is left. */
     void onBroken(ReputException error, boolean wasSent, long nowNs) {
         moved = null;
         for (Batch batch : inFlight) {
@@ -223,7 +225,7 @@ final class SendQueue {
         inFlight.clear();
     }
 
-    /** Gives up on everything, for a producer that is closed without waiting. */
+    /** Fails all messages, for a producer that is closed without waiting. */
     void failAll(ReputException error) {
         closeBatch();
         inFlight.forEach(batch -> settle(failure(new Batch(batch.entries, batch.attempt, true), batch.entries, error)));
@@ -273,7 +275,7 @@ final class SendQueue {
             ready.add(new Batch(batch.entries, batch.attempt, batch.followCount + 1, batch.wasSent));
             return;
         }
-        // After LEASE_OVER it is stored, and perhaps given up by the next leader: as after a stream that broke.
+        // After LEASE_OVER it is stored, and perhaps dropped by the next leader: as after a broken stream.
         Batch refused = new Batch(batch.entries, batch.attempt, batch.wasSent || isLeaseOver);
         if (!again(refused, error, nowNs)) {
             Split split = split(batch.entries, error);
@@ -283,7 +285,8 @@ final class SendQueue {
     }
 
     /**
-     * Makes a batch ready again after a failed attempt, not before its delay is over. Returns false if it may not be.
+     * Makes a batch ready again after a failed attempt, not before its delay is over. Returns false if no retry is
+     * left.
      */
     private boolean again(Batch batch, ReputException error, long nowNs) {
         long delayNs = retry.delayNs(batch.attempt, error);
@@ -301,9 +304,7 @@ final class SendQueue {
         }
     }
 
-    /**
-     * Returns the failure of some messages of a batch; whether they may be stored all the same depends on its attempts.
-     */
+    /** Returns the failure of messages of a batch; whether they may be stored all the same depends on its attempts. */
     private static Settlement failure(Batch batch, List<Entry> entries, ReputException error) {
         return new Settlement(entries, null, batch.wasSent ? error.withUnknownOutcome() : error);
     }
@@ -334,7 +335,7 @@ final class SendQueue {
         return new Split(entries, List.of());
     }
 
-    /** Returns which message a refusal is about, -1 if it does not say. */
+    /** Returns the index of the message that a refusal names, -1 if it names no message. */
     private static int messageIndex(ReputException error) {
         return Stream.concat(error.fields().stream(), Stream.of(error.field()))
                 .map(MESSAGE_INDEX::matcher).filter(Matcher::find)

@@ -19,8 +19,8 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The channel to one service, wherever it is: each call goes where the route says, carries the token, and tells the
- * route how it ended. Connections are made when they are first used. Any thread may use it.
+ * The channel to a service at its current address: each call is sent to the route's target with the token, and reports
+ * its error to the route. Connections are made at their first use. Any thread may use it.
  */
 final class Service extends Channel {
     /** Largest answer or request of the transport. */
@@ -86,7 +86,8 @@ final class Service extends Channel {
         }
         ManagedChannel channel = channels.computeIfAbsent(target, this::connect);
         if (channel.getState(false) == ConnectivityState.TRANSIENT_FAILURE) {
-            // gRPC's own pauses between two attempts to connect grow to minutes; ours are those of RetryPolicy.
+            // gRPC's own pauses between two attempts to connect grow to minutes; this client uses the pauses of
+            // RetryPolicy.
             channel.resetConnectBackoff();
         }
         return channel;
@@ -97,7 +98,7 @@ final class Service extends Channel {
                 .maxInboundMessageSize(MESSAGE_SIZE_BYTES_MAX)
                 .keepAliveTime(KEEPALIVE_S, TimeUnit.SECONDS)
                 .keepAliveTimeout(KEEPALIVE_TIMEOUT_S, TimeUnit.SECONDS)
-                .disableRetry() // This client repeats calls itself, by reason.
+                .disableRetry() // This client retries calls itself, by their reason.
                 .build();
     }
 }

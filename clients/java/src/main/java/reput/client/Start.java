@@ -4,11 +4,11 @@ package reput.client;
 import java.time.Instant;
 import java.util.Objects;
 
-/** Where a consumer begins in a queue: at its first entry, at its end, or at the first entry at or after a time. */
+/** The start of a consumer in a queue: at its first entry, at its end, or at the first entry at or after a time. */
 public final class Start {
-    /** The first entry that is kept. */
+    /** The first stored entry. */
     public static final Start EARLIEST = new Start(null);
-    /** The end: only what comes later. */
+    /** The end: only later messages. */
     public static final Start LATEST = new Start(null);
 
     private final Instant time;
@@ -17,12 +17,12 @@ public final class Start {
         this.time = time;
     }
 
-    /** The first entry that was stored at or after a time; milliseconds count. */
+    /** The first entry that was stored at or after a time, in whole milliseconds. */
     public static Start at(Instant time) {
         return new Start(Objects.requireNonNull(time));
     }
 
-    /** Returns the time, null for one of the constants. */
+    /** Returns the time, null for the constants. */
     Instant time() {
         return time;
     }

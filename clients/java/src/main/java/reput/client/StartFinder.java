@@ -16,7 +16,7 @@ import reput.indexer.v1.ListQueuesRequest;
 import reput.indexer.v1.Queue;
 import reput.indexer.v1.QueueServiceGrpc;
 
-/** Where a consumer begins: at its group's offsets, or where it was told. */
+/** Finds the start of a consumer: the committed offsets of its group, or its option {@code start}. */
 final class StartFinder {
     private static final int PAGE_SIZE = 1000;
 
@@ -30,7 +30,7 @@ final class StartFinder {
         this.options = options;
     }
 
-    /** Returns where to begin in each queue. Throws ReputException for a topic that nobody has made. */
+    /** Returns the start offset of each queue. Throws ReputException for a topic that does not exist. */
     Map<Integer, Long> find() {
         Map<Integer, Queue> known = new TreeMap<>();
         Page.items(this::queuePage).forEachRemaining(queue -> known.put(queue.getQueueId(), queue));
@@ -48,7 +48,7 @@ final class StartFinder {
         return new Page<>(page.getQueuesList(), page.getNextPageToken());
     }
 
-    /** Returns the queues that the topic has, with those that the Indexer knows from before it had fewer. */
+    /** Returns the queues of the topic, with the queues that the Indexer knows from a time when the topic had more. */
     private Iterable<Integer> allQueueIds(Map<Integer, Queue> known) {
         GetTopicRequest request = GetTopicRequest.newBuilder().setName(topic).build();
         int count = client.call(TopicServiceGrpc.getGetTopicMethod(), request).getTopic().getReadQueueCount();

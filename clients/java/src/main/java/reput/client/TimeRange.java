@@ -25,7 +25,7 @@ public record TimeRange(Instant start, Instant end) {
         return new TimeRange(null, end);
     }
 
-    /** Tells a request where the range begins and ends, if it does. */
+    /** Sets the start and the end of a request, if the range has them. */
     void apply(Consumer<Timestamp> setStart, Consumer<Timestamp> setEnd) {
         if (start != null) {
             setStart.accept(timestamp(start));

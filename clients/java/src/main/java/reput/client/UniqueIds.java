@@ -18,7 +18,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 /**
  * Makes unique ids in RocketMQ's form: 32 hexadecimal digits of address, process, time in the month and a counter.
  *
- * <p>Four random bytes stand where RocketMQ's client puts the hash code of its class loader. Any thread may use it.
+ * <p>Four random bytes replace the hash code of the class loader of RocketMQ's client. Any thread may use it.
  */
 final class UniqueIds {
     private static final HexFormat HEX = HexFormat.of().withUpperCase();
@@ -32,7 +32,7 @@ final class UniqueIds {
     /** A month of local time, in milliseconds since the epoch; the end is exclusive. */
     private record Month(long startMs, long endMs) {}
 
-    /** Takes 4 bytes of address, 2 of process, 4 of chance, and the zone whose months count. */
+    /** Takes 4 bytes of address, 2 bytes of process id, 4 random bytes, and the zone of the months. */
     UniqueIds(byte[] prefix, ZoneId zone) {
         this.prefix = prefix.clone();
         this.zone = zone;
@@ -63,16 +63,16 @@ final class UniqueIds {
         return new Month(first.toInstant().toEpochMilli(), first.plusMonths(1).toInstant().toEpochMilli());
     }
 
-    /** Returns the IPv4 address that this machine would use to reach others, or the given one. Sends nothing. */
+    /** Returns the IPv4 address of this machine's default route, or the given address. Sends nothing. */
     private static byte[] ownAddress(int otherwise) {
         try (DatagramSocket probe = new DatagramSocket()) {
-            // An address for documentation: only the route matters.
+            // An address for documentation: only its route is used.
             probe.connect(new InetSocketAddress(InetAddress.getByAddress(new byte[] {(byte) 192, 0, 2, 1}), 9));
             if (probe.getLocalAddress() instanceof Inet4Address address && !address.isAnyLocalAddress()) {
                 return address.getAddress();
             }
         } catch (IOException | RuntimeException noRoute) {
-            // Chance does as well: what counts is that others have another one.
+            // A random address is sufficient: it only has to differ from other machines.
         }
         return ByteBuffer.allocate(Integer.BYTES).putInt(otherwise).array();
     }

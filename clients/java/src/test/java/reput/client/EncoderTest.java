@@ -20,7 +20,7 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 import reput.commitlog.v1.AppendMessage;
 
-/** Properties, what is refused, and unique ids. */
+/** Properties, refusals, and unique ids. */
 class EncoderTest {
     private static final NewMessage PLAIN = NewMessage.of("orders", "hello");
 

@@ -32,7 +32,7 @@ class OptionsTest {
                 RetryPolicy.DEFAULT, NewMessage.of("topic", "body"));
     }
 
-    /** The copies are made by position; each changes its own component, and no other one. */
+    /** The copies are made by position; each changes only its own component. */
     @ParameterizedTest
     @MethodSource("all")
     void aCopyDiffersInOneComponent(Record original) throws ReflectiveOperationException {

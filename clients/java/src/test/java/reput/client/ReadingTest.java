@@ -16,7 +16,7 @@ import reput.common.v1.StoredMessage;
 import reput.indexer.v1.ConsumerOffset;
 import reput.indexer.v1.SubscribeResponse;
 
-/** Positions of a consumer, pages of a query, and what a message tells. */
+/** Positions of a consumer, pages of a query, and the fields of a message. */
 class ReadingTest {
     private final Positions positions = new Positions(Map.of(1, 10L, 0, 5L));
 

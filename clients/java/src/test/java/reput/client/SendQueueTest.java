@@ -52,7 +52,7 @@ class SendQueueTest {
         return SendQueue.sizeBytes(message("topic", body));
     }
 
-    /** Sends what is there, and returns the bodies by batch. */
+    /** Sends all messages, and returns the bodies by batch. */
     private List<List<String>> popAll() {
         queue.closeBatch();
         List<List<String>> batches = new ArrayList<>();

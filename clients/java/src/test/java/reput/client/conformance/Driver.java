@@ -38,7 +38,10 @@ import reput.client.SendResult;
 import reput.client.Start;
 import reput.client.TimeRange;
 
-/** The driver of tests/clients: one step a line from standard input, one answer a line to standard output. */
+/**
+ * The driver of tests/clients: reads a step per line from standard input, and writes an answer per line to standard
+ * output.
+ */
 public final class Driver implements AutoCloseable {
     private static final Gson GSON = new GsonBuilder().disableHtmlEscaping().create();
 
@@ -286,7 +289,7 @@ public final class Driver implements AutoCloseable {
         return step.has(name) ? change.apply(options, step.get(name)) : options;
     }
 
-    /** Makes other options of options and an argument. */
+    /** Changes options by an argument. */
     private interface Change<O> {
         O apply(O options, JsonElement argument);
     }

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delivery: which message a consumer group gets next, who has it, and what became of it."""
+"""Delivery: delivers messages to consumer groups, and keeps their deliveries, delays and transactions."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Delivery's composition: settings, clock, channels to the log and its index, engine, servicers and server.
 
-It has no files: what it knows is in the log. It is ready at once, and answers RECOVERING until it has read its journal,
-or while its log follows another one.
+It has no files: its state is in the log. It is ready at once, and answers RECOVERING until it has read its journal, and
+while its log follows another log.
 """
 
 import functools
@@ -53,7 +53,7 @@ class Settings:
 
 
 class Service:
-    """Delivery as the process shell runs it."""
+    """The Delivery service, as the process shell runs it."""
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config, clock = settings.engine, SystemClock()
@@ -101,23 +101,23 @@ class Service:
         return peer.connect(interceptors=interceptors, reconnect_ms_max=settings.engine.reconnect_ms_max)
 
     async def open(self) -> None:
-        """Begin to read the journal."""
+        """Start the owner, which waits for the first call or message, and the measuring of lags."""
         self.owner.start()
         self._measuring.start()
 
     async def until_connected(self) -> None:
-        """Return at once: services that are away are a matter of the calls, not of the start."""
+        """Return at once: if another service is unavailable, calls report it, and the start does not wait."""
 
     async def until_complete(self) -> None:
-        """Return at once: what is not read yet is a matter of the calls."""
+        """Return at once: calls wait for the replay of the journal."""
 
     async def drain(self) -> None:
-        """End receives that wait, and take over no more."""
+        """End receives that wait, and start no further ownership."""
         await self._measuring.stop()
         await self.owner.stop()
 
     async def close(self) -> None:
-        """Let go of the log and the index."""
+        """Close the channels to the log and the index."""
         await self._measuring.stop()
         await self.owner.stop()
         for connection in self._connections.values():

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Delivery refuses and what can go wrong in it, each with its coordinates as attributes."""
+"""The errors of Delivery: refused requests and failures, with their coordinates as attributes."""
 
 from libs.requests.errors import BadArgument, DependencyUnavailable, ServiceError
 
 
 class BadHandle(BadArgument):
-    """A handle is none that was ever given."""
+    """A text is not a handle of any delivery."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, field="handle")
 
 
 class HandleOutdated(ServiceError):
-    """The message is settled, or was delivered again since."""
+    """A handle is outdated: its message is settled, or was delivered again since."""
 
     def __init__(self, topic: str, queue_id: int, queue_offset: int) -> None:
         super().__init__(f"message {queue_offset} of {topic}/{queue_id} is settled, or was delivered again since")
@@ -20,7 +20,7 @@ class HandleOutdated(ServiceError):
 
 
 class GroupNotFound(ServiceError):
-    """Nothing is known of a group."""
+    """The group has neither a policy nor a position."""
 
     def __init__(self, group: str) -> None:
         super().__init__(f"there is no group {group}")
@@ -28,14 +28,14 @@ class GroupNotFound(ServiceError):
 
 
 class NotOwner(ServiceError):
-    """This process does not know yet what was delivered, or another one does the work of the log that leads."""
+    """This process has not read the journal yet, or the Delivery of the leading log serves the groups."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"deliveries are not served here now: {reason}")
 
 
 class TopicNotFound(ServiceError):
-    """Nobody has made the topic."""
+    """The topic does not exist."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"there is no topic {topic}")
@@ -43,7 +43,7 @@ class TopicNotFound(ServiceError):
 
 
 class ConsumerOffsetNotFound(ServiceError):
-    """The group has committed nothing for a queue."""
+    """The group has committed no offset for a queue."""
 
     def __init__(self, group: str, topic: str) -> None:
         super().__init__(f"group {group} has committed nothing of topic {topic}")
@@ -59,7 +59,7 @@ class TransactionNotFound(ServiceError):
 
 
 class TransactionEnded(ServiceError):
-    """The transaction has ended in another way. `ended_as` is "" if nobody can tell how."""
+    """The transaction has ended in another way. `ended_as` is "unknown" if the way is unknown."""
 
     def __init__(self, transaction_id: str, ended_as: str) -> None:
         super().__init__(f"transaction {transaction_id} has ended in another way: {ended_as or 'nobody knows how'}")
@@ -95,19 +95,19 @@ class AppendRefused(ServiceError):
 
 
 class LogFollows(DependencyUnavailable):
-    """The log follows another one, so nothing is delivered by it."""
+    """The log follows another log, so its Delivery does not deliver."""
 
 
 class MessageDamaged(DependencyUnavailable):
-    """Stored bytes of a message fail their check. Needs a replica or a person; the messages before it are whole."""
+    """Stored bytes of a message fail their check. Needs a replica or an operator; earlier messages are undamaged."""
 
 
 class JournalLost(ServiceError):
-    """Whether the journal has the last events is unknown, or another process writes it. What is known is read anew."""
+    """It is unknown whether the journal has the last events, or another process writes it. The journal is read anew."""
 
 
 class JournalNotDurable(JournalLost):
-    """The log has the last events, and not as durably as it promises, so a failover may undo them."""
+    """The log has the last events, but not as durably as it promises: a failover may undo them."""
 
 
 class JournalUnreadable(ServiceError):

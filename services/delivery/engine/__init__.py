@@ -4,10 +4,10 @@
 A JournalOwner makes a GroupEngine for each ownership; servicers ask the owner for the engine and call its parts. The
 rooms, from below; each may use the rooms above it in this list:
 
-ports         what the engine needs of other services: Log, Index, TimerIndex and HalfIndex, and the messages that they
+ports         the engine's view of other services: Log, Index, TimerIndex and HalfIndex, and the messages that they
               read and write. `rpc/log` implements them over gRPC.
 state         values made of the journal's events alone: Groups has a QueueState for each queue of each group,
-              LastAttempts, and Done (delayed messages that are delivered). Handle names a delivery. Attempts and
+              LastAttempts, and Done (delayed messages that are done). Handle names a delivery. Attempts and
               Repeats answer repeated calls. Tally counts.
 journal       Journal writes events, and messages with them, in order. replay_journal makes Groups of them again,
               JournalCopier writes copies so that old records may go. StoreTime is the log's time, GroupTime the time
@@ -15,7 +15,7 @@ journal       Journal writes events, and messages with them, in order. replay_jo
 dead_letters  DeadLetterWriter buries messages after their last attempt. DeadLetters lists and replays them.
 delays        Delays reads the timer topic into Schedules and appends messages at their time. DelayQueries lists,
               cancels and renews them.
-transactions  Transactions ends half messages, Table has the open ones, Checks asks their producers.
+transactions  Transactions ends half messages, Table has the open transactions, Checks offers them to their producers.
 receive       Positions is where groups begin. Subscriptions has a Subscription for each group and topic that receives:
               Feeds read ahead, DueMessages and FreshMessages choose for a DeliveryBatch, Filters says which member a
               message is for, News wakes members. Settling acknowledges, gives back, extends and buries.

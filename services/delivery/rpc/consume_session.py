@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ConsumeSession: one Consume stream.
+"""ConsumeSession: a Consume stream.
 
-A reading task takes the caller's steps, a delivering task waits for messages within the caller's credit; both, and what
-became of entries, put answers into a queue that the stream is made of. A caller that does not read fills that queue,
-and then neither is chosen for it nor read from it. What is in the queue when the stream breaks goes back at once, and
-so does what could not leave then.
-Callers: one servicer call.
+A reading task reads the caller's steps, a delivering task waits for messages within the caller's credit, and settling
+tasks settle entries. All of them put answers into a queue, from which the stream sends them. A caller that does not
+read fills this queue: then no messages are received for it, and no steps are read from it. When the stream breaks,
+messages in the queue and messages that could not be put into it are given back at once.
+Callers: a single servicer call.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ from services.delivery.rpc.settling import invisible_ms_of, message_of, outcome_
 
 Requests = AsyncGenerator[messages.ConsumeRequest, None]
 Answer = messages.ConsumeResponse | Exception | None
-"""What the stream sends, why it ends, or None for its end."""
+"""A response that the stream sends, an error that ends it, or None for its end."""
 
 TOPIC_COUNT_MAX = 100
 WAITING_COUNT_MAX = 4
-"""Answers that are not sent yet."""
+"""The most answers that wait to be sent."""
 SETTLING_COUNT_MAX = 8
-"""Requests to settle that wait for the log at once."""
+"""The most settle steps that wait for the log at once."""
 
 
 class ConsumeSession:
-    """`close` it in the end."""
+    """The session of a Consume stream. `close` it in the end."""
 
     def __init__(self, owner: JournalOwner) -> None:
         self._owner = owner
@@ -45,10 +45,10 @@ class ConsumeSession:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
         self._leaving: Answer = None
-        """What the stream has not sent yet."""
+        """The answer that the stream is sending."""
 
     async def responses(self, requests: Requests) -> AsyncGenerator[messages.ConsumeResponse, None]:
-        """Yield answers until the caller has ended its side and has all outcomes. Raises what its requests deserve."""
+        """Yield answers until the caller has ended its side and has all outcomes. Raises the errors of its requests."""
         first = await anext(requests, None)
         if first is None:
             return
@@ -69,7 +69,7 @@ class ConsumeSession:
             self._leaving = None
 
     async def close(self) -> None:
-        """End, and give back what was not sent."""
+        """End the session, and give back messages that were not sent."""
         self._is_closing = True
         for task in self._tasks:
             task.cancel()
@@ -100,14 +100,14 @@ class ConsumeSession:
         return task
 
     async def _run(self, work: Coroutine[None, None, None]) -> None:
-        """Work, and let the stream end with what goes wrong."""
+        """Run a task. Its error ends the stream."""
         try:
             await work
         except Exception as error:  # noqa: BLE001 - the stream raises it
             await self._answers.put(error)
 
     async def _read(self, requests: Requests, consumption: Consumption, delivering: asyncio.Task[None]) -> None:
-        """Do what the caller says until it ends its side, then end the stream."""
+        """Carry out the caller's steps until it ends its side, then end the stream."""
         async for request in requests:
             step = request.WhichOneof("step")
             if step == "credit":
@@ -133,7 +133,7 @@ class ConsumeSession:
     async def _until_stopped(self) -> None:
         """End the stream when this process stops, also that of a caller that gives no credit."""
         await self._owner.stopped.wait()
-        await self._owner.engine()  # tells why
+        await self._owner.engine()  # raises the reason
 
     async def _deliver(self, consumption: Consumption) -> None:
         while delivered := await consumption.next():
@@ -160,11 +160,11 @@ class ConsumeSession:
         await self._answers.put(messages.ConsumeResponse(settled=settled))
 
     async def _give_back(self, handles: list[str]) -> None:
-        """Let messages that nobody has seen be delivered again at once."""
+        """Give back messages that were not sent, so that they are delivered again at once."""
         if not handles or not self._owner.is_owner:
             return
         try:
             engine = await self._owner.engine()
             await engine.settling.settle([SettleRequest(handle, "nack", 0, is_untried=True) for handle in handles])
         except ServiceError:
-            return  # they come again when their time is over
+            return  # the messages are delivered again when their time is over

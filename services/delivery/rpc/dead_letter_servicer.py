@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeadLetterService over what this process delivers."""
+"""DeadLetterServicer: the gRPC service DeadLetterService of this process."""
 
 import contextlib
 from collections.abc import AsyncGenerator
@@ -25,7 +25,7 @@ LIST = "dead letters"
 
 
 class DeadLetterServicer:
-    """Answers the two calls."""
+    """Lists and replays dead letters."""
 
     def __init__(self, owner: JournalOwner) -> None:
         self._owner = owner
@@ -46,7 +46,7 @@ class DeadLetterServicer:
     async def ReplayDeadLetters(
         self, request: messages.ReplayDeadLettersRequest, _: object
     ) -> AsyncGenerator[messages.ReplayDeadLettersResponse, None]:
-        """Replay letters, and tell how far that is."""
+        """Replay letters, and send the progress."""
         letters = (await self._owner.engine()).dead_letters
         replays = letters.replay(
             group_name(request.group),
@@ -81,7 +81,7 @@ def _selection(selection: messages.DeadLetterSelection) -> Selection:
 
 
 def _letter(stored: Any) -> messages.DeadLetter:
-    """Return a letter with what its properties tell, which anybody may have written."""
+    """Return a letter with its notes. Any client may have written these properties, so bad values are left out."""
     properties = stored.properties
     queue_id, queue_offset, attempts = (
         _number(properties.get(name, ""), most)
@@ -102,7 +102,7 @@ def _letter(stored: Any) -> messages.DeadLetter:
 
 
 def _number(text: str, most: int) -> int | None:
-    """Return what a property says, None if that is no number from 0 to the most."""
+    """Return the number that a property contains, None if it is no number from 0 to `most`."""
     is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
     return int(text) if is_number and int(text) <= most else None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DelayService over what this process delivers."""
+"""DelayServicer: the gRPC service DelayService of this process."""
 
 from reput.delivery.v1 import delay_service_pb2 as messages
 
@@ -18,13 +18,13 @@ BEGIN = (-1, -1)
 
 
 class DelayServicer:
-    """Answers the two calls."""
+    """Lists and cancels delayed messages."""
 
     def __init__(self, owner: JournalOwner) -> None:
         self._owner = owner
 
     async def ListDelayed(self, request: messages.ListDelayedRequest, _: object) -> messages.ListDelayedResponse:
-        """Return a page of messages that wait. The token is the due time and queue offset of the page's last one."""
+        """Return a page of messages that wait. The token is the due time and queue offset of the last message."""
         asking = (await self._owner.engine()).delay_queries
         count = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         topic = arguments.topic(request.topic) if request.topic else ""
@@ -43,7 +43,7 @@ class DelayServicer:
         return messages.ListDelayedResponse(messages=map(_message, shown), next_page_token=token)
 
     async def CancelDelayed(self, request: messages.CancelDelayedRequest, _: object) -> messages.CancelDelayedResponse:
-        """Take a message back."""
+        """Cancel a delayed message."""
         topic, message_id = arguments.topic(request.topic), _word(request.message_id, "message_id")
         cancelled = await (await self._owner.engine()).delay_queries.cancel(topic, message_id)
         return messages.CancelDelayedResponse(message=_message(cancelled))

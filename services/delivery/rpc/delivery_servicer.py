@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeliveryService over what this process delivers."""
+"""DeliveryServicer: the gRPC service DeliveryService of this process."""
 
 from collections.abc import AsyncGenerator
 
@@ -24,14 +24,14 @@ WAIT_MAX_S = 30.0
 
 
 class DeliveryServicer:
-    """Answers the three calls."""
+    """Delivers and settles messages, by single calls or in a stream."""
 
     def __init__(self, owner: JournalOwner, *, receive_count_max: int) -> None:
         self._owner = owner
         self._receive_count_max = receive_count_max
 
     async def Receive(self, request: messages.ReceiveRequest, _: object) -> messages.ReceiveResponse:
-        """Return messages that are the caller's for a while."""
+        """Return messages that are the caller's for the invisible time."""
         engine = await self._owner.engine()
         delivered = await engine.receive(
             group_name(request.group),
@@ -45,7 +45,7 @@ class DeliveryServicer:
         return messages.ReceiveResponse(messages=map(message_of, delivered))
 
     async def Settle(self, request: messages.SettleRequest, _: object) -> messages.SettleResponse:
-        """Do as the entries say."""
+        """Settle deliveries, and return an outcome for each entry."""
         settle_requests = settle_requests_of(request.entries)
         outcomes = await (await self._owner.engine()).settling.settle(settle_requests)
         return messages.SettleResponse(outcomes=map(outcome_of, outcomes))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each of Delivery's errors travels. The shell has its own table for the rest."""
+"""The gRPC status and the reason of each of Delivery's errors. The shell has its own table for other errors."""
 
 import grpc
 

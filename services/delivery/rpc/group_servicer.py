@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GroupService over what this process delivers."""
+"""GroupServicer: the gRPC service GroupService of this process."""
 
 from bisect import bisect_right
 
@@ -24,7 +24,7 @@ LIST = "delivery groups"
 
 
 class GroupServicer:
-    """Answers the five calls."""
+    """Sets, shows, lists, deletes and moves groups."""
 
     def __init__(self, owner: JournalOwner, log: Log, index: Index) -> None:
         self._owner, self._log, self._index = owner, log, index
@@ -36,7 +36,7 @@ class GroupServicer:
         return messages.SetGroupResponse(group=_group(group, policy))
 
     async def GetGroup(self, request: messages.GetGroupRequest, _: object) -> messages.GetGroupResponse:
-        """Return a policy, and how far the group is."""
+        """Return a group's policy, lags, filters and number of dead letters."""
         engine, group = await self._owner.engine(), group_name(request.group)
         found = _group(group, engine.groups.policy(group), await engine.lags.of(group))
         found.filters.extend(
@@ -59,14 +59,14 @@ class GroupServicer:
         return messages.ListGroupsResponse(groups=found, next_page_token=token)
 
     async def DeleteGroup(self, request: messages.DeleteGroupRequest, _: object) -> messages.DeleteGroupResponse:
-        """Forget a group."""
+        """Delete a group. Has no effect on an unknown group."""
         engine, group = await self._owner.engine(), group_name(request.group)
         if engine.groups.is_known(group):
             await engine.set_policy(group, None)
         return messages.DeleteGroupResponse()
 
     async def ResetGroup(self, request: messages.ResetGroupRequest, _: object) -> messages.ResetGroupResponse:
-        """Move a group, or say what that would do."""
+        """Move a group to other queue offsets, or only return the moves in a dry run."""
         engine = await self._owner.engine()
         group, topic = group_name(request.group), arguments.topic(request.topic)
         positions = await self._positions(request, topic)
@@ -86,7 +86,7 @@ class GroupServicer:
         return messages.ResetGroupResponse(moves=moves)
 
     async def _positions(self, request: messages.ResetGroupRequest, topic: str) -> dict[int, int]:
-        """Return where each queue of the topic would be."""
+        """Return the requested queue offset of each queue of the topic."""
         to = request.WhichOneof("to")
         if to is None:
             raise BadArgument("one of earliest, latest and time must be set", field="to")

@@ -13,7 +13,7 @@ DELAY_MS_MAX = 12 * 3_600_000
 
 
 def policy_of(policy: messages.GroupPolicy) -> Policy:
-    """Return a policy, with defaults for what is left out. Raises BadArgument."""
+    """Return a policy, with defaults for absent fields. Raises BadArgument."""
     check_range(policy.attempts_max, "policy.attempts_max", most=ATTEMPTS_MAX)
     if len(policy.backoffs) > BACKOFFS_MAX:
         reason = f"must be at most {BACKOFFS_MAX}"

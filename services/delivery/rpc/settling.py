@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DeliveryService's calls have in common: what to deliver, and what is to become of it, from and to protobuf."""
+"""Conversions that the calls of DeliveryService share: filters, requests to settle and outcomes, and protobuf."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ ATTEMPT_ID_SIZE_BYTES_MAX = 100
 
 
 def wanted_of(request: messages.ReceiveRequest | messages.ConsumeBegin, prefix: str = "") -> Wanted:
-    """Return which messages are to be delivered, equal for equal filters: the tags sorted, each once, spaces cut off.
+    """Return the filter of a request, equal for equal filters: tags sorted, each once, without spaces around them.
 
     `prefix` is the path to the fields. Raises BadArgument.
     """
@@ -45,7 +45,7 @@ def attempt_id_of(request: messages.ReceiveRequest) -> str:
 
 
 def settle_requests_of(entries: Sequence[messages.SettleEntry], prefix: str = "") -> list[SettleRequest]:
-    """Return what is to become of messages. Raises BadArgument."""
+    """Return the requests to settle of these entries. Raises BadArgument."""
     count = len(entries)
     if not 1 <= count <= ENTRY_COUNT_MAX:
         reason = f"must be 1 to {ENTRY_COUNT_MAX}"
@@ -54,7 +54,7 @@ def settle_requests_of(entries: Sequence[messages.SettleEntry], prefix: str = ""
 
 
 def message_of(delivered: Delivered) -> messages.ReceivedMessage:
-    """Return a message that is delivered."""
+    """Return a delivered message as the API shows it."""
     return messages.ReceivedMessage(
         message=delivered.message,
         handle=delivered.handle,
@@ -64,7 +64,7 @@ def message_of(delivered: Delivered) -> messages.ReceivedMessage:
 
 
 def outcome_of(outcome: SettleOutcome) -> messages.SettleOutcome:
-    """Return what became of a settle_request."""
+    """Return the outcome of a request as the API shows it."""
     if outcome.error is not None:
         return messages.SettleOutcome(error=status_of(outcome.error, ERROR_TABLE))
     return messages.SettleOutcome(handle=outcome.handle)

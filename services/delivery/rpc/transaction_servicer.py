@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TransactionService over what this process delivers."""
+"""TransactionServicer: the gRPC service TransactionService of this process."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ RESOLUTIONS: Mapping[int, str] = {pb.RESOLUTION_COMMIT: COMMIT, pb.RESOLUTION_RO
 
 
 class TransactionServicer:
-    """Answers the three calls."""
+    """Ends and lists transactions, and asks producers how they end."""
 
     def __init__(self, owner: JournalOwner) -> None:
         self._owner = owner
 
     async def EndTransaction(self, request: pb.EndTransactionRequest, _: object) -> pb.EndTransactionResponse:
-        """Let a transaction end."""
+        """End a transaction."""
         name = _text(request.transaction_id, "transaction_id", ID_SIZE_MAX, least=1)
         group = _text(request.producer_group, "producer_group", GROUP_SIZE_MAX)
         how = RESOLUTIONS.get(request.resolution)
@@ -45,7 +45,7 @@ class TransactionServicer:
         return pb.EndTransactionResponse(is_repeated=is_repeated)
 
     async def ReceiveChecks(self, request: pb.ReceiveChecksRequest, _: object) -> pb.ReceiveChecksResponse:
-        """Return transactions that the caller is asked about."""
+        """Return transactions about which the caller is asked."""
         groups = [
             _text(group, f"producer_groups[{index}]", GROUP_SIZE_MAX, least=1)
             for index, group in enumerate(request.producer_groups)
@@ -60,7 +60,7 @@ class TransactionServicer:
         return pb.ReceiveChecksResponse(checks=map(_check, found))
 
     async def ListTransactions(self, request: pb.ListTransactionsRequest, _: object) -> pb.ListTransactionsResponse:
-        """Return a page of transactions. The token is the last one of the page before: when it began, and its id."""
+        """Return a page of transactions. The token is the begin and the id of the page's last transaction."""
         group = _text(request.producer_group, "producer_group", GROUP_SIZE_MAX)
         count = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         after = decode_token(LIST, (group,), request.page_token, tuple[int, str])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeadLetters: which dead letters groups have, and how they are replayed.
+"""DeadLetters: counts, lists and replays the dead letters of groups.
 
-A letter is done when its group has settled it, as any message: it was replayed, or the group received it. So what is
-replayed, and the event that settles the letter, are one record of the journal: one does not happen without the other.
-Invariants: a letter is looked at and settled without a wait in between, so that of two replays one has it.
+A letter is done when its group has settled it, like any message: it was replayed, or the group received it. A replayed
+message and the event that settles its letter are written together: the log has both or neither.
+Invariants: a letter is checked and settled without a wait in between, so that only a single replay appends it.
 Callers: the event loop's thread. Memory: a batch of letters for each call.
 """
 
@@ -27,18 +27,18 @@ BATCH_COUNT = 100
 REPORT_INTERVAL_S = 0.5
 PAGE_SIZE_BYTES = 4 << 20
 PAGE_READ_COUNT_MAX = 50
-"""Reads for one page: a condition may let next to nothing through, and a page may be shorter than was asked for."""
+"""Reads for a page: a condition may let few letters through, so a page may be shorter than the caller's limit."""
 AHEAD_COUNT_MAX = 100_000
-"""DeadLetters of one queue that are done before others that came earlier; some 100 bytes each."""
+"""Dead letters of a queue that are done before earlier letters; some 100 bytes each."""
 PAUSES_PER_S = 4
-"""A replay with a limit appends so often."""
+"""How often a replay with a limit appends per second."""
 
 NO_ORIGIN = "the letter does not tell where it came from"
 
 
 @dataclass(slots=True)
 class ReplayedTopic:
-    """What became of the letters that came from a topic."""
+    """The outcomes of the letters with the same original topic."""
 
     replayed_count: int = 0
     refused_count: int = 0
@@ -47,7 +47,7 @@ class ReplayedTopic:
 
 @dataclass(slots=True)
 class Replay:
-    """How far a replay is."""
+    """The progress of a replay."""
 
     total_count: int = 0
     passed_count: int = 0
@@ -57,16 +57,16 @@ class Replay:
 
     @property
     def replayed_count(self) -> int:
-        """DeadLetters that were replayed, or would be."""
+        """Letters that were replayed, or would be replayed in a dry run."""
         return sum(topic.replayed_count for topic in self.topics.values())
 
     def of(self, topic: str) -> ReplayedTopic:
-        """Return what became of a topic's letters, to add to it."""
+        """Return the outcomes of a topic's letters. The caller adds to them."""
         return self.topics.setdefault(topic, ReplayedTopic())
 
 
 class DeadLetters:
-    """`begin` gives a group a position in each queue of a topic."""
+    """The dead letters of the groups of an ownership. `begin` gives a group a position in each queue of a topic."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class DeadLetters:
     async def page(
         self, group: str, selection: Selection, after: tuple[int, int], count: int
     ) -> tuple[list[Found], tuple[int, int] | None]:
-        """Return letters that are not done, from a queue and offset on, and where the next page begins or None.
+        """Return letters that are not done, from a queue and offset on, and where the next page begins, or None.
 
         Raises DependencyUnavailable.
         """
@@ -113,10 +113,10 @@ class DeadLetters:
     async def replay(
         self, group: str, selection: Selection, *, per_second_max: int, count_max: int, is_dry_run: bool
     ) -> AsyncGenerator[Replay, None]:
-        """Append letters to where they came from, and yield now and then how far that is, and at the end.
+        """Append letters to their original topics. Yields the progress at REPORT_INTERVAL_S, and at the end.
 
-        0 is no limit. Raises DependencyUnavailable, WindowFull and why the journal can't be written: the letters that
-        were told of are replayed then, others may be, and whoever calls again goes on.
+        0 is no limit. Raises DependencyUnavailable, WindowFull and the journal's failure. Then the letters of the last
+        progress are replayed, and further letters may be; another call continues.
         """
         topic, clock = dead_letter_topic(group), asyncio.get_running_loop().time
         meant = await stretches(self._index, topic, selection)
@@ -155,7 +155,7 @@ class DeadLetters:
         refusals: Mapping[str, str],
         is_dry_run: bool,
     ) -> None:
-        """Replay those of the letters that can be, in one record, and add to what was done."""
+        """Replay the letters that are not done and not refused, in a single append, and add to the progress."""
         queue = self._groups.find(place)
         chosen = [one for one in found if queue is None or _is_untouched(queue, one.queue_offset)]
         replay.done_before_count += len(found) - len(chosen)
@@ -169,7 +169,7 @@ class DeadLetters:
             topic.replayed_count += not topic.refusal
 
     async def _write(self, place: Place, least: int, letters: Sequence[Found]) -> None:
-        """Append letters to where they came from, and settle them, at once. `least` is where their queue begins."""
+        """Append letters to their original topics and settle them, in the same append. `least`: begin of the queue."""
         queue = self._groups.find(place)
         is_ahead = queue is not None and letters[0].queue_offset > max(queue.next, least)
         if queue is not None and is_ahead and queue.ahead_count >= AHEAD_COUNT_MAX:
@@ -186,5 +186,5 @@ class DeadLetters:
 
 
 def _is_untouched(queue: QueueState, offset: int) -> bool:
-    """Return whether nobody has received or replayed a letter."""
+    """Return whether a letter was neither received nor replayed."""
     return not queue.is_settled(offset) and not queue.is_open(offset)

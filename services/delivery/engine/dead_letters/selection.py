@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads dead letters: which entries of their topic are meant, and those of them that a condition lets through."""
+"""Selects dead letters: the offsets in their topic that a caller selects, and the letters that pass its condition."""
 
 from dataclasses import dataclass
 
@@ -9,25 +9,25 @@ from services.delivery.engine.ports.messages import Found, Wanted
 from services.delivery.errors import TopicNotFound
 
 SIZE_BYTES_MAX = 1 << 20
-"""Of the letters that are read at once, unless the last one makes it more."""
+"""Size of the letters of a read; a single larger letter still fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which letters are meant: all that is set must hold."""
+    """The selected letters: all fields that are set must hold."""
 
     places: tuple[tuple[int, int], ...] = ()
-    """Queue ids and queue offsets; none means all."""
+    """Queue ids and queue offsets; empty: all."""
     where: str = ""
-    """A condition of their properties."""
+    """A condition on the properties of letters."""
     start_ms: int | None = None
     end_ms: int | None = None
-    """When they died, milliseconds since the epoch; the end is exclusive."""
+    """`start_ms`, `end_ms`: store times of letters, in milliseconds since the epoch; the end is exclusive."""
 
 
 @dataclass(slots=True)
 class Stretch:
-    """Entries of a queue that are yet to be looked at, and the first one that the queue has."""
+    """A range of a queue that is still to be read, and the first queue offset of the queue."""
 
     queue_id: int
     position: int
@@ -36,12 +36,12 @@ class Stretch:
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """Number of queue offsets in the range."""
         return max(0, self.end - self.position)
 
 
 async def bounds_of(index: Index, topic: str) -> dict[int, tuple[int, int]]:
-    """Return where the queues of a topic begin and end; none for a topic that nobody has made."""
+    """Return where the queues of a topic begin and end; empty if the topic does not exist."""
     try:
         return dict(await index.bounds(topic))
     except TopicNotFound:
@@ -49,7 +49,7 @@ async def bounds_of(index: Index, topic: str) -> dict[int, tuple[int, int]]:
 
 
 async def stretches(index: Index, topic: str, selection: Selection) -> list[Stretch]:
-    """Return what has to be looked at, by queue and offset. What comes later is not in it."""
+    """Return the ranges to read, by queue and offset. Letters that are written later are not in them."""
     found: list[Stretch] = []
     for queue_id, (least, most) in sorted((await bounds_of(index, topic)).items()):
         start, end = least, most
@@ -66,7 +66,10 @@ async def stretches(index: Index, topic: str, selection: Selection) -> list[Stre
 
 
 async def read(index: Index, topic: str, stretch: Stretch, where: str, count: int) -> list[Found]:
-    """Return the next letters of a stretch, which is shorter then. None may pass. Raises DependencyUnavailable."""
+    """Return the next letters of a range that pass a condition, maybe none, and shorten the range.
+
+    Raises DependencyUnavailable.
+    """
     pulled = await index.pull(
         topic,
         stretch.queue_id,

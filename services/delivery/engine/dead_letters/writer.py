@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeadLetterWriter: writes messages to the dead letters, also after a last attempt that ended without a receiver.
+"""DeadLetterWriter: writes messages to the dead letters, also after a last attempt that ended without a receive.
 
-A letter is one record of the journal with the event that settles its message. While it is written the message is in
-flight for nobody, however long that takes; if the log does not take it, it is tried again after LETTER_AGAIN_MS.
-Invariants: a message has one letter on its way at most; of several that bury one message at once, the first one does,
-and those that name the same delivery hear its outcome; another delivery is over then.
-Callers: the event loop's thread. Memory: READ_COUNT messages, and those that the journal writes.
+A letter and the event that settles its message are appended together. Until they are written, the message is in flight
+without a consumer, for any time. If the log refuses the letter, it is tried again after LETTER_AGAIN_MS.
+Invariants: a message has at most a single letter that is being written. When several callers bury a message at once,
+the first burial is carried out. Callers that name the same delivery get its outcome; handles of other deliveries are
+outdated then.
+Callers: the event loop's thread. Memory: READ_COUNT messages, and the messages that the journal writes.
 """
 
 import asyncio
@@ -31,25 +32,28 @@ from services.delivery.engine.state.tally import Tally
 from services.delivery.errors import AppendRefused, JournalLost, MessageDamaged, TopicNotFound
 
 LETTER_AGAIN_MS = 30_000
-"""When a dead letter that the log did not take, or a message that can't be read, is tried again."""
+"""The pause before a letter that the log refused, or a message that can't be read, is tried again."""
 LOOK_MS = 1_000
-"""How often it is looked whether a last attempt is over. One that is given back is looked at once."""
+"""The interval of checks for last attempts that are over. A last attempt that is given back is checked at once."""
 READ_COUNT = 16
-"""Messages that are read at once."""
+"""Messages that are read side by side."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Burial(NamedTuple):
-    """A letter on its way."""
+    """A letter that is being written."""
 
     flight: Flight
-    """As its message is in flight meanwhile."""
+    """The flight of its message meanwhile."""
     written: "asyncio.Future[Written]"
 
 
 class DeadLetterWriter:
-    """`start` it, `stop` it. `wake` hears of queues that may go on."""
+    """Writes the dead letters of an ownership. `start` it; `stop` it in the end.
+
+    `wake` is called with queues that may have further messages to deliver.
+    """
 
     def __init__(
         self,
@@ -65,7 +69,7 @@ class DeadLetterWriter:
         self._under_way: dict[tuple[Place, int], _Burial] = {}
         """Messages whose letters are being written, by queue and queue offset."""
         self._outcomes: dict[tuple[Place, int, int], asyncio.Future[Written]] = {}
-        """What tells how the burials end that are under way, by queue, queue offset, and stamp of the delivery."""
+        """The futures of burials that are under way, by queue, queue offset, and stamp of the delivery."""
         self._loop = SupervisedLoop(
             "last attempts",
             self._step,
@@ -79,13 +83,13 @@ class DeadLetterWriter:
         self._loop.start()
 
     async def stop(self) -> None:
-        """End. What is on its way into the journal gets there."""
+        """Stop. Letters that were passed to the journal are still written."""
         await self._loop.stop()
 
     def bury(self, queue: QueueState, found: Found) -> "asyncio.Future[Written]":
-        """Put a message that is in flight among the dead letters.
+        """Write a message that is in flight to the dead letters.
 
-        Returns what tells when that is written, or that the log does not take it (AppendRefused).
+        Returns a future that ends when the letter is written, or with AppendRefused if the log refuses it.
         """
         former, now_ms = queue.flight(found.queue_offset), self._time.now_ms()
         assert former is not None
@@ -102,34 +106,35 @@ class DeadLetterWriter:
         return written
 
     def outcome(self, place: Place, offset: int, stamp: int) -> "asyncio.Future[Written] | None":
-        """Return what tells how the burial of a delivery ends that is under way, None if there is none."""
+        """Return the future of the burial of a delivery, None if no burial is under way."""
         return self._outcomes.get((place, offset, stamp))
 
     def _told(self, place: Place, former: Flight, written: "asyncio.Future[Written]") -> None:
-        """Let repeated burials of a delivery hear the outcome of the first, until that is known."""
+        """Keep the outcome of a burial for repeated burials of the same delivery, until it is decided."""
         key = place, former.offset, former.stamp
         self._outcomes[key] = written
         written.add_done_callback(lambda _: self._outcomes.pop(key, None))
 
     def is_under_way(self, queue: QueueState, offset: int) -> bool:
-        """Return whether a message's letter is being written: a log that stalls may take longer than its flight."""
+        """Return whether a message's letter is being written: a log that stalls may take longer than the flight."""
         burial = self._under_way.get((queue.place, offset))
         return burial is not None and queue.flight(offset) == burial.flight
 
     @property
     def is_busy(self) -> bool:
-        """Whether letters are being written: what is known is behind the journal then."""
+        """Whether letters are being written: then the state of the groups is behind the journal."""
         return bool(self._under_way)
 
     async def until_decided(self) -> None:
-        """Return when no letter is being written."""
+        """Wait until no letter is being written."""
         while self._under_way:
             await asyncio.wait([burial.written for burial in self._under_way.values()])
 
     def before(self, queues: Sequence[QueueState]) -> Callable[[], Sequence[Event]]:
-        """Return what tells, once it is decided, what a copy of queues that is given to the journal now has not yet.
+        """Return a function that returns the events which a copy of queues lacks if it is passed to the journal now.
 
-        A message whose letter is on its way is in flight in the copy, and is settled by a record before it.
+        A message whose letter is being written is in flight in the copy, and is settled by a record before the copy.
+        The function is called once the outcomes of these letters are decided.
         """
         by_place = {queue.place: queue for queue in queues}
         burials = [
@@ -141,23 +146,23 @@ class DeadLetterWriter:
 
     def _buried(self, queue: QueueState, flight: Flight, event: Settled, written: "asyncio.Future[Written]") -> None:
         burial = self._under_way.get((queue.place, flight.offset))
-        if burial is not None and burial.flight == flight:  # else it died again since
+        if burial is not None and burial.flight == flight:  # otherwise it was buried again since
             del self._under_way[queue.place, flight.offset]
         if isinstance(error := written.exception(), AppendRefused):
             _log.error("%s can't be a dead letter, and waits: %s", _named(queue.place, flight), error)
         elif error is None:
             self._tally.dead_letter_count += 1
-            if self._is_same(queue, flight):  # else the group was moved or deleted meanwhile
+            if self._is_same(queue, flight):  # otherwise the group was moved or deleted meanwhile
                 self._groups.apply(event)
-                self._wake(queue.place)  # what waits for its key may come
+                self._wake(queue.place)  # messages with its key may be delivered
 
     async def _step(self) -> None:
-        """Bury what is over. Raises DependencyUnavailable, and why the journal can't be written."""
+        """Bury messages whose last attempt is over. Raises DependencyUnavailable, and the journal's failure."""
         last_attempts = self._groups.last_attempts
         while some := last_attempts.take(self._time.now_ms(), READ_COUNT):
             results = await asyncio.gather(*map(self._bury_one, some), return_exceptions=True)
             for one, result in zip(some, results, strict=True):
-                if self._is_same(*one):  # it was not buried, and is looked at again
+                if self._is_same(*one):  # it was not buried, and is checked again later
                     again_ms = LOOK_MS if result is None else LETTER_AGAIN_MS
                     last_attempts.note(one.queue.place, [one.flight], self._time.now_ms() + again_ms)
             for result in results:
@@ -167,7 +172,7 @@ class DeadLetterWriter:
     async def _bury_one(self, one: LastAttempt) -> None:
         """Bury a message unless something happens to it while it is read.
 
-        Raises MessageDamaged, TopicNotFound, DependencyUnavailable, and why the journal can't be written.
+        Raises MessageDamaged, TopicNotFound, DependencyUnavailable, and the journal's failure.
         """
         place, offset = one.queue.place, one.flight.offset
         if self.is_under_way(one.queue, offset):
@@ -185,11 +190,11 @@ class DeadLetterWriter:
             await self.pass_over(one.queue, offset)
 
     def _is_same(self, queue: QueueState, flight: Flight) -> bool:
-        """Return whether nothing has happened to a message since, nor to its group."""
+        """Return whether the flight of a message is unchanged, and its group was not deleted since."""
         return self._groups.has(queue) and queue.flight(flight.offset) == flight
 
     async def pass_over(self, queue: QueueState, offset: int) -> None:
-        """Be done with a message that is gone from the log. Raises why the journal can't be written."""
+        """Settle a message that is gone from the log. Raises the journal's failure."""
         event, former = Settled(queue.place, (offset,)), queue.flight(offset)
         written = self._journal.write([event], is_safe=True)
         self._groups.apply(event)
@@ -201,7 +206,7 @@ class DeadLetterWriter:
     async def read(self, place: Place, offset: int) -> Found | None:
         """Return a message, None if it is gone from the log.
 
-        Raises what the index raises, and DependencyUnavailable while it does not have the message.
+        Raises the errors of the index, and DependencyUnavailable while the index does not have the message.
         """
         pulled = await self._index.pull(
             place.topic, place.queue_id, offset, wanted=Wanted(), count=1, size_bytes=1, wait_s=0

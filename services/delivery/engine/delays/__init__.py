@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that are delivered at a time: which of them wait, until when, and what became of the others."""
+"""Delayed messages: reads them into a schedule, delivers them at their time, lists, cancels and renews them."""

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delays: delivers messages at their time, each once, and takes back those that are cancelled before.
+"""Delays: delivers messages at their time, each once, and drops messages that are cancelled before.
 
-It reads the timer topic into a schedule. What is due is appended to its topic in one record of the journal with the
-event that says so. Invariants: nothing is delivered before its time has passed, a delay by the log's own time, any
-other by the clock of the log's machine; what is delivered never waits again; an offset that is done is never
-delivered; what is on its way to the log is neither cancelled nor sent again until it is known what became of it.
-Callers: the event loop's thread. Memory: that of the schedule, and the messages of one batch.
+It reads the timer topic into a schedule. A due message is appended to its topic together with the event that its record
+is done.
+Invariants: no message is delivered before its time has passed: a delay by the log's time, any other time by the clock
+of the log's machine. A delivered message never waits again. A record that is done is never delivered. A message that is
+being written is neither cancelled nor sent again until its outcome is known.
+Callers: the event loop's thread. Memory: that of the schedule, and the messages of a batch.
 """
 
 import asyncio
@@ -29,23 +30,23 @@ from services.delivery.engine.state.tally import Tally
 from services.delivery.errors import AppendRefused, JournalLost
 
 COUNT, SIZE_BYTES = 500, 2 << 20
-"""Messages of one batch."""
+"""Messages of a batch, and their size."""
 READ_WAIT_S = 20.0
 BEHIND_S = 1.0
-"""How often an index is looked at that ends before what is known."""
+"""The pause before the index is read again if it ends before the last read, or while there is no room."""
 REFUSED_MS = 10_000
-"""When a message that the log did not take is tried again."""
+"""The pause before a message that the log refused is tried again."""
 WAIT_S_MAX = 1.0
 ASKED_COUNT = 32
-"""Messages that are looked up at once."""
+"""Messages that are looked up side by side."""
 WITHOUT = timed_record.TIMER_NAMES | timed_record.PLACE_NAMES | {"DELAY"}
-"""Properties that a message needed to wait."""
+"""Properties that a delayed message has only while it waits."""
 
 _log = logging.getLogger(__name__)
 
 
 class Delays:
-    """Of one owner. `start` it, `stop` it."""
+    """The delayed messages of an ownership. `start` it; `stop` it in the end."""
 
     def __init__(
         self, done: Done, journal: Journal, tally: Tally, timers: TimerIndex, clock: Clock, config: DeliveryConfig
@@ -54,15 +55,15 @@ class Delays:
         self.schedule = Schedules()
         self.time = journal.time
         self.next = done.low
-        """Where to read on in the timer topic."""
+        """The queue offset of the next read of the timer topic."""
         self.count = 0
-        """Records below `next` that are not done."""
+        """Number of records below `next` that are not done."""
         self.refused: set[int] = set()
-        """What the log did not take when it was due."""
+        """Queue offsets of due messages that the log refused."""
         self.leaving: set[int] = set()
-        """What is on its way to the log."""
+        """Queue offsets of messages that are being written."""
         self._kept_back: dict[int, Entry] = {}
-        """Due messages that are on their way, by queue offset: each waits for the outcome of that."""
+        """Entries of due messages that are being written already, by queue offset: each waits for the outcome."""
         self._left = asyncio.Event()
         self._news = asyncio.Event()
         self._begun_ms = max(clock.now_ms(), journal.begun_ms)
@@ -75,32 +76,32 @@ class Delays:
 
     @property
     def due_count(self) -> int:
-        """About how many are due, and not delivered yet."""
+        """About how many messages are due and not delivered yet."""
         return self.schedule.due_count(self.time.now_ms(), self.time.clock_ms()) if self.time.is_known else 0
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to read and to deliver."""
         for loop in self._loops:
             loop.start()
 
     async def stop(self) -> None:
-        """End."""
+        """Stop reading and delivering."""
         for loop in self._loops:
             await loop.stop()
 
     def finish(self, offsets: Sequence[int]) -> None:
-        """Let records be done."""
+        """Record that records are done."""
         for offset in offsets:
             self.count -= offset < self.next and offset not in self.done
             self.done.add(offset)
             self.refused.discard(offset)
 
     async def left(self) -> None:
-        """Wait until something that is on its way has arrived, or failed."""
+        """Wait until a write of messages has succeeded or failed."""
         await self._left.wait()
 
     async def send(self, timed: Sequence[Timed], letters: Sequence[Copy | Note]) -> Written:
-        """Write messages, and that their records are done. Raises AppendRefused, and what the journal raises."""
+        """Write messages, and the event that their records are done. Raises AppendRefused, and the journal's errors."""
         offsets = tuple(one.queue_offset for one in timed)
         self.leaving.update(offsets)
         return await uninterrupted(self._send(offsets, letters))
@@ -117,7 +118,7 @@ class Delays:
             left.set()
 
     def _wait_on(self, offsets: Sequence[int]) -> None:
-        """Let what was kept back wait again, where it is not done."""
+        """Put kept back entries into the schedule again if they are not done."""
         for entry in [self._kept_back.pop(offset) for offset in offsets if offset in self._kept_back]:
             if entry.queue_offset not in self.done:
                 self.schedule.add(entry)
@@ -127,7 +128,7 @@ class Delays:
         self._news.set()
 
     async def _read(self) -> None:
-        """Read some records, waiting for the first one; or wait until there is room."""
+        """Read records, and wait for the first; or wait while there is no room."""
         if self.count >= self.config.delayed_count_max:
             _log.warning("%d messages wait for their time: others are not seen until some are delivered", self.count)
             await asyncio.sleep(BEHIND_S)
@@ -155,7 +156,7 @@ class Delays:
             await self.journal.write([DelaysDone(tuple(ended))], is_safe=True)
 
     def _lose(self, least: int) -> None:
-        """Be done with what the log no longer has."""
+        """Finish records that are gone from the log."""
         if least <= self.done.low:
             return
         known = sum(1 for _ in self.done.not_done(min(least, self.next)))
@@ -167,7 +168,7 @@ class Delays:
         self.done.skip_to(least)
 
     async def _over_with(self, timed: Timed, delivered: set[int]) -> list[int]:
-        """Return which records are done for a record that was read."""
+        """Return the offsets of records that are done because of a record that was read."""
         if timed.queue_offset in self.done:
             return []
         if timed.deletes:
@@ -176,7 +177,7 @@ class Delays:
         return [*former, timed.queue_offset] if timed.queue_offset in delivered else former
 
     async def _deleted_by(self, mark: Timed) -> list[int]:
-        """Return the offsets that a record takes back which somebody else appended, and its own."""
+        """Return the offsets of records that a cancel record of another program cancels, and its own offset."""
         if mark.is_cancelled:
             return [mark.queue_offset]
         found, _ = await self.timers.by_id(mark.topic, mark.deletes)
@@ -186,13 +187,13 @@ class Delays:
         return [*open_offsets, mark.queue_offset]
 
     async def _rolled_by_rocketmq(self, timed: Timed) -> list[int]:
-        """Return the offsets of the records that a record of RocketMQ has taken the place of."""
+        """Return the offsets of the records that a record of RocketMQ replaces."""
         found, _ = await self.timers.by_id(timed.topic, timed.unique_id)
         former = [one for one in found if one.queue_offset < timed.queue_offset and one.out == timed.out]
         return [one.queue_offset for one in former if not one.deletes and one.queue_offset not in self.done]
 
     async def _delivered_before(self, found: Sequence[Timed]) -> set[int]:
-        """Return the offsets of what RocketMQ has delivered, which may have had the store before this process began."""
+        """Return the offsets of messages that RocketMQ has delivered: it may have had the store before this process."""
         old = [one for one in found if one.due_ms <= self._begun_ms and one.queue_offset not in self.done]
         delivered: set[int] = set()
         for start in range(0, len(old), ASKED_COUNT):
@@ -202,7 +203,7 @@ class Delays:
         return delivered
 
     async def _deliver(self) -> None:
-        """Deliver some of what is due, or wait until something may be."""
+        """Deliver due messages, or wait until a message may be due."""
         self._news.clear()
         if self.time.is_doubtful:
             await self.journal.write([], is_safe=False)  # its answer tells the time
@@ -219,7 +220,7 @@ class Delays:
                 await self._news.wait()
 
     async def _deliver_all(self, entries: Sequence[Entry]) -> None:
-        """Deliver what is due. What is not done afterwards is in the schedule again."""
+        """Deliver due messages. Entries that are not done afterwards are in the schedule again."""
         again = {entry.queue_offset: entry for entry in entries}
         try:
             found = await self.timers.read([entry.physical_offset for entry in entries])
@@ -242,7 +243,7 @@ class Delays:
                     self.schedule.add(entry)
 
     async def _append(self, timed: Sequence[Timed], again: dict[int, Entry]) -> None:
-        """Append messages to their topics; of those that the log does not take, find which, and let others go on."""
+        """Append messages to their topics. A refused batch is halved to find the refused messages."""
         timed = [one for one in timed if one.queue_offset not in self.done and one.queue_offset not in self.leaving]
         if not timed:
             return
@@ -258,7 +259,7 @@ class Delays:
             one = timed[0]
             if not is_refused:
                 self.refused.add(one.queue_offset)
-                await self._append(timed, again)  # its queue may be gone, so the log chooses one
+                await self._append(timed, again)  # its queue may be gone, so the log chooses the queue
                 return
             now_ms = self.time.clock_ms() if one.is_by_clock else self.time.now_ms()
             again[one.queue_offset] = one.entry._replace(due_ms=now_ms + REFUSED_MS)
@@ -269,7 +270,7 @@ class Delays:
 
 
 def _fitting(timed: Sequence[Timed]) -> int:
-    """Return how many of the first go together."""
+    """Return how many messages from the first on fit into a batch."""
     size_bytes = 0
     for index, one in enumerate(timed):
         size_bytes += one.size_bytes
@@ -279,12 +280,12 @@ def _fitting(timed: Sequence[Timed]) -> int:
 
 
 def _delivered(timed: Timed, *, is_refused: bool) -> Copy:
-    """Return a message as its topic gets it: as it was sent, and when it was due."""
+    """Return a message for its topic: as it was sent, with the time at which it was due."""
     queue_id = None if is_refused else timed.queue_id
     properties = timed_record.delivered(timed.due_ms, timed.out)
     return Copy(timed.message, timed.size_bytes, timed.topic, queue_id, properties, WITHOUT)
 
 
 def _delivered_ms(timed: Timed, written: Written) -> int:
-    """Return when a message was delivered, by what its own time is one of."""
+    """Return when a message was delivered, by the same clock as its due time."""
     return written.store_time_ms - (written.ahead_ms if timed.is_by_clock else 0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DelayQueries: lists and cancels delayed messages, and appends them again before retention removes them.
 
-Callers: the event loop's thread. Memory: the messages of one page, or of one batch.
+Callers: the event loop's thread. Memory: the messages of a page or of a batch.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from services.delivery.engine.ports.timers import Timed
 from services.delivery.errors import AppendRefused, DelayedNotFound, DelayedTooLate
 
 INDEX_WAIT_S, INDEX_LOOK_S = 5.0, 0.02
-"""How long a message is looked for that the index may not have yet."""
+"""How long a cancel waits for the index to read the log, and how often it looks."""
 ROLL_LOOK_S = 10.0
 HOUR_MS = 3_600_000
 GATHERED_COUNT_MAX = 10_000
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class DelayQueries:
-    """Of one owner. `roll` it about once a second."""
+    """Lists, cancels and renews the delayed messages of an ownership. Call `roll` about once a second."""
 
     def __init__(self, delays: Delays, clock: Clock) -> None:
         self._delays, self._clock = delays, clock
@@ -42,7 +42,7 @@ class DelayQueries:
     ) -> tuple[list[Timed], tuple[int, int] | None]:
         """Return messages that are due in [start_ms, end_ms), after a due time and a queue offset, in their order.
 
-        And after which to go on, None at the end.
+        Also returns the due time and queue offset after which the next page begins, None at the end.
         """
         entries = (
             one for one in self._delays.schedule.between(start_ms, end_ms, after) if self._waits(one.queue_offset)
@@ -53,14 +53,15 @@ class DelayQueries:
         return [one for one in found if one is not None and self._waits(one.queue_offset)], more
 
     async def by_key(self, topic: str, key: str) -> list[Timed]:
-        """Return messages that wait and have a key, or unique id, for a topic or, if it is "", for any."""
+        """Return waiting messages with a key or unique id, for a topic; "" is any topic."""
         found, _ = await self._delays.timers.by_id(topic, key)
         return [one for one in found if not one.deletes and self._waits(one.queue_offset)]
 
     async def cancel(self, topic: str, message_id: str) -> Timed:
         """Cancel the messages of a topic with an id, and return the newest of them.
 
-        Again if it was cancelled before. Raises DelayedTooLate if it was delivered, and DelayedNotFound.
+        A message that was cancelled before is returned again. Raises DelayedTooLate if it was delivered, and
+        DelayedNotFound.
         """
         least = None
         while True:
@@ -68,7 +69,7 @@ class DelayQueries:
             records = [one for one in found if not one.deletes]
             if not records and least is not None:
                 raise DelayedNotFound(topic, message_id)
-            if not records:  # a log that follows by now, or is another one, may lack it, and takes no record
+            if not records:  # a log that follows by now, or another log, may lack it, and refuses the record
                 least = (await self._delays.journal.write([], is_safe=True)).physical_offset
                 continue
             if any(one.queue_offset in self._delays.leaving for one in records):
@@ -83,7 +84,7 @@ class DelayQueries:
             return records[0]
 
     async def roll(self) -> None:
-        """Append messages again whose records may go soon. Raises what the index and the journal raise."""
+        """Append messages again if retention may remove them soon. Raises the errors of the index and the journal."""
         now_s = self._clock.monotonic_s()
         if now_s - self._rolled_s < ROLL_LOOK_S or not self._delays.time.is_known:
             return
@@ -105,10 +106,10 @@ class DelayQueries:
             offset = read.next_queue_offset
 
     async def gather(self) -> None:
-        """Append again what waits before something that is done, so that nothing waits before `done.low`.
+        """Append messages again that wait before records that are done, so that no message waits before `done.low`.
 
-        For the end, when nothing else is read or delivered. Does nothing where there are too many. Raises what the
-        index and the journal raise.
+        For the end of an ownership, when nothing else is read or delivered. Does nothing if more than
+        GATHERED_COUNT_MAX messages wait. Raises the errors of the index and the journal.
         """
         while self._delays.leaving:
             await self._delays.left()
@@ -128,7 +129,7 @@ class DelayQueries:
         return queue_offset not in self._delays.done and queue_offset not in self._delays.leaving
 
     async def _find(self, topic: str, message_id: str, least: int) -> list[Timed]:
-        """Return what the timer topic has of an id, all that was appended before this and below a physical offset."""
+        """Return the records of an id, with all that were appended before this call and below a physical offset."""
         _, end, _ = await self._delays.timers.log_bounds()
         end = max(end, least)
         with contextlib.suppress(TimeoutError):
@@ -141,7 +142,7 @@ class DelayQueries:
         raise DependencyUnavailable("indexer", f"it has not read the log up to {end} for {INDEX_WAIT_S:g} s")
 
     async def _take_back(self, waiting: Sequence[Timed], message_id: str) -> None:
-        """Let messages be done, and say so in RocketMQ's way."""
+        """Finish the records of messages, and append a cancel record in RocketMQ's format."""
         first = waiting[0]
         mark = timed_record.delete_mark(
             first.topic, first.queue_id, unique_id=first.unique_id or message_id, deliver_ms=first.due_ms
@@ -168,7 +169,7 @@ class DelayQueries:
 
 
 def _rolled(one: Timed, ahead_ms: int) -> Copy:
-    """Return a record for the timer topic in the place of an older one. Its time is one of the clock."""
+    """Return a record for the timer topic that replaces an older record. Its time is a time of the clock."""
     stored, deliver_ms = one.message, one.due_ms - (0 if one.is_by_clock else ahead_ms)
     properties = timed_record.rolled(stored.properties, deliver_ms=deliver_ms, unique_id=one.unique_id)
     return Copy(stored, one.size_bytes, TIMER_TOPIC, 0, properties, DELAY_NAMES)

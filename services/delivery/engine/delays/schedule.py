@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedule: when which record of the timer topic is due. Pure.
+"""Schedule: the due times of records of the timer topic. Pure.
 
-Entries lie in arrays, one for each minute; only those of the minutes that have begun are sorted. Entries that are done
-stay until their time, so whoever takes them asks `Done`. Memory: 32 bytes an entry, and some 150 of one that is sorted.
-Callers: one thread.
+Entries lie in an array for each minute; only the entries of minutes that have begun are sorted. Entries that are done
+stay until their time, so callers of `take` check `Done`. Memory: 32 bytes for each entry, some 150 bytes for a sorted
+entry. Callers: a single thread.
 """
 
 import heapq
@@ -16,26 +16,26 @@ MINUTE_MS = 60_000
 
 
 class Schedules:
-    """What is due by the log's time, and what by the clock of its machine: the log's may be ahead of that."""
+    """The entries that are due by the log's time, and by the clock of its machine: the log's time may be ahead."""
 
     def __init__(self) -> None:
         self._by_log, self._by_clock = Schedule(), Schedule()
 
     def add(self, entry: Entry) -> None:
-        """Let a record be due."""
+        """Add an entry."""
         (self._by_clock if entry.is_by_clock else self._by_log).add(entry)
 
     def take(self, log_ms: int, clock_ms: int, count: int) -> list[Entry]:
-        """Take entries that are due, at most so many of each kind, the earliest first."""
+        """Remove and return due entries, at most `count` of each kind, the earliest first."""
         return self._by_log.take(log_ms, count) + self._by_clock.take(clock_ms, count)
 
     def wait_ms(self, log_ms: int, clock_ms: int) -> int | None:
-        """Return after which time to ask again, None if nothing waits."""
+        """Return the time in milliseconds until an entry may be due, None if nothing waits."""
         dues = (self._by_log.due_ms(), log_ms), (self._by_clock.due_ms(), clock_ms)
         return min((max(0, due_ms - now_ms) for due_ms, now_ms in dues if due_ms is not None), default=None)
 
     def due_count(self, log_ms: int, clock_ms: int) -> int:
-        """Return about how many entries are due, those that are done among them."""
+        """Return about how many entries are due, with entries that are done."""
         return self._by_log.due_count(log_ms) + self._by_clock.due_count(clock_ms)
 
     def between(self, start_ms: int, end_ms: int, after: tuple[int, int]) -> Iterator[Entry]:
@@ -44,11 +44,11 @@ class Schedules:
 
 
 class Schedule:
-    """Entries of one kind."""
+    """The entries that are due by the same clock."""
 
     def __init__(self) -> None:
         self._near: list[Entry] = []
-        """A heap."""
+        """A heap of the entries of minutes that have begun."""
         self._minutes: dict[int, array[int]] = {}
         self._order: list[int] = []
         """A heap of the minutes."""
@@ -56,7 +56,7 @@ class Schedule:
         """Entries up to this minute are near."""
 
     def add(self, entry: Entry) -> None:
-        """Let a record be due."""
+        """Add an entry."""
         minute = entry.due_ms // MINUTE_MS
         if minute <= self._begun:
             heapq.heappush(self._near, entry)
@@ -67,7 +67,7 @@ class Schedule:
         self._minutes[minute].extend(entry)
 
     def take(self, now_ms: int, count: int) -> list[Entry]:
-        """Take entries that are due, at most so many, the earliest first."""
+        """Remove and return due entries, at most `count`, the earliest first."""
         self._begin(now_ms)
         taken: list[Entry] = []
         while self._near and self._near[0].due_ms <= now_ms and len(taken) < count:
@@ -75,13 +75,13 @@ class Schedule:
         return taken
 
     def due_ms(self) -> int | None:
-        """Return when the first entry is due, or a time before that at which to ask again; None if there is none."""
+        """Return when the first entry is due, or an earlier time at which to ask again; None if there is no entry."""
         if self._near:
             return self._near[0].due_ms
         return self._order[0] * MINUTE_MS if self._order else None
 
     def due_count(self, now_ms: int) -> int:
-        """Return about how many entries are due, those that are done among them."""
+        """Return about how many entries are due, with entries that are done."""
         return sum(entry.due_ms <= now_ms for entry in self._near)
 
     def between(self, start_ms: int, end_ms: int, after: tuple[int, int]) -> Iterator[Entry]:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal in the log: written, copied, replayed, and the time that its answers tell."""
+"""The journal in the log: its records, copies and replay, and the log's time from its answers."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes copies of all that is known into the journal, so that what is older may go with its segments.
+"""JournalCopier: writes copies of the whole state into the journal, so that retention may remove older records.
 
-A copy is many records, with others between them; a queue's part replaces what was read of it before, and so says again
-what is known only when it is written: which messages of the queue became dead letters just before. A copy counts once
-its end is in the log: only then the next start begins at it. A copy is written when the one before lies in a segment
-that is not written any more, and when many events have followed it.
+A copy consists of many records, with other records between them. The part of a queue replaces all that was read of the
+queue before. So its record repeats the events that are decided only when it is written: messages of the queue that
+became dead letters just before. A copy is valid once its end is in the log: only then the next replay begins at it.
+A copy is written when the former copy begins in a segment that is not active any more, or when many events followed.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,16 +19,16 @@ from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.queue import QueueState
 
 EVENT_COUNT_MAX = 50_000
-"""Events that a start reads at most, besides those of a copy."""
+"""The most events that a replay reads, besides the events of a copy."""
 PART_FLIGHT_COUNT = 500
-"""Messages in flight or held in one record, unless one queue has more."""
+"""Messages in flight or held in a record, unless a single queue has more."""
 
 JOURNAL_GROUP = DELIVERY_GROUP
 JOURNAL_PLACE = (DELIVERY_TOPIC, DELIVERY_QUEUE_ID)
 
 
 class JournalCopier:
-    """The copier of one ownership.
+    """The copier of an ownership.
 
     `settled_before` returns a function that returns the events by which a copy of queues is behind the journal.
     """
@@ -48,7 +48,7 @@ class JournalCopier:
         self._event_count = 0
 
     async def run_maintenance(self) -> None:
-        """Write a copy if one is due. Raises what the log, the index and the journal raise."""
+        """Write a copy if it is due. Raises the errors of the log, the index and the journal."""
         active = await self._log.active_segment()
         is_old = self._begin is None or self._begin.physical_offset < active
         if is_old or self._journal.event_count - self._event_count > EVENT_COUNT_MAX:
@@ -59,7 +59,7 @@ class JournalCopier:
         begin = await self._write([CopyEdge(self._number, is_end=False), TimeBehind(self._groups.behind_ms)])
         groups, policies = list(self._groups.policies), self._groups.policies
         for index in range(0, len(groups), PART_FLIGHT_COUNT):
-            some = groups[index : index + PART_FLIGHT_COUNT]  # as they are when they are written
+            some = groups[index : index + PART_FLIGHT_COUNT]  # with the policies at the time of the write
             await self._write([PolicySet(group, policies[group]) for group in some if group in policies])
         for delays in list(self._groups.delays.copied()):
             await self._write([delays])

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Journal: writes events into the log, in the order in which they happened, many of them at once.
+"""Journal: writes events into the log, in the order in which they happened, many of them in a record.
 
-While one record is on its way, events gather for the next one. Invariants: an event is told as written only if all
-events before it are in the log, with nothing of another process between them, which the log itself sees to: it takes
-each number once, in order; after the first failure nothing more is
-written, and everybody who waits hears of it: then what is in the log is what counts. A record that is there and not as
-durable as the log promises is such a failure: an event is told as written only if no failover can undo it.
-Callers: the event loop's thread. Memory: the events that wait, which is bounded by the calls that made them.
+While a record is being written, events gather for the next record.
+Invariants: an event is reported as written only if all events before it are in the log, without records of another
+process between them: the log ensures this, because it takes each number once, in order. After the first failure nothing
+more is written, and all waiting writes get this failure: then the log alone is valid. A record that is appended and not
+as durable as the log promises is such a failure: an event that was written safely is never undone by a failover.
+Callers: the event loop's thread. Memory: the events that wait; the calls that made them bound it.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from services.delivery.engine.ports.messages import JournaledMessage, Written
 from services.delivery.errors import AppendRefused, JournalLost
 
 EVENT_COUNT_MAX = 1_000
-"""Events of one record; with the messages in flight of a receive, some hundred KiB."""
+"""Events of a record; with the messages in flight of a receive, some hundred KiB."""
 LETTERS_SIZE_BYTES_MAX = 4 << 20
-"""Messages beside one record, unless one alone is larger. An append has 16 MiB at most."""
+"""Size of the messages beside a record; a single larger message still fits. An append has 16 MiB at most."""
 CLOSE_S = 5.0
-"""How long a close waits for the record that is on its way: the in-sync set may not answer."""
+"""How long a close waits for the record that is being written: the in-sync set may not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What is written together."""
+    """Events and messages of a single call, written in the same record."""
 
     events: Sequence[Event]
     letters: Sequence[JournaledMessage]
@@ -38,9 +38,9 @@ class _Entry:
     written: "asyncio.Future[Written]"
     may_be_refused: bool
     is_alone: bool = False
-    """Whether it gets a record of its own: together with others it was refused."""
+    """Whether it gets its own record: a record with several entries was refused."""
     late: Callable[[], Sequence[Event]] = tuple
-    """Returns further events when the record is made, and all before it are decided."""
+    """Returns further events when the record is made: earlier records are written or refused by then."""
 
     @property
     def all_events(self) -> Sequence[Event]:
@@ -52,17 +52,17 @@ class _Entry:
 
 
 class Journal:
-    """Of one owner. `begin` first; `close` in the end. Each record tells `time` the log's time."""
+    """The journal of an ownership. `begin` first; `close` in the end. Each answer of the log updates `time`."""
 
     def __init__(self, log: Log, owner: str, time: StoreTime) -> None:
         self.failure: Exception | None = None
         self.failed = asyncio.Event()
         self.event_count = 0
-        """Events that were given, since the beginning."""
+        """Events passed to `write` since the beginning."""
         self.on_written: Callable[[Written], None] = lambda _: None
-        """Hears of each record that was written."""
+        """Called with each record that was written."""
         self.format = FORMAT
-        """The format of the records that are written. A journal that has records of a later one gets that."""
+        """The format of the records that are written. In a journal with records of a later format, that format."""
         self.begun_ms = 0
         """Store time of the first record."""
         self.time = time
@@ -73,7 +73,7 @@ class Journal:
         self._next_number = -1
 
     async def begin(self, event: Event) -> Written:
-        """Write the first record, after which no other process writes any more. Raises what `Log.write` raises."""
+        """Write the first record, after which no other process writes any more. Raises the errors of `Log.write`."""
         self._next_number = await self._log.next_number()
         written = await self._append((event,), (), is_safe=True)
         self.begun_ms = written.store_time_ms
@@ -88,12 +88,12 @@ class Journal:
         may_be_refused: bool = False,
         late: Callable[[], Sequence[Event]] = tuple,
     ) -> "asyncio.Future[Written]":
-        """Write events, and messages with them, and return what tells when they are written, or why not.
+        """Write events, and messages with them. Returns a future that ends when they are written, or with the error.
 
-        Messages without events may be refused alone, by AppendRefused, and so may those with `may_be_refused`, whose
-        events nothing that is known has before they are written: the journal goes on. `late` returns events to add when
-        the record is made: what was given before is written or refused by then, or is in the same record. Raises why
-        nothing can be written any more.
+        Messages without events may be refused alone, with AppendRefused, and the journal continues. So may messages
+        with `may_be_refused`: the caller applies their events only when they are written. `late` returns events to add
+        when the record is made: earlier entries are written or refused by then, or are in the same record. Raises the
+        journal's failure.
         """
         if self.failure is not None:
             raise self.failure
@@ -105,7 +105,7 @@ class Journal:
         return entry.written
 
     async def close(self) -> None:
-        """Write what waits, if that goes well soon, and nothing more."""
+        """Write the waiting events if that succeeds within CLOSE_S, and refuse further events."""
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=CLOSE_S)
             self._writing.cancel()
@@ -113,7 +113,7 @@ class Journal:
         self._fail(JournalLost("the journal is closed"))
 
     async def _write_all(self) -> None:
-        await asyncio.sleep(0)  # what else happens in this turn of the loop comes along
+        await asyncio.sleep(0)  # events of the same turn of the event loop get into the same record
         while self._entries:
             some = self._some()
             try:
@@ -126,21 +126,21 @@ class Journal:
                 self._entries.extendleft(reversed(some))
                 self._fail(JournalLost("the journal was closed before its last record was durable"))
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to hear of it
+            except Exception as error:  # noqa: BLE001 - the waiting writes have to get any error
                 self._entries.extendleft(reversed(some))
                 self._fail(error)
                 break
             for entry in some:
-                if not entry.written.done():  # else its caller has gone
+                if not entry.written.done():  # otherwise its caller is gone
                     entry.written.set_result(written)
         self._writing = None
 
     async def _without_refused(self, some: list[_Entry], error: AppendRefused) -> bool:
-        """Tell those whose messages the log never takes, and write the others. Returns whether the journal goes on."""
+        """Fail entries whose messages the log never takes; keep the others. Returns whether the journal continues."""
         if len(some) > 1:
             for entry in reversed(some):
                 self._entries.appendleft(replace(entry, is_alone=True))
-        elif some[0].events and not some[0].may_be_refused:  # what is known has them already
+        elif some[0].events and not some[0].may_be_refused:  # its events are applied already
             self._entries.appendleft(some[0])
             self._fail(error)
         elif not some[0].written.done():
@@ -148,7 +148,7 @@ class Journal:
         return self.failure is None
 
     def _some(self) -> list[_Entry]:
-        """Take the entries of the next record."""
+        """Remove and return the entries of the next record."""
         some = [self._entries.popleft()]
         event_count, size_bytes = len(some[0].events), some[0].size_bytes
         while self._entries and not some[0].is_alone:
@@ -181,4 +181,4 @@ class Journal:
             written = self._entries.popleft().written
             if not written.done():
                 written.set_exception(error)
-                written.exception()  # nobody may be left to hear of it
+                written.exception()  # marks the error as seen: its caller may be gone

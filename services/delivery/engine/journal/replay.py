@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the journal: from the last whole copy on, or all of it, up to the record with which this process began.
+"""Replays the journal: from the last whole copy on, or all of it, up to the first record of this ownership.
 
-Only records of the process that began last are valid: records that a former process wrote after that are ignored.
-A record that can't be decoded, because a newer version wrote it, ends the reading: its acknowledgements are unknown.
+Only records of the owner that began last are valid: later records of a former owner are ignored.
+A record that can't be decoded, because a newer version wrote it, ends the replay: its acknowledgements are unknown.
 """
 
 import logging
@@ -15,13 +15,13 @@ from services.delivery.engine.state.groups import Groups
 from services.delivery.errors import JournalLost, JournalUnreadable
 
 WAIT_S, LOOK_COUNT_MAX = 5.0, 6
-"""How long one look at the index waits for a record, and how many may bring none."""
+"""How long a look at the index waits for a record, and how many looks may find none."""
 
 _log = logging.getLogger(__name__)
 
 
 class JournalReplay:
-    """What was read of the journal so far."""
+    """The state that the records read so far describe."""
 
     def __init__(self) -> None:
         self.groups = Groups()
@@ -29,13 +29,13 @@ class JournalReplay:
         """Whether a copy was read from its beginning to its end."""
         self.owner = ""
         self.last = -1
-        """Queue offset of the last record that says more than that a process begins."""
+        """Queue offset of the last record that is no Began record."""
         self.format = 1
-        """The highest format of all records."""
+        """The highest format of the records."""
         self._copy: int | None = None
 
     def read(self, queue_offset: int, record: DeliveryRecord) -> None:
-        """Take over a record."""
+        """Apply a record."""
         if record.events and isinstance(record.events[0], Began):
             self.owner = record.events[0].owner
         else:

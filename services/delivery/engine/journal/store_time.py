@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StoreTime: the log's own time, and the time of its machine's clock, from what its answers say. Never ahead of either.
+"""StoreTime: the log's time, and the time of its machine's clock, derived from its answers. Never ahead of either.
 
-An answer comes after its store time, so the log's time is at least that far. The best of the last answers counts: a
-slow one makes nothing late. After a clock was set back the two differ, and the log's time goes slower until they meet.
-An answer whose store time is later than time can have passed since an answer before tells that the log's clock was set
-ahead: that is a jump, and `on_jump` hears by how much.
+An answer arrives after its store time, so the log's time has passed this store time. The best of the last answers is
+used, so a slow answer makes no time late. After a clock was set back the two times differ, and the log's time runs
+slower until they meet. An answer shows a jump if its store time is later than the time that can have passed since a
+former answer: the log's clock was set ahead. `on_jump` is called with the jump.
 """
 
 from collections import deque
@@ -28,15 +28,15 @@ class _Answer(NamedTuple):
     ahead_ms: int
     asked_s: float
     at_s: float
-    """When it was asked for, and when it came, by monotonic time."""
+    """`asked_s`, `at_s`: monotonic times of the request and of its answer."""
 
 
 class StoreTime:
-    """See the module."""
+    """The time of the log and the clock of its machine, as an ownership knows them."""
 
     def __init__(self, clock: Clock) -> None:
         self.on_jump: Callable[[int], None] = lambda _: None
-        """Hears by how many milliseconds the log's time has jumped ahead, before it is so here."""
+        """Called with the milliseconds by which the log's time has jumped ahead, before `now_ms` shows the jump."""
         self._clock = clock
         self._answers: deque[_Answer] = deque(maxlen=ANSWER_COUNT)
         self._wall_less_ms = 0.0
@@ -44,11 +44,11 @@ class StoreTime:
         self._was_told_otherwise = False
 
     def asks(self) -> float:
-        """Return a moment, before what may be answered with a store time. `heard` wants it."""
+        """Return the time of a request that will be answered with a store time, for `heard`."""
         return self._clock.monotonic_s()
 
     def heard(self, store_time_ms: int, ahead_ms: int, asked_s: float) -> None:
-        """Learn from an answer that came just now, and said how far the log's time is ahead of its clock."""
+        """Record an answer that arrived now: its store time, and how far the log's time is ahead of its clock."""
         jump_ms = self._jump_ms(store_time_ms, asked_s)
         was_ahead = bool(self._answers) and self._answers[-1].ahead_ms > 0
         is_other = was_ahead != (ahead_ms > 0) or abs(ahead_ms - self.ahead_ms) > STEP_MS
@@ -60,17 +60,17 @@ class StoreTime:
         self._answers.append(_Answer(store_time_ms, ahead_ms, asked_s, self._clock.monotonic_s()))
 
     def told(self, ahead_ms: int) -> None:
-        """Learn how far the log's time is ahead of its clock now, from what tells no store time."""
+        """Record how far the log's time is ahead of its clock now, from an answer without a store time."""
         self._was_told_otherwise = self.is_known and abs(ahead_ms - self.ahead_ms) > STEP_MS
 
     @property
     def is_known(self) -> bool:
-        """Whether any answer came."""
+        """Whether an answer has arrived."""
         return bool(self._answers)
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether there was no answer, or the log's clock was set since, or this machine's: it may be the same one."""
+        """Whether there was no answer, or the log's or this machine's clock was set since: it may be the same clock."""
         is_set = abs(self._less_ms() - self._wall_less_ms) > STEP_MS
         return not self._answers or is_set or self._was_told_otherwise
 
@@ -89,7 +89,7 @@ class StoreTime:
         return min((one.log_ms + self._since_ms(one.asked_s) for one in self._answers), default=0)
 
     def clock_ms(self) -> int:
-        """Return milliseconds since the epoch, which the clock of the log's machine has passed. As above."""
+        """Return milliseconds since the epoch, which the clock of the log's machine has passed; 0 before an answer."""
         return max((one.log_ms - one.ahead_ms + self._since_ms(one.at_s) for one in self._answers), default=0)
 
     def _jump_ms(self, store_time_ms: int, asked_s: float) -> int:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One process owns the journal and serves all groups."""
+"""A single process owns the journal and serves all groups."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consumption: messages for one caller who says how much it can take, of several topics in turn.
+"""Consumption: receives messages of several topics in turn for a caller that gives credit.
 
-It chooses by the same receives as everybody. Invariants: never more is chosen than there is credit for, but for the
-last message's size; after `stop` nothing new is chosen. Callers: the event loop's thread, one task for `next`.
+It uses the same receives as all other callers. Invariants: the messages stay within the credit; only the size of the
+last message may exceed it. After `stop` no further message is received.
+Callers: the event loop's thread; a single task calls `next`.
 """
 
 import asyncio
@@ -15,15 +16,15 @@ from services.delivery.engine.ports.messages import Wanted
 from services.delivery.engine.receive.batch import Delivered
 
 BATCH_COUNT, BATCH_SIZE_BYTES = 256, 1 << 20
-"""Of one answer, unless one message alone is larger."""
+"""Limits of an answer. A single larger message still fits."""
 OPEN_COUNT_MAX, OPEN_SIZE_BYTES_MAX = 1_000_000, 1 << 30
-"""Credit that may be open."""
+"""The most credit that may be open."""
 LOOK_S = 5.0
-"""How long it waits at most before it looks whether this process still delivers."""
+"""The longest wait before it checks again whether this process still delivers."""
 
 
 class Consumption:
-    """Of one caller."""
+    """The consumption of a caller: receives its messages within its credit. `stop` it in the end."""
 
     def __init__(
         self, owner: JournalOwner, group: str, topics: Iterable[str], *, invisible_ms: int | None, wanted: Wanted
@@ -35,22 +36,22 @@ class Consumption:
         self._is_stopped = False
         self._engine: GroupEngine | None = None
         self._told: set[str] = set()
-        """Topics that may have something for this caller, and that it has not looked at since."""
+        """Topics that may have messages for this caller, and from which it has not received since then."""
         self._changed = asyncio.Event()
 
     def credit(self, count: int, size_bytes: int) -> None:
-        """Let so much more be chosen."""
+        """Add credit: messages and bytes that may be received."""
         self._count = min(self._count + count, OPEN_COUNT_MAX)
         self._size_bytes = min(self._size_bytes + size_bytes, OPEN_SIZE_BYTES_MAX)
         self._changed.set()
 
     def stop(self) -> None:
-        """Choose nothing more."""
+        """Receive no further message."""
         self._is_stopped = True
         self._changed.set()
 
     async def next(self) -> list[Delivered]:
-        """Wait for messages and return them, none when it is stopped. Raises what a receive raises, and NotOwner."""
+        """Wait for messages and return them, none after `stop`. Raises the errors of a receive, and NotOwner."""
         try:
             return await self._next()
         finally:
@@ -73,7 +74,7 @@ class Consumption:
         return []
 
     def _tell_on(self) -> None:
-        """Let other members look at topics that this one was told of and did not look at."""
+        """Wake other members for topics for which this caller was woken and from which it did not receive."""
         while self._told and self._engine is not None:
             self._engine.subscriptions.wake(self._group, self._told.pop())
 
@@ -92,7 +93,7 @@ class Consumption:
         return messages
 
     async def _wait(self, engine: GroupEngine) -> None:
-        """Wait until one of the topics may have something, or the credit or the process that delivers changes."""
+        """Wait until a topic may have a message, or the credit or the process that delivers changes."""
         waits = [asyncio.create_task(self._until_told(engine, topic)) for topic in self._topics]
         waits.append(asyncio.create_task(self._until_changed()))
         try:

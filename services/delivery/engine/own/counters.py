@@ -13,7 +13,7 @@ from services.delivery.engine.receive.filters import FilterCount
 
 @dataclass(frozen=True, slots=True)
 class GroupCounters:
-    """What is reported of deliveries. Counts since the process began."""
+    """The counters of deliveries, since the start of the process."""
 
     is_owner: int
     groups_known: int
@@ -31,7 +31,7 @@ class GroupCounters:
 
 @dataclass(frozen=True, slots=True)
 class TransactionCounters:
-    """What is reported of transactions. Counts since the process began."""
+    """The counters of transactions, since the start of the process."""
 
     transactions_open: int
     committed_total: int
@@ -43,7 +43,7 @@ class TransactionCounters:
 
 @dataclass(frozen=True, slots=True)
 class DelayCounters:
-    """What is reported of messages that wait for their time. Counts since the process began."""
+    """The counters of delayed messages, since the start of the process."""
 
     messages_waiting: int
     messages_due: int

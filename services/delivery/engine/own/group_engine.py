@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class GroupEngine:
-    """The engine of one ownership. `run_maintenance` about once a second; `stop` it in the end."""
+    """The engine of an ownership. `run_maintenance` about once a second; `stop` it in the end."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class GroupEngine:
         self._is_stopped = False
 
     async def start(self) -> None:
-        """Read the open transactions, and start what runs without calls. Raises DependencyUnavailable."""
+        """Read the open transactions, and start the tasks that need no calls. Raises DependencyUnavailable."""
         await self.transactions.load()
         self.delays.start()
         self.transactions.start()
@@ -110,7 +110,7 @@ class GroupEngine:
         size_bytes: int = SIZE_BYTES_MAX,
         attempt_id: str = "",
     ) -> list[Delivered]:
-        """Return messages that are the caller's for `invisible_ms`; wait for the first one.
+        """Return messages that are the caller's for `invisible_ms`; wait for the first message.
 
         A receive that is repeated with its `attempt_id` gets its messages again while they are still its own. Messages
         of a caller that is gone are due again at once. Only the last message may exceed `size_bytes`. Raises
@@ -158,7 +158,7 @@ class GroupEngine:
     async def set_policy(self, group: str, policy: Policy | None) -> None:
         """Set the policy of a group; None deletes the group. Raises GroupNotFound for an unknown group to delete.
 
-        Raises WindowFull when too many groups are known, and why the journal can't be written.
+        Raises WindowFull when too many groups are known, and the journal's failure.
         """
         if policy is None and not self.groups.is_known(group):
             await self._journal.write([], is_safe=True)  # the deletion of a moment ago may not be durable yet
@@ -179,7 +179,7 @@ class GroupEngine:
     async def move(self, group: str, topic: str, positions: dict[int, int]) -> None:
         """Move a group to these queue offsets, by queue id. Messages in flight in these queues are settled.
 
-        Raises TopicNotFound, WindowFull, DependencyUnavailable, and why the journal can't be written.
+        Raises TopicNotFound, WindowFull, DependencyUnavailable, and the journal's failure.
         """
         await self._subscription(group, topic)
         events = [Moved(Place(group, topic, queue_id), position) for queue_id, position in positions.items()]

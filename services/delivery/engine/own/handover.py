@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handover: lets RocketMQ go on where groups are, and groups go on where RocketMQ has left them.
+"""Handover: passes the positions of groups to RocketMQ, and takes over the positions that RocketMQ has left.
 
-Who stops in order tells the index where its groups are, writes a last record into the journal, and tells the index
-which one that is. If the next one finds the journal as it was left, and another offset of a group in the index, then
-somebody else has moved the group meanwhile, and it goes on there. Otherwise the journal counts: an index may be late.
+A process that stops in order publishes the positions of its groups to the index, writes a last record into the journal,
+and stores the queue offset of this record in the index. The next owner compares. If this record still is the journal's
+last record, and the index has another offset of a group, then another program has moved the group meanwhile: the group
+continues at that offset. Otherwise the journal is valid, because the index may be late.
 Callers: the event loop's thread.
 """
 
@@ -23,9 +24,9 @@ from services.delivery.errors import JournalLost, TopicNotFound
 
 LAST_PLACE = (JOURNAL_PLACE[0], DELIVERY_LEFT_QUEUE_ID)
 TIMER_PLACE = (TIMER_TOPIC, 0)
-"""Nothing waits before its offset: the index tells RocketMQ to begin there."""
+"""The stored offset of this queue tells RocketMQ where to begin: no message waits before it."""
 EVENT_COUNT = 1_000
-"""Events that are written at once."""
+"""Events of a write."""
 GATHER_S = 10.0
 """How long a stop may take for messages that have to be appended again."""
 LAST_S = 5.0
@@ -35,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 async def hand_over(engine: GroupEngine, journal: Journal, index: Index) -> None:
-    """Tell where groups and delays are, for the last time. If that does not go well, the journal counts."""
+    """Publish the positions of groups and delayed messages for the last time. If this fails, the journal is valid."""
     if journal.failure is not None:
         return
     try:
@@ -49,18 +50,17 @@ async def hand_over(engine: GroupEngine, journal: Journal, index: Index) -> None
         if engine.published.is_complete:
             async with asyncio.timeout(LAST_S):
                 last = await journal.write([], is_safe=True)
-            if (
-                engine.published.is_complete
-            ):  # else a call was answered meanwhile, perhaps by this record, and the journal counts
+            # Otherwise a call was answered meanwhile, perhaps with this record, and the journal is valid.
+            if engine.published.is_complete:
                 await index.store_offsets(JOURNAL_GROUP, {LAST_PLACE: last.queue_offset})
     except (DependencyUnavailable, JournalLost, TimeoutError, TopicNotFound) as error:
         _log.warning("where groups and delays are could not be told to the end, so the journal counts: %s", error)
 
 
 async def take_over_positions(engine: GroupEngine, journal: Journal, index: Index, last: int) -> None:
-    """Let groups go on where others have moved them, if `last` is the record that the journal was left with.
+    """Move groups to the positions that the index has, if the last owner left the journal with the record `last`.
 
-    Raises DependencyUnavailable and why the journal can't be written.
+    Raises DependencyUnavailable and the journal's failure.
     """
     if await index.stored_offset(JOURNAL_GROUP, *LAST_PLACE) != last:
         return
@@ -91,7 +91,7 @@ async def _bounds(index: Index, topic: str) -> Mapping[int, tuple[int, int]]:
 
 
 def _moved(queue: QueueState, offset: int) -> list[Event]:
-    """Return what lets a group go on at an offset. On the way forward, what lies behind that is known as before."""
+    """Return the events that move a group to an offset. A move forward keeps the state of messages from there on."""
     place: Place = queue.place
     if offset < queue.committed:
         return [Moved(place, offset)]

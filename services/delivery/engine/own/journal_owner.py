@@ -113,7 +113,7 @@ class JournalOwner:
         self._decided.set()
 
     async def _own(self) -> None:
-        """Run one ownership from its first record to its end. Raises the error that ended it."""
+        """Run an ownership from its first record to its end. Raises the error that ended it."""
         await self._until_wanted()
         owner_id = f"{workers().chance().getrandbits(128):032x}"
         journal = Journal(self._log, owner_id, StoreTime(self._clock))
@@ -141,7 +141,7 @@ class JournalOwner:
         return None
 
     async def _begin(self, journal: Journal, owner_id: str) -> GroupEngine:
-        """Append the Began record, replay the journal, and take over positions. Raises what these raise."""
+        """Append the Began record, replay the journal, and take over positions. Raises the errors of these steps."""
         began = await journal.begin(Began(owner_id))
         self._decided.clear()
         start = await self._index.stored_offset(JOURNAL_GROUP, *JOURNAL_PLACE) or 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LagMetrics: how far groups are, looked at now and then, for whoever watches metrics.
+"""LagMetrics: measures the lags of groups at an interval, for metrics.
 
-It asks nobody to begin with deliveries: while this process does not deliver, nothing is told. Callers: the event loop's
-thread; `lags` from any. Memory: a row for each group and topic, of the first GROUP_COUNT_MAX groups.
+It starts no ownership: while this process does not deliver, there are no lags. Callers: the event loop's thread;
+`lags` from any thread. Memory: a row for each group and topic, of the first GROUP_COUNT_MAX groups.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from services.delivery.engine.own.standstill_log import StandstillLog
 from services.delivery.errors import GroupNotFound, NotOwner
 
 INTERVAL_MS = 15_000
-"""A look costs a call for each topic of a group, and one for each of its queues that has unsettled messages."""
+"""A look costs up to two calls for each topic of a group, and two for each of its queues with unsettled messages."""
 GROUP_COUNT_MAX = 200
 
 
@@ -29,7 +29,7 @@ def _told(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is in a topic."""
+    """The lag of a group in a topic."""
 
     messages: int = _told("Messages that the group has not settled.")
     seconds: float = _told("For how long the oldest of these has been stored.")
@@ -49,7 +49,7 @@ class GroupStandstill:
 
 
 class LagMetrics:
-    """`start` it, `stop` it."""
+    """Measures the lags and standstills of groups. `start` it; `stop` it in the end."""
 
     def __init__(self, owner: JournalOwner) -> None:
         self.lags: Mapping[tuple[str, ...], GroupLag] = {}
@@ -63,11 +63,11 @@ class LagMetrics:
         )
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to measure at the interval."""
         self._loop.start()
 
     async def stop(self) -> None:
-        """End."""
+        """Stop measuring."""
         await self._loop.stop()
 
     async def look(self) -> None:

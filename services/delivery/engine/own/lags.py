@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lags: how far a group is in the queues of its topics, in messages, bytes and time.
+"""Lags: the lag of a group in the queues of its topics, in messages, bytes and time.
 
 Callers: the event loop's thread. Memory: a row for each queue of the group.
 """
@@ -24,7 +24,7 @@ from services.delivery.errors import GroupNotFound, MessageDamaged, TopicNotFoun
 
 @dataclass(frozen=True, slots=True)
 class QueueLag:
-    """How far a group is in a queue."""
+    """The position and the lag of a group in a queue."""
 
     place: Place
     committed: int
@@ -32,9 +32,9 @@ class QueueLag:
     min_queue_offset: int
     max_queue_offset: int
     flight_count: int
-    """Messages that receivers have."""
+    """Messages that consumers have."""
     waiting_count: int
-    """Messages that were given back, or whose receivers' time is over: they wait for the next attempt."""
+    """Messages that were given back, or whose consumers' time is over: they wait for the next attempt."""
     next_attempt_ms: int | None
     """When the first of these may be delivered, or could have been; milliseconds since the epoch."""
     held_count: int
@@ -42,15 +42,15 @@ class QueueLag:
     lag_ms: int | None
     """For how long the oldest message that is not settled has been stored; None if there is none."""
     lag_bytes: int
-    """Of the records of the messages that are not settled."""
+    """Size of the records of the messages that are not settled."""
     waits_for: Mapping[int, int] = field(default_factory=dict)
-    """Of a later queue of an ordered group: the queues that are worked off before it, and up to which queue offset."""
+    """For a later queue of an ordered group: the queues that are delivered before it, and up to which queue offset."""
     standstills: tuple[Standstill, ...] = ()
-    """Why the messages that are not settled do not go on."""
+    """The reasons that hold up the messages that are not settled."""
 
 
 class Lags:
-    """See the module."""
+    """Measures the lags of the groups of an ownership."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Lags:
         self._failure, self._open_count_max = failure, open_count_max
 
     async def of(self, group: str) -> list[QueueLag]:
-        """Return how far a group is, by topic and queue, but for its dead letters.
+        """Return the lags of a group, sorted by topic and queue, without its dead letters.
 
         Raises GroupNotFound and DependencyUnavailable.
         """
@@ -84,7 +84,7 @@ class Lags:
         ]
 
     async def _not_begun(self, group: str, topic: str, bounds: Mapping[int, tuple[int, int]]) -> list[QueueState]:
-        """Return the queues that a topic of the group got later, and that nothing was delivered of yet."""
+        """Return the queues that a topic of the group got later, and of which no message was delivered yet."""
         try:
             queue_count = await self._positions.queue_count(topic)
         except TopicNotFound:
@@ -93,7 +93,7 @@ class Lags:
         return [QueueState(place, bounds[one][0]) for one, place in places.items() if not self._groups.find(place)]
 
     async def _of_queue(self, queue: QueueState, least: int, most: int) -> QueueLag:
-        """Return how far a group is in a queue that reaches from `least` to `most`."""
+        """Return the lag of a group in a queue that reaches from `least` to `most`."""
         due_ms = queue.waiting(self._time.now_ms())
         flight_count, held_count = queue.flight_count - len(due_ms), queue.open_count - queue.flight_count
         count = queue.unsettled_count(least, most)
@@ -101,7 +101,7 @@ class Lags:
         place, others, lag_ms, size_bytes = queue.place, queue.open_offsets(), None, 0
         committed, next_offset = queue.committed, queue.next
         if count:
-            with contextlib.suppress(TopicNotFound):  # it is gone, and nothing else of the group is
+            with contextlib.suppress(TopicNotFound):  # the topic is gone; the other topics of the group are not
                 lag_ms = await self._lag_ms(queue, max(committed, least))
                 size_bytes = await self._index.size_bytes(place.topic, place.queue_id, next_offset, others)
         waits_for = {} if hold is None else self._positions.waits_for(place.group, place.topic, hold)
@@ -131,7 +131,7 @@ class Lags:
         )
 
     async def _lag_ms(self, queue: QueueState, offset: int) -> int | None:
-        """Return for how long a message has been stored, None if it is damaged or not there any more."""
+        """Return for how long a message has been stored, None if it is damaged or gone from the log."""
         topic, queue_id = queue.place.topic, queue.place.queue_id
         try:
             pulled = await self._index.pull(topic, queue_id, offset, wanted=Wanted(), count=1, size_bytes=1, wait_s=0)

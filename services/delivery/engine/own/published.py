@@ -15,7 +15,7 @@ from services.delivery.engine.state.groups import Groups
 
 
 class PublishedState:
-    """What the Indexer was sent of one ownership's groups."""
+    """The positions and policies that the Indexer has of the groups of an ownership."""
 
     def __init__(self, groups: Groups, index: Index, dead_letter_writer: DeadLetterWriter) -> None:
         self._groups, self._index, self._dead_letter_writer = groups, index, dead_letter_writer

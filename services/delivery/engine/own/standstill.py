@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standstill: why a group does not go on in a queue, told from what is known of it at this moment.
+"""Standstill: why a group makes no progress in a queue, derived from its present state.
 
 Callers: the event loop's thread.
 """
@@ -14,7 +14,7 @@ from services.delivery.engine.state.queue import QueueState
 
 
 class Reason(StrEnum):
-    """What holds a queue up. The API has the same names."""
+    """The reason for which a queue stands still. The API has the same names."""
 
     PAUSED = "PAUSED"
     KEY_BLOCKED = "KEY_BLOCKED"
@@ -26,7 +26,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """A reason, in words, and the queue offset of the message that it is about, None if it is about none."""
+    """A reason, its text, and the queue offset of the message that causes it, None if no single message does."""
 
     reason: Reason
     text: str
@@ -42,7 +42,7 @@ def standstills(
     waits_for: Mapping[int, int],
     failure: FeedFailure | None,
 ) -> list[Standstill]:
-    """Return all that holds up the unsettled messages of a queue."""
+    """Return all reasons that hold up the unsettled messages of a queue."""
     found: list[Standstill] = []
     if policy.is_paused:
         found.append(Standstill(Reason.PAUSED, "the group is paused"))

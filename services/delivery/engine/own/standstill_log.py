@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StandstillLog: a log line when a queue of a group begins to stand still, and when it goes on.
+"""StandstillLog: writes a log line when a queue of a group begins to stand still, and when that ends.
 
-A queue stands still if it has messages that are not settled, and a reason, and its first one is the same as at the look
-before. Callers: the event loop's thread. Memory: an entry for each queue that has a reason.
+A queue stands still if it has a reason, and its first unsettled message is the same as at the look before.
+Callers: the event loop's thread. Memory: an entry for each queue that has a reason.
 """
 
 import logging
@@ -14,20 +14,20 @@ from services.delivery.engine.own.lags import QueueLag
 from services.delivery.engine.own.standstill import Reason
 
 LINE_COUNT_MAX = 20
-"""Lines of one look; how many more there would be is one line."""
+"""Lines of a look. A further line tells how many are left out."""
 
 _log = logging.getLogger(__name__)
 
 
 class StandstillLog:
-    """Hears of all queues at each look."""
+    """Compares the queues of each look with the look before."""
 
     def __init__(self) -> None:
         self._before: Mapping[tuple[Place, Reason], int] = {}
         self._still: set[tuple[Place, Reason]] = set()
 
     def look(self, lags: Sequence[QueueLag]) -> Counter[tuple[str, str, str]]:
-        """Tell what began and ended, and return how many queues stand still, by group, topic and reason."""
+        """Log standstills that began or ended, and return how many queues stand still, by group, topic and reason."""
         now = {
             (lag.place, one.reason): (lag.committed, one.text)
             for lag in lags

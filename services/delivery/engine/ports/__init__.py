@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine needs of other services, as protocols and values."""
+"""The engine's view of other services: protocols and values."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What transactions need of the index, as the engine sees it. `rpc/log` has it over gRPC."""
+"""HalfIndex: the index of transactions, as the engine sees it; `rpc/log` implements it over gRPC."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from libs.formats.records.transaction_record import Ended, Half
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """What a pull of the half topic found, and where it ended."""
+    """The half messages that a pull of the half topic found, and where it ended."""
 
     found: Sequence[Half]
     next_queue_offset: int
@@ -19,7 +19,7 @@ class Halves:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What a pull of the topic of the ended ones found, and where it ended."""
+    """The records that a pull of the topic of ended half messages found, and where it ended."""
 
     found: Sequence[Ended]
     next_queue_offset: int
@@ -27,14 +27,14 @@ class Ends:
 
 
 class HalfIndex(Protocol):
-    """The two topics of transactions. All raise DependencyUnavailable."""
+    """The two topics of transactions. All calls raise DependencyUnavailable."""
 
     async def halves(self, queue_offset: int, *, wait_s: float) -> Halves:
-        """Return half messages from a queue offset on, waiting for the first one. Outside: goes to the border."""
+        """Return half messages from a queue offset on; wait for the first. An offset outside moves to the border."""
         ...
 
     async def ends(self, queue_offset: int) -> Ends:
-        """Return what was said of half messages, from a queue offset on."""
+        """Return records about ended half messages, from a queue offset on."""
         ...
 
     async def message(self, half: Half) -> Any | None:
@@ -42,7 +42,7 @@ class HalfIndex(Protocol):
         ...
 
     async def how_ended(self, name: str) -> str | None:
-        """Return how the transaction of this id ended, "" if its end does not say, None if it did not."""
+        """Return how the transaction of this id ended, "" if its end record does not say, None if it has not ended."""
         ...
 
     async def half_end(self) -> int:
@@ -58,5 +58,5 @@ class HalfIndex(Protocol):
         ...
 
     async def store_floors(self, half_offset: int, ended_offset: int) -> None:
-        """Store them."""
+        """Store the queue offsets from which on both topics have to be read."""
         ...

@@ -9,7 +9,7 @@ from services.delivery.engine.ports.messages import Found, Pulled, Stored, Wante
 
 
 class Index(Protocol):
-    """What was stored, by queue offset. All raise DependencyUnavailable."""
+    """Stored messages by queue offset, and offsets and policies of groups. All calls raise DependencyUnavailable."""
 
     async def pull(
         self,
@@ -22,19 +22,19 @@ class Index(Protocol):
         size_bytes: int,
         wait_s: float,
     ) -> Pulled:
-        """Return messages from a queue offset on, waiting for the first one. Outside of it: goes to its border."""
+        """Return messages from an offset on; wait for the first. An offset outside the queue moves to the border."""
         ...
 
     def passes(self, found: Found, wanted: Wanted) -> bool:
-        """Return whether a message that was read passes a filter, as a pull would say. Without a call."""
+        """Return whether a message that was read passes a filter, with the same result as a pull. Makes no call."""
         ...
 
     async def journal(self, queue_offset: int, *, wait_s: float) -> tuple[list[Stored], int]:
-        """Return records of the journal from here on, and where to go on."""
+        """Return records of the journal from a queue offset on, and the queue offset of the next read."""
         ...
 
     async def queue_end(self, topic: str, queue_id: int, *, wait_s: float) -> int:
-        """Return the end of a queue, waiting for its first message."""
+        """Return the end of a queue; wait for its first message."""
         ...
 
     async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
@@ -46,25 +46,25 @@ class Index(Protocol):
         ...
 
     async def size_bytes(self, topic: str, queue_id: int, start: int, others: Sequence[int]) -> int:
-        """Return the bytes of the records from a queue offset to the end, and of others before it."""
+        """Return the size of the records from `start` to the end, and of the records at `others` before it."""
         ...
 
     async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return what a group committed of a queue, None if it committed nothing."""
+        """Return the offset that a group committed for a queue, None if it committed none."""
         ...
 
     async def stored_offsets(self) -> Mapping[Place, int]:
-        """Return what all groups committed."""
+        """Return the offsets that all groups committed."""
         ...
 
     async def stored_policy(self, group: str) -> Policy | None:
-        """Return how RocketMQ let a group retry, None if nobody knows."""
+        """Return the retry policy that RocketMQ had for a group, None if it is unknown."""
         ...
 
     async def store_policies(self, policies: Mapping[str, Policy | None]) -> None:
-        """Keep policies for RocketMQ. None: there is no such group any more."""
+        """Store policies for RocketMQ. None: the group was deleted."""
         ...
 
     async def store_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit offsets of a group."""
+        """Commit offsets of a group, by topic and queue id."""
         ...

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log that the journal is in, as the engine sees it; `rpc/log` implements it over gRPC."""
+"""Log: the log that contains the journal, as the engine sees it; `rpc/log` implements it over gRPC."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,19 +8,20 @@ from services.delivery.engine.ports.messages import JournaledMessage, Written
 
 
 class Log(Protocol):
-    """The log that the journal is in."""
+    """The log that contains the journal."""
 
     async def next_number(self) -> int:
         """Return the number that the journal's next record has to have. Raises DependencyUnavailable and LogFollows."""
         ...
 
     async def write(self, number: int, body: bytes, letters: Sequence[JournaledMessage], *, is_safe: bool) -> Written:
-        """Append a record to the journal, and these messages to their topics, all or nothing.
+        """Append a record to the journal, and messages to their topics, all or nothing.
 
-        `is_safe`: wait until it is as durable as the log promises, which covers all records before it, else for the
-        log's memory. Raises DependencyUnavailable, LogFollows when the log does not lead, AppendRefused for messages
-        that it never takes, and JournalLost when nobody knows whether it was appended, and when it was not because
-        another process wrote the record of this number; as JournalNotDurable when it was, and a failover may undo it.
+        `is_safe`: wait until the record is as durable as the log promises, which covers all records before it;
+        otherwise wait until it is in the log's memory. Raises DependencyUnavailable, LogFollows when the log does not
+        lead, AppendRefused for messages that the log never takes, and JournalLost when it is unknown whether the record
+        was appended, or when another process wrote the record of this number. Raises JournalNotDurable when the record
+        was appended and a failover may undo it.
         """
         ...
 
@@ -29,9 +30,10 @@ class Log(Protocol):
         ...
 
     async def active_segment(self) -> int:
-        """Return the physical offset of the segment that is written. Raises DependencyUnavailable.
+        """Return the physical offset of the active segment. Raises DependencyUnavailable, and JournalLost.
 
-        JournalLost where the log follows another one by now, so that nobody goes on by what it knows if it leads again.
+        JournalLost: the log follows another log by now. Then this ownership ends, and does not continue with outdated
+        state if the log leads again.
         """
         ...
 
@@ -40,5 +42,5 @@ class Log(Protocol):
         ...
 
     async def refusal(self, topic: str) -> str:
-        """Return why a topic takes no messages of clients, "" if it does. Raises DependencyUnavailable."""
+        """Return why a topic refuses messages of clients, "" if it accepts them. Raises DependencyUnavailable."""
         ...

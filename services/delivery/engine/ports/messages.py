@@ -10,7 +10,7 @@ from libs.formats.records.delivery_record import Place
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A stored message. `message` is whatever the index answers with; the engine hands it on."""
+    """A stored message. `message` has the index's own type; the engine passes it on."""
 
     queue_offset: int
     key: int
@@ -18,14 +18,14 @@ class Found:
     size_bytes: int
     message: Any
     origin_topic: str = ""
-    """Of a dead letter: where it came from, if it tells."""
+    """For a dead letter: its original topic, if its properties tell."""
     store_time_ms: int = 0
     """Milliseconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What a pull found. Messages that did not match are passed over."""
+    """The messages that a pull found. Messages that did not match are left out."""
 
     found: list[Found]
     next_queue_offset: int
@@ -43,18 +43,18 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where a record of the journal is."""
+    """The place and the store time of a record of the journal."""
 
     queue_offset: int
     physical_offset: int
     store_time_ms: int = 0
     ahead_ms: int = 0
-    """How far that is ahead of the clock of the log's machine."""
+    """How far the store time is ahead of the clock of the log's machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that was given back too often, and where it goes."""
+    """A message to write to the dead letters, and their topic."""
 
     found: Found
     topic: str
@@ -64,47 +64,47 @@ class DeadLetter:
 
     @property
     def size_bytes(self) -> int:
-        """About as much as it adds to an append."""
+        """The approximate size that it adds to an append."""
         return self.found.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A dead letter that goes back to where it came from."""
+    """A dead letter to append to its original topic again."""
 
     found: Found
 
     @property
     def topic(self) -> str:
-        """Where it goes."""
+        """The original topic."""
         return self.found.origin_topic
 
     @property
     def size_bytes(self) -> int:
-        """About as much as it adds to an append."""
+        """The approximate size that it adds to an append."""
         return self.found.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A stored message that is appended once more, with what differs."""
+    """A stored message that is appended once more, with changed properties."""
 
     message: Any
     size_bytes: int
     topic: str
     queue_id: int | None
-    """None: the log chooses one."""
+    """None: the log chooses the queue."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """What it has besides."""
+    """Properties to add."""
     without: frozenset[str] = frozenset()
-    """Properties that it has no more."""
+    """Properties to remove."""
     committed_offset: int | None = None
-    """Of a committed one: the physical offset of its half message."""
+    """For a committed message: the physical offset of its half message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A message that the service makes itself."""
+    """A message that Delivery makes itself."""
 
     topic: str
     queue_id: int
@@ -113,17 +113,20 @@ class Note:
 
     @property
     def size_bytes(self) -> int:
-        """About as much as it adds to an append."""
+        """The approximate size that it adds to an append."""
         return len(self.body) + 256
 
 
 JournaledMessage: TypeAlias = DeadLetter | Replayed | Copy | Note
-"""What is appended together with events."""
+"""A message that is appended together with events."""
 
 
 class Wanted(NamedTuple):
-    """Which messages are read: both must hold. Equal ones ask for the same: `wanted_of` makes them so."""
+    """The filter of a consumer: tags and a condition; both must hold.
+
+    Filters that let through the same tags and have the same condition are equal: `wanted_of` makes them so.
+    """
 
     tags: str = "*"
     where: str = ""
-    """A condition of their properties."""
+    """A condition on the properties of messages."""

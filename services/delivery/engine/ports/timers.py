@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What delays need of the log and its index. `rpc/log` has it over gRPC."""
+"""TimerIndex: the timer topic in the log and its index, as the engine sees it; `rpc/log` implements it over gRPC."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Entry(NamedTuple):
-    """A record of the timer topic. In the order in which they are due."""
+    """The time and place of a record of the timer topic. Entries compare by due time."""
 
     due_ms: int
     queue_offset: int
     physical_offset: int
     is_by_clock: int = 1
-    """Whether the time is one of the machine's clock, else of the log."""
+    """Whether `due_ms` is a time of the machine's clock, otherwise of the log's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,32 +25,32 @@ class Timed:
     size_bytes: int
     due_ms: int
     topic: str
-    """Where the message goes. "" if the record does not say it."""
+    """The topic of the message, "" if the record does not name it."""
     queue_id: int
     unique_id: str
     """Property UNIQ_KEY, or the id of its first record."""
     deletes: str
-    """Of a record that takes another one back: the unique id of that one."""
+    """For a record that cancels another record: the unique id of that record."""
     is_cancelled: bool
-    """Of such a record: whether it did so in time, as the journal says."""
+    """For such a record: whether it cancelled in time, as the journal says."""
     out: str
-    """Property TIMER_OUT_MS, by which RocketMQ delivers; it keeps it when it appends a message again."""
+    """Property TIMER_OUT_MS, by which RocketMQ delivers. RocketMQ keeps it when it appends a message again."""
     is_rolled_by_rocketmq: bool
-    """Whether RocketMQ appended it in the place of another one."""
+    """Whether RocketMQ appended it in the place of another record."""
     message: Any
-    """As the index and the log answer with it."""
+    """The message in the own type of the index and the log."""
     is_by_clock: bool = True
-    """Whether `due_ms` is a time of the machine's clock. Else it is one of the log."""
+    """Whether `due_ms` is a time of the machine's clock, otherwise of the log's time."""
 
     @property
     def entry(self) -> Entry:
-        """When it is due."""
+        """The entry for the schedule."""
         return Entry(self.due_ms, self.queue_offset, self.physical_offset, int(self.is_by_clock))
 
 
 @dataclass(frozen=True, slots=True)
 class TimedRead:
-    """Some records of the timer topic, where to go on, and which is the first that is left."""
+    """Records of the timer topic, the queue offset of the next read, and the first queue offset that is left."""
 
     found: list[Timed]
     next_queue_offset: int
@@ -58,22 +58,22 @@ class TimedRead:
 
 
 class TimerIndex(Protocol):
-    """The timer topic. All raise DependencyUnavailable."""
+    """The timer topic. All calls raise DependencyUnavailable."""
 
     async def waiting(self, queue_offset: int, *, wait_s: float) -> TimedRead:
-        """Return records from a queue offset on, waiting for the first one."""
+        """Return records from a queue offset on; wait for the first."""
         ...
 
     async def read(self, physical_offsets: Sequence[int]) -> list[Timed | None]:
-        """Return records of the log, some of the first ones. None for one that is gone."""
+        """Return the records at the first of these offsets, as many as fit. None for a record that is gone."""
         ...
 
     async def by_id(self, topic: str, unique_id: str) -> tuple[list[Timed], int]:
-        """Return the records for a topic with an id, the newest first, and up to where the log was indexed then."""
+        """Return a topic's records with an id, the newest first, and the offset up to which the log was indexed."""
         ...
 
     async def is_delivered(self, timed: Timed) -> bool:
-        """Return whether the topic of a message has it from RocketMQ, by its unique id and the time."""
+        """Return whether RocketMQ has delivered a message to its topic, by its unique id and the time."""
         ...
 
     async def stored_before(self, time_ms: int) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeliveryBatch: the messages that one receive has chosen, and the credit that it has left.
+"""DeliveryBatch: the messages that a receive has chosen, and the room that it has left.
 
 Invariants: a message is in the journal before it is handed out; a batch that fails gives all its messages back.
 Callers: the event loop's thread.
@@ -22,12 +22,12 @@ from services.delivery.engine.state.handle import Handle
 from services.delivery.engine.state.queue import QueueState
 
 SIZE_BYTES_MAX = 8 << 20
-"""Size of the messages of one receive; only the last message may exceed it."""
+"""Size of the messages of a receive; only the last message may exceed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A message that belongs to one consumer until `until_ms`."""
+    """A message that belongs to a single consumer until `until_ms`."""
 
     message: Any
     handle: str
@@ -38,7 +38,7 @@ class Delivered:
 
 @dataclass(slots=True)
 class QueueBatch:
-    """The messages of one queue in a batch. `next` is the group's next queue offset after them."""
+    """The messages of a queue in a batch. `next` is the group's next queue offset after them."""
 
     queue: QueueState
     flights: list[Flight]
@@ -53,7 +53,7 @@ class QueueBatch:
 
 
 class DeliveryBatch:
-    """The batch of one receive. `add` messages, then await `delivered`."""
+    """The batch of a receive. `add` messages, then await `delivered`."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class DeliveryBatch:
         self.queues.append(queue_batch)
 
     async def delivered(self) -> list[Delivered]:
-        """Return the messages once all are in the journal. Raises why the journal can't be written."""
+        """Return the messages once all are in the journal. Raises the journal's failure."""
         if self._written is not None:
             with self.giving_back():
                 await self._written

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DueMessages: chooses messages that are due again, or were held until now, for one receive.
+"""DueMessages: chooses messages that are due again, or were held until now, for a receive.
 
 A message without an attempt left goes to the dead letters. A message that passes no filter in use is settled.
-Callers: the event loop's thread, one receive at a time.
+Callers: the event loop's thread, a single receive at a time.
 """
 
 from libs.formats.records.delivery_record import Policy, Settled
@@ -17,11 +17,11 @@ from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.queue import QueueState
 
 ROUND_COUNT = 8
-"""How often one receive looks at a queue again, behind messages that are for other members."""
+"""How often a receive looks at a queue again, behind messages that are for other members."""
 
 
 class DueMessages:
-    """The due messages of one group and topic."""
+    """The due messages of a group and topic."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class DueMessages:
         return self._due_ms([queue.due_ms(self._filters.misfits(wanted, queue)) for queue in self._queues()])
 
     async def add_to(self, batch: DeliveryBatch, policy: Policy) -> None:
-        """Add due messages to a batch while it has room. Raises what the index and the journal raise."""
+        """Add due messages to a batch while it has room. Raises the errors of the index and the journal."""
         now_ms = self._time.now_ms()
         for queue in self._queues():
             for _ in range(ROUND_COUNT):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feed: the next messages of one queue for one group, read ahead of those who ask for them.
+"""Feed: the next messages of a queue for a group, read ahead of the receives.
 
-Invariants: messages are given once, in the order of the queue; what a change of the filter or of the position leaves
-behind is dropped; a pull that is refused is not repeated. It reads while somebody wants messages, and as far ahead as
-COUNT and SIZE say.
-Callers: the event loop's thread. Memory: SIZE_BYTES, and one message more; all feeds together what ReadAhead says, and
-a message each.
+It reads while its subscription is open, and while it holds less than COUNT / 2 messages and less than SIZE_BYTES.
+Invariants: each message is taken once, in the order of the queue; `stop` drops the messages that were read ahead, after
+a change of the filter or of the position, too; a pull that is refused is not repeated.
+Callers: the event loop's thread. Memory: SIZE_BYTES and a message; all feeds together: the limit of ReadAhead, and a
+message for each feed.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from services.delivery.errors import TopicNotFound
 COUNT, SIZE_BYTES = 256, 1 << 20
 WAIT_S = 20.0
 BEHIND_S = 1.0
-"""How often an index is looked at that ends before the group's position."""
+"""The pause before the index is read again if it ends before the group's position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class FeedFailure:
 
 @dataclass(slots=True)
 class ReadAhead:
-    """What all feeds hold at this moment, and how much of it is enough; and what fails them together."""
+    """The bytes that all feeds and caches hold now, their limit, and the trouble that all feeds share."""
 
     size_bytes_max: int = 128 << 20
     size_bytes: int = 0
@@ -44,12 +44,12 @@ class ReadAhead:
 
     @property
     def is_enough(self) -> bool:
-        """Whether feeds read no more than the one message without which nobody would receive."""
+        """Whether the limit is reached: then a feed reads a single message, so that receives still get messages."""
         return self.size_bytes >= self.size_bytes_max
 
 
 class Feed:
-    """`start` it, `stop` it. `on_news` hears that there is something to take."""
+    """The feed of a queue. `start` it; `stop` it in the end. `on_news` is called when there is a message to take."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Feed:
     ) -> None:
         self.wanted = wanted
         self.size_bytes = 0
-        """Of the messages that it holds."""
+        """Size of the messages that it holds."""
         self._ahead = ahead
         self._index = index
         self._topic, self._queue_id = topic, queue_id
@@ -73,7 +73,7 @@ class Feed:
         self._found: deque[Found] = deque()
         self._room = asyncio.Event()
         self.failure: RequestRefused | None = None
-        """Why the index refuses to be read like this, which it would again."""
+        """Why the index refuses this pull. It would refuse it again."""
         self._loop = SupervisedLoop(
             f"feed of {topic}/{queue_id}",
             self._step,
@@ -83,11 +83,11 @@ class Feed:
         )
 
     def start(self) -> None:
-        """Begin to read."""
+        """Begin to read ahead."""
         self._loop.start()
 
     async def stop(self) -> None:
-        """End. What was read is dropped, also if the caller does not wait for the end."""
+        """Stop reading. The messages that were read are dropped, also if the caller is cancelled during the wait."""
         try:
             await self._loop.stop()
         finally:
@@ -96,16 +96,16 @@ class Feed:
 
     @property
     def next(self) -> int:
-        """Where the group goes on when it has taken what it took."""
+        """The queue offset of the next message to take, or of the next read if the feed is empty."""
         return self._found[0].queue_offset if self._found else self._read_to
 
     @property
     def error(self) -> BaseException | None:
-        """Why nothing more can be read, None if it can: with what was read before there is no need to."""
+        """Why no further message can be read, None if reading works or the feed still has messages."""
         return None if self._found else self.failure or self._loop.last_error
 
     def peek(self) -> Found | None:
-        """Return the next message."""
+        """Return the next message without taking it, None if there is none."""
         return self._found[0] if self._found else None
 
     def take(self) -> Found:
@@ -126,7 +126,7 @@ class Feed:
         self._ahead.size_bytes += size_bytes
 
     async def _step(self) -> None:
-        """Read some messages, waiting for the first one; or wait until there is room."""
+        """Wait until there is room, then read messages; wait for the first message."""
         while self._is_full:
             self._room.clear()
             await self._room.wait()
@@ -152,4 +152,4 @@ class Feed:
             if pulled.found:
                 self._on_news()
         elif pulled.next_queue_offset < self._read_to:
-            await asyncio.sleep(BEHIND_S)  # what is before it was delivered: the index is being built again
+            await asyncio.sleep(BEHIND_S)  # these were delivered before: the index is being built again

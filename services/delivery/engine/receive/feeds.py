@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feeds: the feed of each queue of a topic for one group, from the group's position on.
+"""Feeds: the feed of each queue of a topic for a group, from the group's position on.
 
 Invariant: a feed reads with the union of the filters in use; when that or the position changes, the feed begins anew.
-Callers: the event loop's thread, one receive at a time.
+Callers: the event loop's thread, a single receive at a time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from services.delivery.engine.state.groups import Groups
 
 
 class Feeds:
-    """The feeds of one group and topic. `stop` them in the end."""
+    """The feeds of a group and topic. `stop` them in the end."""
 
     def __init__(self, groups: Groups, index: Index, filters: Filters, news: News, read_ahead: ReadAhead) -> None:
         self._groups, self._index, self._filters, self._news = groups, index, filters, news

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters: what the members of one group ask for of one topic, and which members a message is for.
+"""Filters: the filters of the members of a group for a topic, and which members a message is for.
 
 A filter is in use while a member receives with it, LIVE_S longer, and while a message that it let through is in flight.
-A message is for each member whose filter it passes; one that passes no filter in use is for none, and is settled.
-For a while after a takeover every message counts as asked for, because members of before have not come back yet.
+A message is for each member whose filter it passes. A message that passes no filter in use is for no member, and is
+settled. For RETURN_S after a takeover each message is for some member, because the former members may still come back.
 Invariants: at most FILTER_COUNT_MAX filters are in use; a change is logged once. Callers: the event loop's thread.
 Memory: the expressions, GIVEN_COUNT deliveries of each, and the queue offsets that a filter did not let through.
 """
@@ -38,11 +38,11 @@ _log = logging.getLogger(__name__)
 
 
 class _Use:
-    """The use of one filter."""
+    """The use of a filter."""
 
     def __init__(self) -> None:
         self.asked_s = 0.0
-        """When a member received with it last."""
+        """Monotonic time of the last receive with this filter."""
         self.given: OrderedDict[tuple[QueueState, int], int] = OrderedDict()
         """Stamps of the last deliveries, by queue and queue offset."""
         self.misfits: dict[QueueState, set[int]] = {}
@@ -58,12 +58,12 @@ class _Use:
 
 
 class Filters:
-    """Of one group and topic."""
+    """The filters in use of a group and topic."""
 
     def __init__(self, group: str, topic: str, index: Index, clock: Clock, *, return_s: float) -> None:
         self.group, self.topic = group, topic
         self.union = EVERYTHING
-        """What is read: each message that passes a filter in use, and maybe others."""
+        """The filter for reading: each message that passes a filter in use passes it, and maybe further messages."""
         self._index, self._clock = index, clock
         self._return_until_s = clock.monotonic_s() + return_s
         self._is_return_over = return_s <= 0
@@ -87,11 +87,11 @@ class Filters:
 
     @property
     def awaits_return(self) -> bool:
-        """Whether members of before a takeover may still come back."""
+        """Whether the members from before a takeover may still come back."""
         return not self._is_return_over
 
     def ask(self, wanted: Wanted, now_ms: int) -> None:
-        """Take note of a receive. Raises WindowFull if members ask for too many different things."""
+        """Record a receive with this filter. Raises WindowFull if members use too many different filters."""
         use = self._uses.get(wanted)
         if use is None:
             self.look(now_ms)
@@ -102,7 +102,7 @@ class Filters:
         use.asked_s = self._clock.monotonic_s()
 
     def gave(self, wanted: Wanted, queue: QueueState, flights: Iterable[Flight]) -> None:
-        """Take note of a delivery."""
+        """Record deliveries to a member with this filter."""
         use = self._uses.get(wanted)
         if use is None:
             return
@@ -113,13 +113,13 @@ class Filters:
                 use.given.popitem(last=False)
 
     def extended(self, queue: QueueState, former: Flight, flight: Flight) -> None:
-        """Take note that a member keeps a message for longer."""
+        """Record that a member keeps a message for longer."""
         for use in self._uses.values():
             if use.given.get((queue, flight.offset)) == former.stamp:
                 use.given[queue, flight.offset] = flight.stamp
 
     def look(self, now_ms: int) -> bool:
-        """Forget filters that are not in use any more. Returns whether that changed anything."""
+        """Drop filters that are not in use any more. Returns whether the filter for reading may have changed."""
         now_s = self._clock.monotonic_s()
         gone = [wanted for wanted, use in self._uses.items() if not use.is_live(now_s, now_ms)]
         for wanted in gone:
@@ -139,11 +139,11 @@ class Filters:
         return self.awaits_return or self.is_for_known(found, but_not=wanted)
 
     def is_for_known(self, found: Found, *, but_not: Wanted) -> bool:
-        """Return whether a message passes a filter that is in use, beside this one."""
+        """Return whether a message passes another filter in use than `but_not`."""
         return any(self.passes(found, other) for other in self._uses if other != but_not)
 
     def misfits(self, wanted: Wanted, queue: QueueState) -> set[int]:
-        """Return queue offsets of open messages that are known not to pass a filter. May be added to."""
+        """Return queue offsets of open messages that are known not to pass a filter. The caller may add to the set."""
         use = self._uses.get(wanted)
         if use is None:
             return set()
@@ -155,7 +155,7 @@ class Filters:
     def _changed(self, *, is_quiet: bool = False) -> None:
         self.union = EVERYTHING if self.awaits_return else _union(self._uses)
         for use in self._uses.values():
-            use.misfits.clear()  # what was for a member that has gone is looked at again
+            use.misfits.clear()  # messages for a member that is gone are looked at again
         if is_quiet or not (self.differ or self._did_differ):
             return
         self._did_differ = self.differ
@@ -177,7 +177,7 @@ class FilterCount:
 
 
 class AllFilters:
-    """The filters of all groups, by group and topic, of one ownership.
+    """The filters of all groups of an ownership, by group and topic.
 
     They stay while they are in use, also when the subscription is closed, so a group that pauses keeps its filters.
     """
@@ -186,11 +186,11 @@ class AllFilters:
         self._index, self._clock = index, clock
         self._began_s = clock.monotonic_s()
         self._returning = {(queue.place.group, queue.place.topic) for queue in groups.all_queues()}
-        """Groups and topics whose members of before may come back."""
+        """Groups and topics whose former members may come back."""
         self._filters: dict[tuple[str, str], Filters] = {}
 
     def of(self, group: str, topic: str) -> Filters:
-        """Return what the members of a group ask for of a topic."""
+        """Return the filters of the members of a group for a topic."""
         if (found := self._filters.get((group, topic))) is None:
             age_s = self._clock.monotonic_s() - self._began_s
             return_s = RETURN_S - age_s if (group, topic) in self._returning else 0
@@ -198,20 +198,20 @@ class AllFilters:
         return found
 
     def find(self, group: str, topic: str) -> Filters | None:
-        """Return what members ask for, None if none has received lately."""
+        """Return the filters of a group and topic, None if no member has received lately."""
         return self._filters.get((group, topic))
 
     def of_group(self, group: str) -> list[Filters]:
-        """Return what the members of a group ask for, by topic."""
+        """Return the filters of a group, sorted by topic."""
         return [filters for (name, _), filters in sorted(self._filters.items()) if name == group]
 
     def forget(self, group: str) -> None:
-        """Forget a group."""
+        """Drop the filters of a deleted group."""
         for key in [key for key in self._filters if key[0] == group]:
             del self._filters[key]
 
     def look(self, now_ms: int, used: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Let go of what is not in use any more, and is none of `used`. Returns groups and topics that changed."""
+        """Drop filters that are not in use, except for `used`. Returns the groups and topics whose filters changed."""
         if self._returning and self._clock.monotonic_s() - self._began_s > RETURN_S:
             self._returning.clear()
         changed = [key for key, filters in self._filters.items() if filters.look(now_ms)]
@@ -225,7 +225,7 @@ class AllFilters:
 
 
 def _union(filters: Iterable[Wanted]) -> Wanted:
-    """Return a filter that lets through what one of these lets through, and as little else as a filter can say."""
+    """Return a filter that lets through all messages of these filters, and as few others as a filter can express."""
     all_filters = list(filters)
     if len(all_filters) == 1:
         return all_filters[0]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FreshMessages: chooses messages that were never delivered to the group, for one receive.
+"""FreshMessages: chooses messages that were never delivered to the group, for a receive.
 
 Invariants: at most `open_count_max` messages of a queue are in flight or held; in an ordered group, a message waits
 while an earlier message with its key is open. A message for other members is held for them.
-Callers: the event loop's thread, one receive at a time.
+Callers: the event loop's thread, a single receive at a time.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from services.delivery.engine.state.queue import QueueState
 
 
 class FreshMessages:
-    """The new messages of one group and topic."""
+    """The new messages of a group and topic."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class FreshMessages:
         return self._open_count_max - queue.open_count - len(taken.flights) - len(taken.held)
 
     def _is_for_absent(self, found: Found, wanted: Wanted, left: int) -> bool:
-        """Return whether a message waits in its queue for members that may come back: they have half of the places."""
+        """Return whether a message waits in its queue for members that may come back: they have half of the room."""
         if not self._filters.awaits_return or 2 * left > self._open_count_max:
             return False
         return not self._filters.passes(found, wanted) and not self._filters.is_for_known(found, but_not=wanted)

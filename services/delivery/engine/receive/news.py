@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""News: wakes members of a group that wait for messages, as few as will do, those that wait longest first.
+"""News: wakes members of a group that wait for messages: few at a time, the longest wait first.
 
-News wakes one member of each filter. A member that was woken receives; one that leaves more behind tells the next one,
-and so does one that was woken and does not receive any more. So a message costs the same however many members wait.
-Invariants: news that no member waits for ends the next wait at once. Callers: the event loop's thread.
+News wakes a single member of each filter. This member receives. It wakes the next member if it leaves messages behind,
+or if it does not receive any more. So a message costs the same for any number of waiting members.
+Invariant: news while no member waits ends the next wait at once. Callers: the event loop's thread.
 Memory: an entry for each member that waits.
 """
 
@@ -14,7 +14,7 @@ from services.delivery.engine.ports.messages import Wanted
 
 
 class News:
-    """Of one group and topic. `stop` it in the end."""
+    """The waiting members of a group and topic. `stop` it in the end."""
 
     def __init__(self) -> None:
         self._waiting: dict[Wanted, dict[asyncio.Future[bool], None]] = {}
@@ -23,7 +23,7 @@ class News:
         """Filters without news since a member received with them."""
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at_s = 0.0
-        """When the alarm rings. uvloop's handles of timers that are due at once do not tell."""
+        """When the alarm rings. For timers that are due at once, uvloop's handles do not have the time."""
 
     @property
     def filters(self) -> Collection[Wanted]:
@@ -31,7 +31,7 @@ class News:
         return list(self._waiting)
 
     def tell(self) -> None:
-        """Wake one member of each filter: there may be something to receive."""
+        """Wake a single member of each filter: there may be messages to receive."""
         self._quiet.clear()
         for waiting in self._waiting.values():
             first = next((one for one in waiting if not one.done()), None)
@@ -39,14 +39,14 @@ class News:
                 first.set_result(True)
 
     def tell_all(self) -> None:
-        """Wake all members: something has changed for each of them."""
+        """Wake all members, for a change that concerns each of them."""
         self._quiet.clear()
         for waiting in self._waiting.values():
             for one in waiting:
                 _end(one, is_told=True)
 
     def tell_in(self, seconds: float) -> None:
-        """Tell after so long, or sooner if that was said before."""
+        """Call `tell` after this time, or earlier if an earlier time is set already."""
         loop = asyncio.get_running_loop()
         at_s = loop.time() + max(seconds, 0.0)
         if self._alarm is not None:
@@ -56,11 +56,11 @@ class News:
         self._alarm, self._alarm_at_s = loop.call_at(at_s, self._ring), at_s
 
     def receives(self, wanted: Wanted) -> None:
-        """Take note that a member receives, and so comes across all that is there now."""
+        """Record that a member with this filter receives, and so sees all messages that are there now."""
         self._quiet.add(wanted)
 
     async def wait(self, wanted: Wanted, seconds: float) -> bool:
-        """Wait for news, at most so long. Returns whether this member was told: then it receives, or tells on."""
+        """Wait at most so long. Returns whether this member was woken: then it receives, or wakes another member."""
         if wanted not in self._quiet:
             return True
         loop = asyncio.get_running_loop()
@@ -81,7 +81,7 @@ class News:
                 del self._waiting[wanted]
 
     def stop(self) -> None:
-        """Wake all, and ring no more."""
+        """Wake all members, and set no alarm any more."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Positions: where groups begin in the queues of their topics.
 
-A group that never received from a topic begins in all queues that exist: at what it committed, or at the end that its
-policy says. A queue that the topic gets later begins with its first message, whatever the policy says.
+A group that never received from a topic begins in all queues that exist: at the offset that it committed, or at the
+beginning or the end of the queue, as its policy says. A queue that the topic gets later begins with its first message,
+independently of the policy.
 Invariant: a later queue of an ordered group gets its position once all messages are settled that other queues had
-before its first message, so that the messages of a key stay in their order. That is derived from what is stored, so
-whoever takes over holds the same queues.
+before its first message, so that the messages of a key stay in their order. Until then the queue is held. Holds are
+derived from stored messages and offsets, so the next owner holds the same queues.
 Callers: the event loop's thread. Memory: for each queue that is held a number for each queue that it waits for.
 """
 
@@ -27,9 +28,9 @@ from services.delivery.engine.state.groups import Groups
 from services.delivery.errors import MessageDamaged
 
 TOPIC_LOOK_S = 5.0
-"""How long a number of queues is believed."""
+"""For how long a topic's number of queues is cached."""
 HOLD_LOOK_S = 1.0
-"""How often it is looked whether a queue that is held has its first message."""
+"""The interval of checks whether a held queue has its first message."""
 
 Bounds = Mapping[int, tuple[int, int]]
 
@@ -40,9 +41,9 @@ class Hold:
 
     begin: int = 0
     first_ms: int | None = None
-    """When its first message was stored; None while it has none."""
+    """Store time of the first message; None while the queue has no message."""
     ends: dict[int, int] | None = None
-    """Queues that have messages from before that, and where these end. None while nobody has looked."""
+    """Queues with unsettled messages from before that time, and the end of these. None before the first look."""
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class _Holds:
 
 
 class Positions:
-    """See the module."""
+    """The positions of the groups of an ownership, and the queues that are held."""
 
     def __init__(
         self, groups: Groups, journal: Journal, log: Log, index: Index, clock: Clock, config: DeliveryConfig
@@ -63,13 +64,13 @@ class Positions:
         self._clock, self._config = clock, config
         self._queue_counts: dict[str, tuple[float, int]] = {}
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By group: what the index is slow to tell of one holds up no other."""
+        """Locks by group: a slow answer of the index for a group delays no other group."""
         self._holds: dict[tuple[str, str], _Holds] = {}
 
     async def begin(self, group: str, topic: str) -> None:
-        """Give a group a position in each queue that it has none in and that is not held.
+        """Give a group a position in each queue in which it has none and that is not held.
 
-        Raises TopicNotFound, DependencyUnavailable, WindowFull, and why the journal can't be written.
+        Raises TopicNotFound, DependencyUnavailable, WindowFull, and the journal's failure.
         """
         queue_count = await self.queue_count(topic)
         if not (missing := self._missing(group, topic, queue_count)):
@@ -82,7 +83,7 @@ class Positions:
             policy = None if self._groups.is_known(group) else await self._index.stored_policy(group)
             positions = await self._positions(group, topic, queue_count, missing)
             events: list[Event] = [Moved(Place(group, topic, one), position) for one, position in positions.items()]
-            if policy is not None and not self._groups.is_known(group):  # else it was given one meanwhile
+            if policy is not None and not self._groups.is_known(group):  # otherwise it was given a policy meanwhile
                 events.append(PolicySet(group, policy))
             for event in events:
                 self._groups.apply(event)
@@ -99,11 +100,11 @@ class Positions:
         return {} if holds is None else holds.queues
 
     def forget(self, group: str) -> None:
-        """Be done with a group."""
+        """Drop the holds of a deleted group."""
         self._holds = {key: holds for key, holds in self._holds.items() if key[0] != group}
 
     def waits_for(self, group: str, topic: str, hold: Hold) -> dict[int, int]:
-        """Return the queues that a held one waits for, and up to which queue offset."""
+        """Return the queues that a held queue waits for, and up to which queue offset."""
         return {
             queue_id: end
             for queue_id, end in (hold.ends or {}).items()
@@ -111,7 +112,7 @@ class Positions:
         }
 
     def check_room(self, count: int) -> None:
-        """Return if so many more places may be known. Raises WindowFull."""
+        """Return if there is room for `count` more queues of groups. Raises WindowFull."""
         if self._groups.size + count > self._config.group_queue_count_max:
             raise WindowFull("queues of groups", limit=self._config.group_queue_count_max)
 
@@ -129,7 +130,7 @@ class Positions:
         return [one for one in range(queue_count) if self._groups.find(Place(group, topic, one)) is None]
 
     async def _positions(self, group: str, topic: str, queue_count: int, missing: list[int]) -> dict[int, int]:
-        """Return where a group begins in those of these queues that are not held."""
+        """Return where a group begins in the missing queues that are not held."""
         holds = self._holds.setdefault((group, topic), _Holds())
         policy, is_ordinary = self._groups.policy(group), topic != dead_letter_topic(group)
         has_begun = len(missing) < queue_count
@@ -171,13 +172,13 @@ class Positions:
         return freed
 
     async def _look(self, group: str, topic: str, queues: dict[int, Hold], queue_count: int) -> None:
-        """Find out which queues have their first message by now, and what they wait for."""
+        """Find the first messages of held queues, and the queues that they wait for."""
         bounds = await self._index.bounds(topic)
         for queue_id, hold in queues.items():
             least, most = bounds.get(queue_id, (0, 0))
             if hold.first_ms is None and most > least:
                 await self._find_first(topic, queue_id, least, hold)
-        bounds = await self._index.bounds(topic)  # with all that was stored before those
+        bounds = await self._index.bounds(topic)  # again, with all messages stored before the first messages
         for queue_id, hold in queues.items():
             if hold.first_ms is not None and hold.ends is None:
                 others = [one for one in range(queue_count) if one != queue_id and one in bounds]
@@ -190,7 +191,7 @@ class Positions:
     async def _find_first(self, topic: str, queue_id: int, least: int, hold: Hold) -> None:
         try:
             pulled = await self._index.pull(topic, queue_id, least, wanted=Wanted(), count=1, size_bytes=1, wait_s=0)
-        except MessageDamaged:  # it is at least as old as everything that is there now
+        except MessageDamaged:  # its store time is unknown, and at the latest now
             hold.begin, hold.first_ms = least, self._clock.now_ms()
             return
         if pulled.found:
@@ -202,7 +203,7 @@ class Positions:
         """Return up to where a queue has messages from before a time that are not settled, None if it has none."""
         least, most = bounds[queue_id]
         queue, other = self._groups.find(Place(group, topic, queue_id)), queues.get(queue_id)
-        if queue is None:  # of two queues that begin in the same millisecond none waits for the other
+        if queue is None:  # queues that begin in the same millisecond do not wait for each other
             is_later = other is None or other.first_ms is None or other.first_ms >= first_ms
             committed, before_ms = most if is_later else least, first_ms
         else:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rereader: reads messages again that the feed has passed, from the cache of kept messages or from the index.
 
-One call reads wanted messages that lie near each other, and drops the messages between them.
+A single call reads wanted messages that lie near each other, and drops the messages between them.
 Callers: the event loop's thread. Memory: the cache's, and the answers of the index.
 """
 
@@ -12,15 +12,15 @@ from services.delivery.engine.ports.messages import Found, Wanted
 from services.delivery.engine.receive.feed import ReadAhead
 
 CACHE_SIZE_BYTES_MAX = 4 << 20
-"""Size of the cached messages of one group and topic."""
+"""Size of the cached messages of a group and topic."""
 GAP_COUNT_MAX = 32
-"""Unwanted messages that may lie between two wanted messages of one call."""
+"""Unwanted messages that may lie between two wanted messages of a call."""
 GAP_SIZE_BYTES = 1 << 20
-"""Bytes of one call that reads unwanted messages, too; a single larger message still fits."""
+"""Bytes of a call that reads unwanted messages, too; a single larger message still fits."""
 
 
 class MessageCache:
-    """Of one group and topic, by queue id and queue offset."""
+    """The kept messages of a group and topic, by queue id and queue offset."""
 
     def __init__(self, ahead: ReadAhead) -> None:
         self.size_bytes = 0
@@ -28,7 +28,7 @@ class MessageCache:
         self._found: OrderedDict[tuple[int, int], Found] = OrderedDict()
 
     def put(self, queue_id: int, found: Found) -> None:
-        """Keep a message, in the place of the oldest ones if need be."""
+        """Keep a message, and drop the oldest messages if the cache is full. Not kept while enough is read ahead."""
         self.take(queue_id, found.queue_offset)
         if self._is_closed or self._ahead.is_enough or found.size_bytes > CACHE_SIZE_BYTES_MAX:
             return
@@ -46,7 +46,7 @@ class MessageCache:
         return found
 
     def close(self) -> None:
-        """Keep nothing any more: who receives at this moment would leave something behind."""
+        """Drop all messages, and keep no others: a receive that still runs would put messages here."""
         self._is_closed = True
         self._found.clear()
         self._hold(-self.size_bytes)
@@ -57,7 +57,7 @@ class MessageCache:
 
 
 class Rereader:
-    """Reads messages of one topic."""
+    """Reads messages of a topic again."""
 
     def __init__(self, index: Index, topic: str, kept: MessageCache) -> None:
         self._index, self._topic, self._kept = index, topic, kept
@@ -95,7 +95,7 @@ class Rereader:
 
 
 def _near(offsets: list[int]) -> list[list[int]]:
-    """Return ascending offsets in groups; one call reads each group."""
+    """Return ascending offsets in groups; a single call reads each group."""
     groups: list[list[int]] = []
     for offset in offsets:
         if groups and offset - groups[-1][-1] <= GAP_COUNT_MAX + 1:

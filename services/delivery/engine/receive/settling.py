@@ -72,7 +72,7 @@ class Settling:
     async def settle(self, requests: Sequence[SettleRequest]) -> list[SettleOutcome]:
         """Settle deliveries, and return an outcome for each request, in order.
 
-        Raises why the journal can't be written: then a repeated request is carried out, not answered as done.
+        Raises the journal's failure: then a repeated request is carried out, not answered as done.
         """
         if self._journal.failure is not None:
             raise self._journal.failure
@@ -163,7 +163,7 @@ class Settling:
     async def _bury_message(self, handle: Handle, request: SettleRequest) -> None:
         """Write a message to the dead letters, or await the outcome of a burial that has begun.
 
-        Raises HandleOutdated, and what the journal and the index raise.
+        Raises HandleOutdated, and the errors of the journal and the index.
         """
         found, delivery = None, (handle.place, handle.offset, handle.stamp)
         if (outcome := self._dead_letter_writer.outcome(*delivery)) is None:

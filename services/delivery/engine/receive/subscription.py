@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subscription: delivers the messages of one topic to the members of one group.
+"""Subscription: delivers the messages of a topic to the members of a group.
 
 A receive gets messages that are due again first, then new messages, the queues in turn. New messages come first if the
 receive before had no room for them. Members may use different filters: a queue is read once, with the union of all
 filters, and a message for another member than the receiver is held for that member.
-Invariants: receives choose one after another, so that a message has one receiver; a chosen message is in the journal
-before it is handed out; a receive that waits for the index or the journal does not bring a deleted group back.
+Invariants: a single receive chooses at a time, so that a message has a single consumer; a chosen message is in the
+journal before it is handed out; a receive that waits for the index or the journal does not bring a deleted group back.
 Callers: the event loop's thread. Memory: that of its feeds.
 """
 
@@ -39,7 +39,7 @@ AGAIN_S = 0.2
 
 
 class Subscription:
-    """The subscription of one group to one topic. `stop` it in the end."""
+    """The subscription of a group to a topic. `stop` it in the end."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Subscription:
     async def take(
         self, count: int, size_bytes: int, *, invisible_ms: int, wanted: Wanted, queue_ids: Iterable[int]
     ) -> list[Delivered]:
-        """Deliver up to `count` messages that are there now. Raises what the journal and the index raise."""
+        """Deliver up to `count` messages that are there now. Raises the errors of the journal and the index."""
         async with self._lock:
             self.used_s = self._clock.monotonic_s()
             self.filters.ask(wanted, self._time.now_ms())
@@ -117,7 +117,7 @@ class Subscription:
     async def repeat(self, handles: Iterable[str], invisible_ms: int) -> list[Delivered]:
         """Deliver messages again in the same attempt, under new handles, if the old handles are still valid.
 
-        The old handles are outdated afterwards. Raises what the journal and the index raise.
+        The old handles are outdated afterwards. Raises the errors of the journal and the index.
         """
         stamps: dict[QueueState, dict[int, int]] = {}
         for handle in map(Handle.decode, handles):

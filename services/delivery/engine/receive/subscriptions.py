@@ -3,7 +3,7 @@
 
 A subscription without a receive for IDLE_S is closed. When more is read ahead than allowed, the subscriptions that
 were idle longest are closed first.
-Callers: the event loop's thread. Memory: `subscription_count_max` subscriptions and what they read ahead.
+Callers: the event loop's thread. Memory: `subscription_count_max` subscriptions and the messages that they read ahead.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ IDLE_S = 15.0
 
 
 class Subscriptions:
-    """The subscriptions of one ownership, by group and topic. `stop` them in the end."""
+    """The subscriptions of an ownership, by group and topic. `stop` them in the end."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Subscriptions:
 
     async def _close(self, subscription: Subscription) -> None:
         key = subscription.group, subscription.topic
-        if self._subscriptions.get(key) is subscription:  # else it was closed during a wait, and there is a new one
+        if self._subscriptions.get(key) is subscription:  # otherwise it was closed during a wait, and opened anew
             del self._subscriptions[key]
         await subscription.stop()
 

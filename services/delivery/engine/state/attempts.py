@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attempts: what was given to receives that have an id, so that one whose answer was lost gets the same messages again.
+"""Attempts: the handles that receives with an id returned, so that a repeated receive gets the same messages again.
 
-Handles alone are kept: whether a message still is the receiver's says its group. Nothing of it is in the journal, so a
-repetition that comes to the next process waits until the messages' time is over, as one without an id does.
+A receive is repeated because its answer was lost. Only the handles are kept: the state of the group tells whether a
+message is still the consumer's. The journal has none of this, so a repetition at the next process waits until the
+messages' time is over, as a receive without an id does.
 Callers: the event loop's thread. Memory: COUNT_MAX receives of the last KEPT_S seconds, HANDLE_COUNT_MAX messages.
 """
 
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from libs.machine.clock import Clock
 
 KEPT_S = 120.0
-"""Longer than receives wait, and than who repeats one takes for that."""
+"""Longer than a receive waits and a consumer takes to repeat it."""
 COUNT_MAX, HANDLE_COUNT_MAX = 10_000, 50_000
 
 
@@ -31,7 +32,7 @@ class _Given(NamedTuple):
 
 
 class Attempts:
-    """See the module."""
+    """The receives of the last KEPT_S seconds that may be repeated."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -39,7 +40,7 @@ class Attempts:
         self._handle_count = 0
 
     def note(self, attempt: Attempt, handles: Sequence[str]) -> None:
-        """Take note of what a receive is given."""
+        """Record the handles that a receive returns."""
         self._forget(attempt)
         now_s = self._clock.monotonic_s()
         self._given[attempt] = _Given(now_s, handles)
@@ -48,7 +49,7 @@ class Attempts:
             self._forget(next(iter(self._given)))
 
     def handles(self, attempt: Attempt) -> Sequence[str]:
-        """Return what a receive was given, nothing if it is not known."""
+        """Return the handles that a receive returned, an empty sequence for an unknown receive."""
         given = self._given.get(attempt)
         return () if given is None else given.handles
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Done: which records of the timer topic nothing is to be done with any more, by queue offset. Made of events alone.
+"""Done: the records of the timer topic that are done, by queue offset: delivered, cancelled, renewed or lost.
 
-Everything below `low` is done. Memory: a bit for each offset from there to the highest that is done.
-Invariant: what is done stays done, so events may be applied again, and in any order. Callers: one thread.
+It is made of events alone. All records below `low` are done. Memory: a bit for each offset from `low` to the highest
+offset that is done.
+Invariant: a record that is done stays done, so events may be applied again, and in any order. Callers: a single thread.
 """
 
 import zlib
@@ -11,19 +12,19 @@ from collections.abc import Iterator
 from libs.formats.records.delivery_record import DelaysCopied, DelaysDone
 
 PART_BITS = 1 << 20
-"""Offsets that one part of a copy tells of."""
+"""Offsets in a part of a copy."""
 SLACK_BYTES = 1 << 16
-"""So many bytes below `low` are kept before they are given back."""
+"""Bytes below `low` that are kept before their memory is freed."""
 
 
 class Done:
-    """See the module."""
+    """The queue offsets of the timer topic whose records are done."""
 
     def __init__(self) -> None:
         self.low = 0
         """The first offset that is not done."""
         self.is_known = False
-        """Whether a journal told anything: false for a store whose delays nobody here has delivered."""
+        """Whether the journal had such an event: false for a store whose delays Delivery has never delivered."""
         self._base = 0  # a multiple of eight
         self._bits = bytearray()
 
@@ -34,11 +35,11 @@ class Done:
 
     @property
     def end(self) -> int:
-        """Behind the last offset that is done."""
+        """The offset after the last offset that is done."""
         return max(self.low, self._base + 8 * (len(self._bits) - 1) + self._bits[-1].bit_length() if self._bits else 0)
 
     def add(self, offset: int) -> None:
-        """Let an offset be done."""
+        """Record that an offset is done."""
         if offset < self.low:
             return
         at = offset - self._base
@@ -48,13 +49,13 @@ class Done:
         self._rise()
 
     def skip_to(self, low: int) -> None:
-        """Let all below an offset be done: it is gone from the log."""
+        """Record that all offsets below `low` are done: these records are gone from the log."""
         if low > self.low:
             self.low = low
             self._rise()
 
     def apply(self, event: DelaysDone | DelaysCopied) -> None:
-        """Let this have happened."""
+        """Apply an event."""
         self.is_known = True
         if isinstance(event, DelaysDone):
             for offset in event.offsets:
@@ -68,7 +69,7 @@ class Done:
                         self.add(event.start + 8 * index + bit)
 
     def copied(self) -> Iterator[DelaysCopied]:
-        """Yield all that is known, in parts."""
+        """Yield the events that a copy consists of, in parts."""
         for start in range(0, max(1, len(self._bits)), PART_BITS // 8):
             part = self._bits[start : start + PART_BITS // 8]
             yield DelaysCopied(self.low, self._base + 8 * start, zlib.compress(part, 1))

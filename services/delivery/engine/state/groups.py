@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups: the policies and queues of all groups, and which delayed messages are done, made of the journal's events.
+"""Groups: the policies and queues of all groups, and the delayed messages that are done, made of the journal's events.
 
-Callers: one thread. Memory: that of the queues, which is bounded by whoever lets messages be delivered.
+Callers: a single thread. Memory: that of the queues, which GroupEngine bounds.
 """
 
 from collections.abc import Iterator
@@ -26,14 +26,14 @@ from services.delivery.engine.state.queue import QueueState
 
 
 class Groups:
-    """See the module."""
+    """The state of all groups. `apply` is the only way to change it."""
 
     def __init__(self) -> None:
         self.policies: dict[str, Policy] = {}
-        """Of those groups that were given one; others have the default."""
+        """Policies of the groups that were given a policy; other groups have the default."""
         self._queues: dict[str, dict[tuple[str, int], QueueState]] = {}
         self.behind_ms = 0
-        """How far the times of deliveries are behind store times: what those have jumped ahead."""
+        """How far the times of deliveries are behind store times: the sum of the jumps of store times."""
         self.open_count = 0
         """Messages of all groups that are in flight or held."""
         self.delays = Done()
@@ -41,7 +41,7 @@ class Groups:
         self._queue_count = 0
 
     def policy(self, group: str) -> Policy:
-        """Return what a group's messages go by."""
+        """Return a group's policy, the default if it was given none."""
         return self.policies.get(group) or Policy()
 
     def names(self) -> list[str]:
@@ -55,19 +55,19 @@ class Groups:
 
     @property
     def size(self) -> int:
-        """Policies, and queues in which a group has a place."""
+        """Number of policies, and of queues in which a group has a position."""
         return len(self.policies) + self._queue_count
 
     def is_known(self, group: str) -> bool:
-        """Return whether anything is known of a group."""
+        """Return whether a group has a policy or a queue."""
         return group in self.policies or group in self._queues
 
     def find(self, place: Place) -> QueueState | None:
-        """Return what is known of a queue."""
+        """Return the state of a queue, None if the group has no position in it."""
         return self._queues.get(place.group, {}).get((place.topic, place.queue_id))
 
     def has(self, queue: QueueState) -> bool:
-        """Return whether this is what is known of its queue still: the group may have been deleted since."""
+        """Return whether this state of a queue is still valid: the group may have been deleted since."""
         return self.find(queue.place) is queue
 
     def queues(self, group: str) -> list[QueueState]:
@@ -75,12 +75,12 @@ class Groups:
         return [queue for _, queue in sorted(self._queues.get(group, {}).items())]
 
     def all_queues(self) -> Iterator[QueueState]:
-        """Yield every queue that is known when its turn comes, also when some come or go meanwhile."""
+        """Yield every queue that exists at its turn. Queues may be added and removed meanwhile."""
         for group in list(self._queues):
             yield from (queue for queue in self.queues(group) if self.has(queue))
 
     def apply(self, event: Event) -> None:
-        """Let this have happened."""
+        """Apply an event."""
         if isinstance(event, PolicySet):
             if event.policy is not None:
                 self.policies[event.group] = event.policy

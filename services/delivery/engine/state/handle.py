@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handle: names one delivery of one message. It says all that is needed, so that nobody has to keep a table of them.
+"""Handle: names a single delivery of a message. It contains all that is needed, so no table of handles is kept.
 
-A text of base64url over a JSON list. It is no secret: it fits only while that delivery is the message's last one.
+Its text is base64url over a JSON list. It is no secret: it is valid only while the delivery is the message's last.
 """
 
 import base64
@@ -17,7 +17,7 @@ HANDLE_SIZE_BYTES_MAX = 1_024
 
 
 class Handle(msgspec.Struct, frozen=True, array_like=True):
-    """Of a delivery."""
+    """The name of a delivery: group, queue, queue offset, and the stamp of the delivery."""
 
     group: Name
     topic: Name
@@ -27,16 +27,16 @@ class Handle(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def place(self) -> Place:
-        """The queue."""
+        """The group and queue."""
         return Place(self.group, self.topic, self.queue_id)
 
     def encode(self) -> str:
-        """Return the text."""
+        """Return the handle as a text."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
     @classmethod
     def decode(cls, text: str) -> Self:
-        """Return what a text says. Raises BadHandle."""
+        """Return the handle that a text contains. Raises BadHandle."""
         if not text or len(text) > HANDLE_SIZE_BYTES_MAX:
             raise BadHandle("is empty" if not text else f"is longer than {HANDLE_SIZE_BYTES_MAX} bytes")
         try:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QueueState: what became of the messages of one queue, as one group sees it.
+"""QueueState: the state of the messages of a queue for a group.
 
-Every message below `next` is in flight, held, or settled, and everything that is neither of the first two is settled.
-Messages from `next` on may be settled, too: before anybody receives them, as dead letters are that are replayed.
-A message is held because one with its key is in flight, or, also without a key (0), for members whose filter it passes.
-Invariants: of messages with the same key at most one is in flight, and those after it are held; a message's stamp grows
-with each delivery, so that a handle of a former one fits no more; `apply` is the only way to change anything.
-Memory: some 300 bytes for each message in flight, 100 for each that is held or settled ahead; however many others pass
-one that is not settled. Callers: one thread.
+A message below `next` is in flight, held or settled; if it is neither in flight nor held, it is settled.
+Messages from `next` on may be settled before a member receives them: replayed dead letters are.
+A message is held because a message with its key is in flight, or for members whose filter it passes, also without a
+key (0).
+Invariants: at most a single message of each key is in flight, and later messages with this key are held; a message's
+stamp grows with each delivery, so that the handle of a former delivery is outdated; `apply` is the only way to change
+the state.
+Memory: some 300 bytes for each message in flight, 100 for each message that is held or settled ahead, independently of
+the number of messages that were settled after an open message. Callers: a single thread.
 """
 
 import heapq
@@ -19,46 +21,46 @@ from libs.formats.records.delivery_record import Copied, Flight, Moved, Place, P
 QueueEvent = Took | Settled | Postponed | Moved | Copied
 
 STALE_COUNT_MAX = 1_000
-"""Entries of a heap that are dropped by the way only, besides as many as there are messages."""
+"""Outdated entries of a heap are dropped together when they outnumber the messages by this."""
 
 
 class QueueState:
-    """See the module."""
+    """The state of a queue for a group, and its events."""
 
     def __init__(self, place: Place, start: int = 0) -> None:
         self.place = place
         self.next = start
         self._flights: dict[int, Flight] = {}
         self._held: dict[int, int] = {}
-        """Keys of messages that were passed and not delivered."""
+        """Keys of held messages, by queue offset."""
         self._waiting: dict[int, deque[int]] = {}
         """Held messages by key, in their order."""
         self._busy: dict[int, int] = {}
-        """Which message of a key is in flight."""
+        """Queue offset of the message in flight, by key."""
         self._free: set[int] = set()
-        """Keys of which one is held and none in flight."""
+        """Keys with held messages and none in flight."""
         self._aside: set[int] = set()
         """Held messages without a key."""
         self._due: list[tuple[int, int, int]] = []
-        """A heap of times, offsets and stamps. Those of former deliveries are dropped when they come up."""
+        """A heap of times, offsets and stamps. Entries of former deliveries are dropped at the top of the heap."""
         self._open: list[int] = []
-        """A heap of offsets in flight or held. Those that are settled are dropped when they come up."""
+        """A heap of offsets in flight or held. Settled offsets are dropped at the top of the heap."""
         self._ahead: set[int] = set()
-        """Offsets behind `next` that are settled. `next` is never one of them."""
+        """Settled offsets after `next`. `next` is never among them."""
 
     @property
     def open_count(self) -> int:
-        """Messages that are in flight or held."""
+        """Number of messages that are in flight or held."""
         return len(self._flights) + len(self._held)
 
     @property
     def flight_count(self) -> int:
-        """Messages that were delivered and are not settled."""
+        """Number of messages that were delivered and are not settled."""
         return len(self._flights)
 
     @property
     def first_blocked(self) -> tuple[int, Flight] | None:
-        """The message in flight that others of its key wait for, and how many; of several the first one."""
+        """The first message in flight for which messages of its key wait, and how many wait; None if there is none."""
         offsets = [offset for key, offset in self._busy.items() if key in self._waiting]
         if not offsets:
             return None
@@ -66,32 +68,32 @@ class QueueState:
         return len(self._waiting[flight.key]), flight
 
     def waiting(self, now_ms: int) -> list[int]:
-        """Return when the messages are due that nobody has: they were given back, or their receivers' time is over."""
+        """Return the due times of messages that were given back, or whose consumers' time is over."""
         return [one.until_ms for one in self._flights.values() if one.until_ms <= max(now_ms, one.stamp)]
 
     @property
     def committed(self) -> int:
-        """The first message that is not settled."""
+        """Queue offset of the first message that is not settled."""
         while self._open and self._open[0] not in self._flights and self._open[0] not in self._held:
             heapq.heappop(self._open)
         return min(self._open[0], self.next) if self._open else self.next
 
     @property
     def ahead_count(self) -> int:
-        """Messages from `next` on that are settled."""
+        """Number of settled messages from `next` on."""
         return len(self._ahead)
 
     def is_settled(self, offset: int) -> bool:
-        """Return whether a message is done with."""
+        """Return whether a message is settled."""
         return offset in self._ahead if offset >= self.next else not self.is_open(offset)
 
     def unsettled_count(self, least: int, most: int) -> int:
-        """Return how many messages of a queue that reaches from `least` to `most` are not done with."""
+        """Return how many messages of a queue that reaches from `least` to `most` are not settled."""
         ahead_count = sum(offset >= least for offset in self._ahead)
         return self.open_count + max(0, most - max(self.next, least) - ahead_count)
 
     def open_offsets(self) -> list[int]:
-        """Return the messages that are in flight or held, in their order."""
+        """Return the offsets of messages that are in flight or held, in their order."""
         return sorted([*self._flights, *self._held])
 
     def is_open(self, offset: int) -> bool:
@@ -117,13 +119,13 @@ class QueueState:
         return 0 if flight is None else flight.attempt
 
     def is_blocked(self, key: int) -> bool:
-        """Return whether a message of this key has to wait, if it is the next one that is passed."""
+        """Return whether the next message with this key has to wait."""
         return key != 0 and (key in self._busy or key in self._waiting)
 
     def due_ms(self, but_not: AbstractSet[int] = frozenset()) -> int | None:
-        """Return when the first message in flight may be delivered again: 0 if a held one may be now, None if none.
+        """Return when the first message may be delivered again: 0 if a held message may be now, None if there is none.
 
-        `but_not` are messages that are not for the one who asks.
+        `but_not`: messages that are not for this member.
         """
         if self._is_any_free(but_not):
             return 0
@@ -134,7 +136,7 @@ class QueueState:
         return self._due[0][0] if self._due else None
 
     def ready(self, now_ms: int, count: int, but_not: AbstractSet[int] = frozenset()) -> list[int]:
-        """Return messages that may be delivered, again or after being held, in the order of the queue."""
+        """Return messages that are due again, or held and free now, in the order of the queue."""
         if but_not:
             due = ((one.until_ms, offset) for offset, one in self._flights.items() if offset not in but_not)
             found = [offset for _, offset in heapq.nsmallest(count, (one for one in due if one[0] <= now_ms))]
@@ -157,7 +159,7 @@ class QueueState:
             if not self._due or self._due[0][0] > now_ms:
                 break
             entry = heapq.heappop(self._due)
-            if not kept or entry != kept[-1]:  # an extension that keeps the handle may have said the same twice
+            if not kept or entry != kept[-1]:  # an extension that keeps the handle may add an equal entry
                 kept.append(entry)
                 found.append(entry[1])
         for entry in kept:
@@ -165,7 +167,7 @@ class QueueState:
         return found
 
     def apply(self, event: QueueEvent) -> None:
-        """Let this have happened. What does not fit, because it was settled meanwhile, is passed over."""
+        """Apply an event. Postponed flights of messages that are not in flight any more are ignored."""
         if isinstance(event, Took):
             self._take(event)
         elif isinstance(event, Settled):
@@ -186,7 +188,7 @@ class QueueState:
                 self._take(Took(self.place, event.next, event.flights, event.held))
 
     def copied(self) -> Copied:
-        """Return all that is known."""
+        """Return the whole state as an event, for a copy."""
         flights = tuple(self._flights[offset] for offset in sorted(self._flights))
         return Copied(self.place, self.next, flights, tuple(sorted(self._held.items())), tuple(sorted(self._ahead)))
 
@@ -207,7 +209,7 @@ class QueueState:
         self._go_to(event.next)
 
     def _go_to(self, offset: int) -> None:
-        """Go on at an offset, or behind what is settled from there on. Never back."""
+        """Move `next` to an offset, or after the messages that are settled from there on. Never back."""
         before, self.next = self.next, max(self.next, offset)
         while self.next in self._ahead:
             self.next += 1
@@ -238,7 +240,7 @@ class QueueState:
                 self._free.add(flight.key)
 
     def _release(self, offset: int) -> None:
-        """Let a message be held no more."""
+        """Remove a message from the held messages."""
         key = self._held.pop(offset, None)
         self._aside.discard(offset)
         if key:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tally: how many messages went which way, over all times that a process delivers."""
+"""Tally: counts the outcomes of messages, over all ownerships of a process."""
 
 from dataclasses import dataclass
 
@@ -8,36 +8,36 @@ from libs.formats.records.transaction_record import COMMIT, PARKED, ROLLBACK
 
 @dataclass(slots=True)
 class Tally:
-    """Counts since the process began."""
+    """Counts since the start of the process."""
 
     received_count: int = 0
-    """Deliveries, the repeated ones among them."""
+    """Deliveries, with repeated deliveries."""
     redelivered_count: int = 0
     settled_count: int = 0
-    """Acknowledged, or given up by their receivers."""
+    """Acknowledged, or terminated by their consumers."""
     postponed_count: int = 0
-    """Given back, or kept for longer."""
+    """Given back, or extended."""
     dead_letter_count: int = 0
     timed_delivered_count: int = 0
     """Messages that were delivered at their time."""
     timed_late_ms: int = 0
-    """How late all of them were, together."""
+    """The sum of their delays after their due times."""
     timed_cancelled_count: int = 0
     timed_rolled_count: int = 0
-    """Appended again to wait on."""
+    """Appended again to be kept longer."""
     timed_lost_count: int = 0
-    """Gone from the log before they were due."""
+    """Messages that were gone from the log before they were due."""
     replayed_count: int = 0
-    """Dead letters that went back to where they came from."""
+    """Dead letters that were appended to their original topics again."""
     committed_count: int = 0
-    """Transactions that ended so; as below."""
+    """Committed transactions; the next two: transactions that were rolled back, and parked."""
     rolled_back_count: int = 0
     parked_count: int = 0
     checked_count: int = 0
-    """How often a producer was to be asked."""
+    """How often a producer was to be asked for a transaction's end."""
 
     def ended(self, how: str) -> None:
-        """Count the end of a transaction."""
+        """Count a transaction that ended this way."""
         self.committed_count += how == COMMIT
         self.rolled_back_count += how == ROLLBACK
         self.parked_count += how == PARKED

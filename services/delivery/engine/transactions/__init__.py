@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions: half messages, how they end, and the producers that are asked."""
+"""Transactions: half messages, their ends, and the producers that are asked."""

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is appended when a transaction ends, or is asked for, as RocketMQ's TransactionalMessageBridge does. Pure."""
+"""The messages that are appended when a transaction ends or is checked. Pure.
+
+RocketMQ's counterpart is TransactionalMessageBridge.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,13 +24,13 @@ DELAY = "DELAY"
 
 
 def committed(half: Half, message: Any) -> Copy:
-    """Return the message as everybody sees it."""
+    """Return the committed message for its own topic, where consumers see it."""
     place = half.topic, half.queue_id
     return Copy(message, half.size_bytes, *place, without=OURS, committed_offset=half.physical_offset)
 
 
 def renewed(half: Half, message: Any, check_count: int) -> Copy:
-    """Return the half message that takes the place of this one, after its producer was asked so often."""
+    """Return the half message that replaces this half message, after its producers were asked `check_count` times."""
     properties = renewed_properties(half, check_count)
     return Copy(message, half.size_bytes, HALF_TOPIC, HALF_QUEUE_ID, properties, without=frozenset({DELAY}))
 
@@ -38,6 +41,6 @@ def parked(half: Half, message: Any) -> Copy:
 
 
 def ended(offsets: Iterable[int], ids: Iterable[str], how: str) -> list[Note]:
-    """Return what says that half messages have ended."""
+    """Return the records that end half messages."""
     properties = ended_properties(ids, how)
     return [Note(OP_TOPIC, OP_QUEUE_ID, ended_body(offset), properties) for offset in sorted(offsets)]

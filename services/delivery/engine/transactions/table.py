@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table: the transactions that are open, made of what the half topic and the topic of the ended ones say. Pure.
+"""Table: the open transactions, made of the records of the half topic and of the topic of ended half messages. Pure.
 
-A transaction is open while one of its half messages is neither committed, nor rolled back, nor parked. It has several
-when its sender repeated it, or when it was appended again: then the former one ends as renewed.
-Invariants: what has ended by any of its half messages has ended as a whole; what comes later of it is `stale`, and ends
-too; an id names one transaction, as long as that is open or among the last ones that ended.
-Memory: some 700 bytes for each transaction, and 100 for each of the last ENDED_COUNT_MAX ids. Callers: one thread.
+A transaction is open while a half message of it is neither committed, nor rolled back, nor parked. It has several half
+messages when its producer repeated it, or when it was appended again: then the former half message ends as renewed.
+Invariants: when a half message ends, its whole transaction ends. Half messages of an ended transaction that have no end
+record are `stale`, and get their end record later. An id names a single transaction while this is open or among the
+transactions that ended last.
+Memory: some 700 bytes for each transaction, and 100 for each of the last ENDED_COUNT_MAX ids. Callers: a single thread.
 """
 
 import heapq
@@ -15,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from libs.formats.records.transaction_record import RENEWED, Ended, Half
 
 ENDED_COUNT_MAX = 20_000
-"""How many ids of ended transactions are remembered; older ones are looked up in the index."""
+"""How many ids of ended transactions are kept; older ids are looked up in the index."""
 STALE_COUNT_MAX = 10_000
-"""Entries of the heap of times that are dropped by the way only, besides as many as there are transactions."""
+"""Outdated entries of the heap of times are dropped together when they outnumber the transactions by this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When producers are asked, in milliseconds."""
+    """When producers are asked: for the first time and at an interval, in milliseconds."""
 
     first_ms: int
     interval_ms: int
@@ -30,51 +31,51 @@ class Timing:
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """One that is open."""
+    """An open transaction."""
 
     half: Half
-    """The newest."""
+    """The newest half message."""
     due_ms: int
-    """When its producer is asked, or it is parked."""
+    """When its producer is asked, or the transaction is parked."""
     offsets: set[int] = field(default_factory=set)
-    """Of its half messages that have not ended."""
+    """Queue offsets of its half messages that have not ended."""
 
     @property
     def is_moving(self) -> bool:
-        """Whether it was appended again, and the table has not heard of the new half message yet."""
+        """Whether it was appended again, and the new half message is not read yet."""
         return self.half.queue_offset not in self.offsets
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """What it is known as."""
+        """Its id, and the offset id of its first half message if that differs."""
         return tuple(dict.fromkeys((self.half.id, self.half.first_offset_id)))
 
 
 class Table:
-    """See the module."""
+    """The open transactions of an ownership, and the ids of the transactions that ended last."""
 
     def __init__(self, timing: Timing) -> None:
         self.read_to = self.ended_read_to = 0
-        """Queue offsets of the two topics: what lies before them was read."""
+        """Queue offsets in the two topics: all records before them were read."""
         self.stale: dict[int, tuple[tuple[str, ...], str]] = {}
-        """Half messages of ended transactions, and their ids and end: nothing says yet that they have ended, too."""
+        """Half messages of ended transactions without an end record, with the ids and the end of the transaction."""
         self._timing = timing
         self._open: dict[str, Transaction] = {}
         self._by_offset: dict[int, Transaction] = {}
         self._aliases: dict[str, str] = {}
         """Ids by first offset ids."""
         self._early: dict[int, Ended] = {}
-        """What was said of half messages that were not read yet."""
+        """End records of half messages that were not read yet."""
         self._ended: OrderedDict[str, str] = OrderedDict()
         self._said: deque[tuple[int, int]] = deque()
-        """Records that say what has ended: their queue offset, and the highest half message that they speak of."""
+        """End records: their queue offset, and the highest half message that they end."""
         self._due: list[tuple[int, str]] = []
         self._offsets: list[int] = []
-        """A heap of half messages. Those that have ended are dropped when they come up."""
+        """A heap of half messages. Ended half messages are dropped at the top of the heap."""
 
     @property
     def count(self) -> int:
-        """Transactions that are open."""
+        """Number of open transactions."""
         return len(self._open)
 
     def find(self, name: str) -> Transaction | None:
@@ -82,15 +83,15 @@ class Table:
         return self._open.get(name) or self._open.get(self._aliases.get(name, ""))
 
     def how_ended(self, name: str) -> str | None:
-        """Return how a transaction ended, None for one that is not among the last ones."""
+        """Return how a transaction ended, None if it is not among the transactions that ended last."""
         return self._ended.get(name)
 
     def all(self) -> list[Transaction]:
-        """Return all that are open, the oldest first."""
+        """Return all open transactions, the oldest first."""
         return sorted(self._open.values(), key=lambda one: (one.half.first_time_ms, one.half.id))
 
     def due(self, now_ms: int, count: int) -> list[Transaction]:
-        """Return up to so many transactions whose time has come. `put_off` them, or let them end."""
+        """Return up to `count` due transactions. The caller calls `put_off`, or ends them."""
         found: list[Transaction] = []
         while self._due and self._due[0][0] <= now_ms and len(found) < count:
             due_ms, name = heapq.heappop(self._due)
@@ -100,7 +101,7 @@ class Table:
         return found
 
     def put_off(self, transaction: Transaction, due_ms: int) -> None:
-        """Let a transaction be due at another time."""
+        """Set another time at which a transaction is due."""
         transaction.due_ms = due_ms
         heapq.heappush(self._due, (due_ms, transaction.half.id))
         if len(self._due) > 2 * len(self._open) + STALE_COUNT_MAX:
@@ -108,7 +109,7 @@ class Table:
             heapq.heapify(self._due)
 
     def below(self, physical_offset: int, count: int) -> list[Transaction]:
-        """Return up to so many transactions whose half messages lie before a place of the log."""
+        """Return up to `count` transactions whose half messages lie before a physical offset."""
         found: list[Transaction] = []
         for transaction in self._open.values():
             if len(found) == count:
@@ -118,7 +119,7 @@ class Table:
         return found
 
     def floors(self) -> tuple[int, int]:
-        """Return from where on both topics have to be read to know what is open."""
+        """Return the queue offsets from which on both topics have to be read to know the open transactions."""
         while self._offsets and self._offsets[0] not in self._by_offset and self._offsets[0] not in self.stale:
             heapq.heappop(self._offsets)
         half = min(self._offsets[0], self.read_to) if self._offsets else self.read_to
@@ -127,7 +128,7 @@ class Table:
         return half, min(self._said[0][0], self.ended_read_to) if self._said else self.ended_read_to
 
     def apply_half(self, half: Half) -> Transaction | None:
-        """Let a half message be there. Returns its transaction if that is open."""
+        """Add a half message. Returns its transaction if this is open."""
         said = self._early.pop(half.queue_offset, None) or self._early.get(half.former_offset)
         transaction = self._open.get(half.id)
         if said is not None and said.how != RENEWED:
@@ -143,7 +144,7 @@ class Table:
         return self._open.get(half.id)
 
     def apply_ended(self, said: Ended) -> None:
-        """Let half messages have ended."""
+        """Apply an end record of half messages."""
         for offset in said.half_offsets:
             self.stale.pop(offset, None)
             transaction = self._by_offset.get(offset)
@@ -163,7 +164,7 @@ class Table:
             self._said.append((said.queue_offset, max(said.half_offsets)))
 
     def settle(self) -> None:
-        """Forget what was said of half messages that are gone: both topics were read to their ends."""
+        """Drop end records of half messages that are gone. Called when both topics were read to their ends."""
         self._early = {offset: said for offset, said in self._early.items() if offset >= self.read_to}
 
     def _add(self, half: Half) -> None:
@@ -174,7 +175,7 @@ class Table:
         self.put_off(transaction, self._due_ms(half))
 
     def _join(self, transaction: Transaction, half: Half) -> None:
-        """Let a half message be one more of a transaction: a repeated one, or the one that takes its place."""
+        """Add a further half message to a transaction: a repeated half message, or a renewed half message."""
         former = transaction.half
         self._by_offset[half.queue_offset] = transaction
         transaction.offsets.add(half.queue_offset)
@@ -185,7 +186,7 @@ class Table:
             self.put_off(transaction, self._due_ms(half))
 
     def _end(self, name: str, ids: tuple[str, ...], how: str) -> None:
-        """Forget a transaction. What of it has not ended by itself is stale."""
+        """Remove a transaction that ended. Its half messages without an end record are stale."""
         for one in ids:
             self._remember(one, how)
         transaction = self._open.pop(name, None)

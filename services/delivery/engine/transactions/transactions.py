@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions: ends half messages as their producers say, and asks those that say nothing.
+"""Transactions: ends half messages as their producers decide, and asks producers that have not decided.
 
-What is open is what the half topic has and the topic of the ended ones has not. An end is one batch of the log: the
-message in its own topic, if it is committed, and the record that says so. A check appends the half message again, in
-one batch with the end of the former one, so that it counts and no retention takes it.
-Invariants: one change of a transaction at a time; what the log has answered is in the table before anybody else hears
-of it, also when the caller has gone; what the log may have without an answer makes the owner read everything anew.
-Callers: the event loop's thread. Memory: that of the table, `transaction_count_max` transactions; beyond them nothing
-is read. Bodies are read when they are needed.
+A half message is open if the half topic has it and the topic of ended half messages has no end record of it. An end is
+a single batch of the log: the message in its own topic, if it is committed, and the end record. A check appends the
+half message again, in the same batch as the end record of the former half message, so that the check is counted and
+retention does not remove the half message.
+Invariants: a transaction is changed by a single call at a time. An answer of the log is in the table before any other
+call continues, also when the caller is gone. If the log may have appended without an answer, the ownership ends, and
+the next ownership reads everything anew.
+Callers: the event loop's thread. Memory: that of the table, `transaction_count_max` transactions; further half messages
+are not read. Bodies are read when they are needed.
 """
 
 import asyncio
@@ -37,12 +39,12 @@ from services.delivery.errors import AppendRefused, TransactionEnded, Transactio
 PULL_WAIT_S = 20.0
 BEHIND_S = 1.0
 ARRIVAL_S = 0.05
-"""So long an end waits for its half message, before it asks how far the index is."""
+"""How long an end waits for its half message before it asks how far the index is."""
 INDEX_S, INDEX_LOOK_S = 5.0, 0.02
-"""How long an end waits for an index that is behind."""
+"""How long an end waits for an index that is behind the log, and how often it looks."""
 AGAIN_MS = 1_000
 TEND_COUNT, TEND_SIZE_BYTES = 200, 8 << 20
-"""Transactions that are checked at once, and about how large they are."""
+"""Transactions of a check, and the approximate size of the transactions that are checked side by side."""
 TEND_ROUNDS = 20
 
 _log = logging.getLogger(__name__)
@@ -50,14 +52,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A transaction that somebody is asked about."""
+    """A transaction whose producer is asked how it ends, and its message."""
 
     half: Half
     message: Any
 
 
 class Transactions:
-    """The transactions of one ownership. Its time is the log's time.
+    """The transactions of an ownership. Its time is the log's time.
 
     `load` and `start` it, `run_maintenance` about once a second, `stop` it in the end.
     """
@@ -74,13 +76,13 @@ class Transactions:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stored = (0, 0)
         self._kept = -1
-        """The segment before which no transaction has its half message."""
+        """The physical offset of the segment before which no transaction has its half message."""
         self._feed = SupervisedLoop(
             "half messages", self._read, backoff_ms_max=2_000, expected_errors=(DependencyUnavailable,)
         )
 
     async def load(self) -> None:
-        """Read what is open. Raises DependencyUnavailable."""
+        """Read the open transactions. Raises DependencyUnavailable."""
         self._stored = await self._halves.floors()
         half_floor, ended_floor = self._stored
         self.table.read_to, self.table.ended_read_to = half_floor, max(0, ended_floor - table.ENDED_COUNT_MAX)
@@ -96,23 +98,23 @@ class Transactions:
         self.table.settle()
 
     def start(self) -> None:
-        """Read on."""
+        """Begin to read further half messages."""
         self._feed.start()
 
     async def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         await self._feed.stop()
 
     async def end(self, name: str, producer_group: str, how: str) -> bool:
-        """Let a transaction end, by its id or the offset id of its half message. Returns whether it had ended so.
+        """End a transaction, by its id or the offset id of its half message. Returns whether it had ended so before.
 
         Raises TransactionNotFound, TransactionEnded if it ended in another way, TransactionRefused, BadArgument for
-        another producer group ("" is any), WindowFull, and what the log and the index raise.
+        another producer group ("" is any), WindowFull, and the errors of the log and the index.
         """
         return await uninterrupted(self._end(name, producer_group, how))
 
     async def checks(self, producer_groups: Sequence[str], count: int, *, wait_s: float) -> list[Check]:
-        """Return transactions that these producers are asked about; wait for the first one."""
+        """Return transactions about which these producers are asked; wait for the first transaction."""
         names = self._checks.take(producer_groups, count)
         if not names and wait_s:
             with contextlib.suppress(TimeoutError):
@@ -128,7 +130,10 @@ class Transactions:
         return found
 
     async def run_maintenance(self) -> None:
-        """Check what is due, and tell from where on has to be read. Raises what the journal, log and index raise."""
+        """Check due transactions, end stale half messages, and store from where on both topics have to be read.
+
+        Raises the errors of the journal, the log and the index.
+        """
         await self._check_due()
         for offset, (ids, how) in list(self.table.stale.items()):
             await self._journal.write([], messages.ended([offset], ids, how), is_safe=True)
@@ -141,12 +146,12 @@ class Transactions:
             self._stored = floors
 
     async def _check_due(self) -> None:
-        """Check what is due, and append again what lies in a segment that retention may take."""
+        """Check due transactions, and append half messages again that lie in a segment that retention may remove."""
         active = await self._log.active_segment()
         for _ in range(TEND_ROUNDS):
             due = self.table.due(self._time.now_ms(), TEND_COUNT)
             for one in due:
-                self.table.put_off(one, self._time.now_ms() + AGAIN_MS)  # unless all goes well
+                self.table.put_off(one, self._time.now_ms() + AGAIN_MS)  # in case the check fails
             old = self.table.below(active, TEND_COUNT) if active != self._kept else []
             if not old:
                 self._kept = active
@@ -163,7 +168,7 @@ class Transactions:
         return self.table.count >= self._config.transaction_count_max
 
     async def _read(self) -> None:
-        """Read some half messages, waiting for the first one, or until there is room."""
+        """Read half messages, and wait for the first; or wait until there is room."""
         if self._is_full:
             await self._heard(BEHIND_S)
             return
@@ -207,7 +212,7 @@ class Transactions:
                     return False
 
     async def _find(self, name: str) -> Transaction | None:
-        """Return an open transaction, None if it is known that there is none of this name."""
+        """Return an open transaction, None if it is certain that none has this name."""
         if self._known(name) is None:
             await self._heard(ARRIVAL_S)
         if self._known(name) is None:
@@ -224,7 +229,7 @@ class Transactions:
         return self.table.find(name) or self.table.how_ended(name)
 
     async def _ended(self, name: str, how: str) -> bool:
-        """Return if a transaction ended so. Raises TransactionNotFound and TransactionEnded."""
+        """Return true if a transaction ended so before. Raises TransactionNotFound and TransactionEnded."""
         before = self.table.how_ended(name)
         if before is None:
             before = await self._halves.how_ended(name)
@@ -235,9 +240,9 @@ class Transactions:
         return True
 
     async def _catch_up(self) -> None:
-        """Return when all that the log has now was read. Raises what the journal raises, and WindowFull.
+        """Wait until all half messages that the log has now are read. Raises the journal's errors, and WindowFull.
 
-        A record of the journal tells how far that is: a log that follows by now, or is another one, takes none.
+        A record of the journal marks the end of the log: a log that follows by now, or another log, refuses it.
         """
         end = (await self._journal.write([], is_safe=True)).physical_offset
         try:
@@ -268,7 +273,7 @@ class Transactions:
             raise TransactionRefused(half.id, str(error)) from error
 
     async def _check(self, transaction: Transaction, *, is_due: bool) -> None:
-        """Append a half message again, and let its producer be asked, or park it. If it is not due, only keep it."""
+        """Append a half message again and let its producer be asked, or park it. If it is not due, only append it."""
         half = transaction.half
         async with self._lock(half.id):
             if self.table.find(half.id) is not transaction:
@@ -285,11 +290,11 @@ class Transactions:
                 again = messages.renewed(half, message, half.check_count + is_due)
                 if await self._write_checked(transaction, again, RENEWED):
                     self._tally.checked_count += is_due
-                else:  # an older version took it without room for what is added
+                else:  # an older version stored it without room for the added properties
                     await self._write_checked(transaction, messages.parked(half, message), PARKED)
 
     async def _write_checked(self, transaction: Transaction, letter: JournaledMessage, how: str) -> bool:
-        """Return whether the log took it."""
+        """Write the outcome of a check. Returns whether the log took it."""
         try:
             await self._write(transaction, [letter], how)
         except AppendRefused as error:
@@ -300,12 +305,12 @@ class Transactions:
         return True
 
     async def _give_up(self, transaction: Transaction) -> None:
-        """Let a transaction end whose half message the log has no more."""
+        """Roll back a transaction whose half message is gone from the log."""
         _log.error("the half message of transaction %s is gone: it is rolled back", transaction.half.id)
         await self._write(transaction, [], ROLLBACK)
 
     async def _write(self, transaction: Transaction, copies: Sequence[JournaledMessage], how: str) -> None:
-        """Append the end of a transaction's half messages, and what comes of them."""
+        """Append the end records of a transaction's half messages, together with its copies."""
         half, offsets, ids = transaction.half, tuple(transaction.offsets), transaction.ids
         await self._journal.write([], [*copies, *messages.ended(offsets, ids, how)], is_safe=True)
         self.table.apply_ended(Ended(-1, offsets, ids, how))
@@ -322,14 +327,14 @@ class Transactions:
         news.set()
 
     async def _heard(self, wait_s: float) -> None:
-        """Wait until something has changed, at most so long."""
+        """Wait for a change of the table, at most `wait_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._news.wait()
 
 
 def _portions(transactions: Sequence[Transaction]) -> list[list[Transaction]]:
-    """Divide transactions so that those of a part are small together."""
+    """Divide transactions into parts of at most TEND_SIZE_BYTES; a single larger transaction is a part."""
     parts: list[list[Transaction]] = []
     size_bytes = TEND_SIZE_BYTES
     for one in transactions:

@@ -13,9 +13,9 @@ from services.delivery.errors import ConsumerOffsetNotFound, LogFollows, Message
 
 @contextmanager
 def errors_of(service: str, *, tells_refusals: bool = False) -> Iterator[None]:
-    """Turn what a call raises within the block: DependencyUnavailable, or what is wrong with a topic.
+    """Turn errors of a call within the block into DependencyUnavailable, or into an error of a topic or an offset.
 
-    `tells_refusals`: the arguments are a caller's, who hears with BadArgument that the service refuses them.
+    `tells_refusals`: the arguments are a caller's. If the service refuses them, the caller gets BadArgument.
     """
     try:
         yield

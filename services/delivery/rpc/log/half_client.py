@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HalfClient: the two topics of transactions, over gRPC."""
+"""HalfClient: implements HalfIndex, the two topics of transactions, over gRPC."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ SERVICE = "indexer"
 COUNT, SIZE_BYTES = 256, 1 << 20
 ENDED_COUNT, ENDED_SIZE_BYTES = 1_000, 1 << 20
 LOOK_COUNT = 64
-"""Records of one transaction that a look-up sees: it is renewed at each check."""
+"""Records of a transaction that a look-up reads: each check renews the transaction."""
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class HalfClient:
-    """See HalfIndex."""
+    """The client of the Indexer for the two topics of transactions. See HalfIndex."""
 
     def __init__(self, connection: Connection, index: Index) -> None:
         self._connection, self._index = connection, index
@@ -120,7 +120,7 @@ class HalfClient:
 
 
 def _read(messages: Sequence[StoredMessage], read: Callable[[StoredMessage], T]) -> list[T]:
-    """Return what records say. Those that say nothing are stepped over, with a line in the log."""
+    """Return the decoded records. Records that can't be decoded are skipped and logged."""
     found: list[T] = []
     for message in messages:
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IndexClient: the Indexer as the engine's Index, over gRPC."""
+"""IndexClient: implements the engine's Index by the Indexer, over gRPC."""
 
 import functools
 import hashlib
@@ -35,17 +35,17 @@ ORDERING_KEY = "__SHARDINGKEY"
 JOURNAL_COUNT, JOURNAL_SIZE_BYTES = 1_000, 8 << 20
 PAGE_SIZE = 1_000
 OFFSET_COUNT_MAX = 1_000
-"""Offsets of one commit."""
+"""Offsets of a commit."""
 POLICY_COUNT_MAX = 1_000
-"""Policies of one call."""
+"""Policies of a call."""
 FILTER_COUNT = 256
-"""Filters that are kept ready to be compared with messages."""
+"""Parsed filters that are kept."""
 SIZE_OFFSET_COUNT_MAX = 10_000
-"""As in queue_service.proto."""
+"""The limit in queue_service.proto."""
 
 
 class IndexClient:
-    """See the module."""
+    """The client of the Indexer. See Index."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -230,7 +230,7 @@ def _parsed(wanted: Wanted) -> tuple[frozenset[bytes], PropertyFilter]:
 
 
 def _value(message: StoredMessage, name: bytes) -> bytes | None:
-    """Return the value of a property as it is stored, also if that is no text."""
+    """Return the stored bytes of a property's value, also if they are no text."""
     if message.raw_properties:
         return dict(properties.pieces(message.raw_properties)).get(name)
     value = message.properties.get(name.decode())
@@ -251,6 +251,6 @@ def _found(message: StoredMessage) -> Found:
 
 
 def _hash(key: str) -> int:
-    """Return a number from 1 to 2**63 - 1 that is the same in all processes. Two keys with one wait for each other."""
+    """Return a number from 1 to 2**63 - 1, the same in all processes. Keys with the same number wait for each other."""
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1 or 1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns what the engine appends beside its events into messages of an append.
+"""Turns the messages that the engine appends beside its events into messages of an append.
 
-Dead letters go there and back as they were, with notes on where they came from, or without.
+A dead letter is the original message with notes on its origin; a replayed letter is the same message without them.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,17 +14,17 @@ from libs.formats.records.record import TRANSACTION_COMMIT, TRANSACTION_MASK, bo
 from services.delivery.engine.ports.messages import DeadLetter, JournaledMessage, Note, Replayed
 
 DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
-"""As RocketMQ has them."""
+"""RocketMQ's names of these properties."""
 DLQ_ORIGIN_QUEUE_ID, DLQ_ORIGIN_QUEUE_OFFSET = "DLQ_ORIGIN_QUEUE_ID", "DLQ_ORIGIN_QUEUE_OFFSET"
 DLQ_ATTEMPTS = "DLQ_ATTEMPTS"
 
 NOTES = frozenset({DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_QUEUE_ID, DLQ_ORIGIN_QUEUE_OFFSET, DLQ_ATTEMPTS})
 STORE_PROPERTIES = frozenset({"__CRC32#"})
-"""Of the stored message; the log adds them again."""
+"""Properties of the stored message that the log adds again."""
 ORDERS = frozenset({"DELAY", "REAL_TOPIC", "REAL_QID", "TRAN_MSG"})
-"""What the log would do once more."""
+"""Properties that would make the log delay the message, or treat it as a half message, once more."""
 ADDED_SIZE_BYTES = 64
-"""What the log may add to the properties of a message."""
+"""Bytes that the log may add to the properties of a message."""
 
 
 def message_of(letter: JournaledMessage) -> AppendMessage:
@@ -63,9 +63,9 @@ def _again(stored: StoredMessage, topic: str, more: Mapping[str, str], without: 
 
 
 def _notes(letter: DeadLetter) -> dict[str, str]:
-    """Return what tells where a letter came from, as far as there is room: one without goes nowhere, but is kept.
+    """Return the notes on a letter's origin, as far as there is room: a letter without them can't be replayed.
 
-    A letter that dies again tells where it came from first.
+    A letter that becomes a dead letter again keeps its first origin.
     """
     stored = letter.found.message
     notes = {DLQ_ATTEMPTS: str(letter.attempt_count)}
@@ -87,5 +87,5 @@ def _notes(letter: DeadLetter) -> dict[str, str]:
 
 
 def _size_bytes(item: tuple[str, str]) -> int:
-    """Return what a property takes in a record, its separators included."""
+    """Return the bytes of a property in a record, with its separators."""
     return len(item[0].encode()) + len(item[1].encode()) + 2

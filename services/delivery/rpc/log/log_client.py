@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogClient: the CommitLog as the engine's Log, over gRPC."""
+"""LogClient: implements the engine's Log by the CommitLog, over gRPC."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -46,16 +46,16 @@ NEVER = frozenset(
         "TOPIC_SET_APART",
     }
 )
-"""Reasons that are in the messages: the log refuses them however often they come."""
+"""Reasons that lie in the messages: the log refuses these messages each time."""
 
 OTHERS = frozenset({"WRITER_CONTENT_DIFFERS", "WRITER_FORGOTTEN", "WRITER_SEQUENCE_GAP"})
-"""Reasons that are in the number of a record."""
+"""Reasons that lie in the number of a record: another process writes the journal."""
 
 EMPTY = DeliveryRecord(owner="", events=()).encode()
 
 
 class LogClient:
-    """See the module."""
+    """The client of the CommitLog. See Log."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -64,7 +64,7 @@ class LogClient:
         self._topics: Any = topic_service_pb2_grpc.TopicServiceStub(connection.channel)
 
     async def next_number(self) -> int:
-        """See Log. The log tells when it refuses a number that no record has."""
+        """See Log. The log names the next number when it refuses a number that no record has."""
         request = _request(INT64_MAX - 1, b"", (), is_safe=False)
         with errors_of(SERVICE):
             try:
@@ -73,7 +73,7 @@ class LogClient:
                 info = error_info(error)
                 if info.reason == "WRITER_SEQUENCE_GAP":
                     return int(info.metadata["expected"])
-                if info.reason == "WRITER_FORGOTTEN":  # nobody has written yet, or not for very long
+                if info.reason == "WRITER_FORGOTTEN":  # the journal has no record, or had none for very long
                     return 0
                 raise
         raise AssertionError("the log has taken a number that is far from the next one")
@@ -95,7 +95,7 @@ class LogClient:
                 if reason in NEVER:
                     raise AppendRefused(f"{reason}: {error.details()}") from error
                 if reason:
-                    raise  # the log has told: nothing was stored
+                    raise  # the log has answered: nothing was stored
                 raise JournalLost(f"nobody knows whether it was stored: {describe(error)}") from error
         place = result.queue_offsets[-1], result.physical_offsets[-1]
         return Written(*place, result.store_time_ms, result.store_time_ahead_ms)
@@ -108,7 +108,7 @@ class LogClient:
         """See Log."""
         with errors_of(SERVICE):
             status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._connection.options())
-        if status.HasField("following"):  # what this process knows, another one may have changed
+        if status.HasField("following"):  # another process may have changed the state since
             raise JournalLost("the log follows another one")
         return int(status.max_physical_offset // status.segment_size_bytes * status.segment_size_bytes)
 
@@ -121,7 +121,7 @@ class LogClient:
     async def queue_count(self, topic: str) -> int:
         """See Log."""
         found = await self._topic(topic)
-        return max(found.queue_count, found.read_queue_count)  # a log of an older version tells the second only
+        return max(found.queue_count, found.read_queue_count)  # a log of an older version answers only with the second
 
     async def refusal(self, topic: str) -> str:
         """See Log."""
@@ -146,10 +146,10 @@ class LogClient:
 def _request(
     number: int, body: bytes, letters: Sequence[JournaledMessage], *, is_safe: bool
 ) -> append_service_pb2.AppendStateRequest:
-    """Return the request for a record of the journal, as that batch of its one writer.
+    """Return the request for a record of the journal, as the batch `number` of the journal's single writer.
 
-    The record is the last one, so that it is never there without the messages, whoever cuts the log off. An empty one
-    before them has the stamp, which would be a property of theirs otherwise.
+    The record is the last of the batch, so that the log never has it without the messages, also if it is truncated. An
+    empty record before the messages has the stamp, which would be a property of the first message otherwise.
     """
     own = append_service_pb2.AppendMessage(topic=DELIVERY_TOPIC, queue_id=DELIVERY_QUEUE_ID, body=body)
     first = append_service_pb2.AppendMessage(topic=DELIVERY_TOPIC, queue_id=DELIVERY_QUEUE_ID, body=EMPTY)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TimerClient: the timer topic as the engine's TimerIndex, over gRPC."""
+"""TimerClient: implements the engine's TimerIndex, the timer topic, over gRPC."""
 
 import re
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ LOG, INDEXER = "commitlog", "indexer"
 COUNT, SIZE_BYTES = 1_000, 1 << 20
 KEY_PAGE_SIZE = 1_024
 LOOK_COUNT = 64
-"""Messages of one id, the newest, among which one is looked for that RocketMQ delivered."""
+"""The newest messages of an id; among these, a message that RocketMQ delivered is looked for."""
 NO_SUCH_ID = {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE}
-"""Unique ids may look like offset ids, and lead anywhere."""
+"""Unique ids may look like offset ids, and name any place."""
 OFFSET_ID = re.compile(rf"[0-9A-Fa-f]{{{OFFSET_ID_IPV4_DIGIT_COUNT}}}|[0-9A-Fa-f]{{{OFFSET_ID_IPV6_DIGIT_COUNT}}}")
 
 
 class TimerClient:
-    """See TimerIndex."""
+    """The client of the CommitLog and the Indexer for the timer topic. See TimerIndex."""
 
     def __init__(self, log: Connection, indexer: Connection, index: Index) -> None:
         self._log_connection, self._connection, self._index = log, indexer, index

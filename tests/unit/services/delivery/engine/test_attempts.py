@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A receive that is repeated under its id gets what it was given, as far as that is still its own."""
+"""A receive that is repeated under its id gets its messages again, as far as they are still its own."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ async def receive(engine: GroupEngine, attempt_id: str, **more: Any) -> list[Del
 
 
 async def test_the_same_again(clock: ManualClock) -> None:
-    """In the same attempt, under new handles; what was settled, or is due, is not among them; others get others."""
+    """In the same attempt, under new handles, without settled and due messages; other receives get other messages."""
     store = MemoryStore(queue_count=1)
     for number in range(6):
         await store.append("t", f"m{number}", key=number % 3 + 1)
@@ -40,9 +40,8 @@ async def test_the_same_again(clock: ManualClock) -> None:
         assert [one.message for one in first] == ["m0", "m1", "m2"]
         same = await receive(engine, "a")
         assert [(one.message, one.attempt) for one in same] == [("m0", 1), ("m1", 1), ("m2", 1)]
-        (outcome,) = await engine.settling.settle(
-            [SettleRequest(first[0].handle, "nack", delay_ms=0)]
-        )  # by whoever noticed late
+        # A late nack with the former handle.
+        (outcome,) = await engine.settling.settle([SettleRequest(first[0].handle, "nack", delay_ms=0)])
         assert isinstance(outcome.error, HandleOutdated)
         assert [one.message for one in await receive(engine, "b")] == ["m3", "m4", "m5"]
         await engine.settling.settle([SettleRequest(same[1].handle, "ack")])
@@ -55,14 +54,14 @@ async def test_the_same_again(clock: ManualClock) -> None:
 
 
 def test_more_handles_than_are_kept(clock: ManualClock) -> None:
-    """A receive with more messages than all receives together may have is not kept, and fails nothing."""
+    """A receive with more messages than all receives together may have is not kept, without an error."""
     kept, attempt = Attempts(clock), Attempt("g", "t", "a")
     kept.note(attempt, ["h"] * (attempts.HANDLE_COUNT_MAX + 1))
     assert not kept.handles(attempt)
 
 
 async def test_an_ordered_group_does_not_stand_still(clock: ManualClock) -> None:
-    """What follows in order waits for the message whose answer was lost, and that comes at once."""
+    """Later messages of a key wait for the message whose answer was lost, and a repeated receive gets it at once."""
     store = MemoryStore(queue_count=1)
     for number in range(2):
         await store.append("t", f"m{number}", key=7)

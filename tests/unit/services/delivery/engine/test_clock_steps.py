@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A clock that is set while messages wait: nothing is early, nothing is lost, and nothing goes round in a circle."""
+"""A clock that is set while messages wait: no message is early, lost, or appended again and again."""
 
 import asyncio
 import contextlib
@@ -35,30 +35,30 @@ def clock() -> ManualClock:
 
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock is moved by hand, so it is looked at often."""
+    """Tests move the clock by hand, so Delivery looks at it often."""
     monkeypatch.setattr(delays_module, "WAIT_S_MAX", 0.005)
 
 
 def made() -> MemoryStore:
-    """A store whose topic has one queue."""
+    """A store whose topic has a single queue."""
     store = MemoryStore(queue_count=1)
     store.queues(TOPIC)
     return store
 
 
 def texts(store: MemoryStore) -> list[str]:
-    """What was delivered."""
+    """The texts of delivered messages."""
     return [found.message.text for found in store.queues(TOPIC)[0]]
 
 
 async def delayed(store: MemoryStore, text: str, delay_ms: int) -> None:
-    """Append a message that waits for a while, by the log's time."""
+    """Append a message that waits for `delay_ms`, by the log's time."""
     place = {timed_record.REAL_TOPIC: TOPIC, timed_record.REAL_QUEUE_ID: "0"}
     await store.timers.put(Sent(text, {**place, timed_record.DELAY_MS: str(delay_ms)}, store.timers.now_ms()))
 
 
 async def settled() -> None:
-    """Let the loops look at the clock some times."""
+    """Wait until the loops have looked at the clock several times."""
     await asyncio.sleep(0.05)
 
 
@@ -71,7 +71,7 @@ async def ahead(store: MemoryStore, clock: ManualClock) -> None:
 
 
 async def test_delays_after_the_clock_was_ahead(clock: ManualClock) -> None:
-    """They end after their time by monotonic time, and a ninth of it; each comes once, and does not wait again."""
+    """They end after their time and at most a ninth of it, by monotonic time; each is delivered once."""
     store = made()
     async with delivering(store, clock) as owner:
         await ahead(store, clock)
@@ -103,13 +103,13 @@ async def test_times_of_the_clock_after_it_was_ahead(clock: ManualClock) -> None
 
 
 async def test_a_delay_is_a_time_of_the_clock_once_it_is_appended_again(clock: ManualClock) -> None:
-    """The record that takes the place of one with a delay names the moment at which that ends, by the clock."""
+    """The record that replaces a record with a delay has the time at which the delay ends, by the clock."""
     store = made()
     async with delivering(store, clock, delayed_roll_hours=5) as owner:
         await ahead(store, clock)
         await delayed(store, "m", 48 * HOUR_MS)
         await eventually(lambda: Counters(owner).delays().messages_waiting == 1)
-        clock.advance(6 * HOUR_MS)  # of which the log's time counts nine tenths, so it is 24 minutes ahead
+        clock.advance(6 * HOUR_MS)  # the log's time advances by nine tenths of it, so it is 24 minutes ahead
         await eventually(lambda: Counters(owner).delays().rolled_total == 1)
     _, again, *_ = store.timers.records
     assert again.is_by_clock
@@ -163,9 +163,9 @@ STEPS = {"ahead": [HOUR_MS], "back": [-HOUR_MS], "ahead_and_right": [HOUR_MS, -H
 async def test_what_is_in_flight_after_the_clock_was_set(
     steps: str, since_h: int, is_taken_over: bool, is_remote: bool, clock: ManualClock
 ) -> None:
-    """It comes again after its time, nothing early and at most a ninth later, whichever process delivers then.
+    """A message is delivered again after its time, not early and at most a ninth later, by this or the next process.
 
-    So does what is received hours after the step, while the log's time is slower than time.
+    So is a message that is received hours after the step, while the log's time is slower than the elapsed time.
     """
     store, machine = made(), ManualClock() if is_remote else clock
 
@@ -207,7 +207,7 @@ async def test_what_is_in_flight_after_the_clock_was_set(
 
 
 SMALL_STEPS = {"set_right": (-HOUR_MS, [HOUR_MS]), "ahead_a_bit": (0, [300] * 5)}
-"""Steps of the log's clock: one some seconds before a delivery, and those after each second of it."""
+"""Steps of the log's clock: a step some seconds before a delivery, and steps after each second of it."""
 
 
 @pytest.mark.parametrize("is_taken_over", [False, True], ids=["same_process", "next_process"])
@@ -217,13 +217,13 @@ async def test_what_is_in_flight_when_the_log_makes_up_for_a_little(
 ) -> None:
     """A delivery lasts its time when the log's time jumps by less than a second.
 
-    A clock that is set right makes up at once for what the log's time went slower; small steps add up.
+    After a clock is set right, the slow log's time catches up at once; small steps add up.
     """
     store, machine = made(), ManualClock()
     before_ms, steps_ms = SMALL_STEPS[steps]
 
     async def passed(duration_ms: int, step_ms: int = 0) -> None:
-        await heard(store, engine)  # no record is on its way while the clock goes
+        await heard(store, engine)  # no record is being written while the clock advances
         for one in (clock, machine):
             one.advance(duration_ms)
         machine.set_now_ms(machine.now_ms() + step_ms)
@@ -255,7 +255,7 @@ async def test_what_is_in_flight_when_the_log_makes_up_for_a_little(
 async def test_the_log_s_clock_is_set_ahead_while_a_process_begins_anew(
     is_heard_elsewhere: bool, clock: ManualClock
 ) -> None:
-    """A jump between two ownerships of one process counts once, also where another process counted it meanwhile."""
+    """A jump between two ownerships of a process is recorded once, also if another process recorded it meanwhile."""
     store, machine = made(), ManualClock()
 
     async def received(engine: GroupEngine, wait_s: float) -> list[Delivered]:
@@ -284,14 +284,14 @@ async def test_the_log_s_clock_is_set_ahead_while_a_process_begins_anew(
 
 
 async def heard(store: MemoryStore, engine: GroupEngine) -> None:
-    """Let the log take a record, which tells Delivery the time, as it looks at the log's state once a second."""
+    """Let the log take a record, whose answer has the time, as Delivery does once a second."""
     await engine.set_policy("another", Policy())
 
 
 async def test_the_time_is_asked_for_where_nothing_is_written(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Delivery without work hears that the clock of the log's machine was set back, and what it gives is on time."""
+    """A Delivery without work notices that the log's clock was set back, and deliveries end at the right time."""
     monkeypatch.setattr(owner_module, "MAINTENANCE_INTERVAL_S", 0.005)
     store, machine = made(), ManualClock()
     async with delivering(store, clock, log_machine=machine) as owner:
@@ -307,7 +307,7 @@ async def test_the_time_is_asked_for_where_nothing_is_written(
 
 
 async def test_a_jump_is_in_a_copy_of_the_journal(clock: ManualClock) -> None:
-    """So a process that reads the copy alone ends deliveries by the same time."""
+    """So a process that reads only the copy ends deliveries by the same time."""
     store = made()
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -323,7 +323,7 @@ async def test_a_jump_is_in_a_copy_of_the_journal(clock: ManualClock) -> None:
 
 
 async def test_what_is_in_flight_when_the_clock_is_set_back_and_delivery_starts_again(clock: ManualClock) -> None:
-    """It comes again after its time, not an hour later: what the process before wrote down is a time of the log."""
+    """A message is delivered again after its time, not an hour later: the former process recorded times of the log."""
     store, group = made(), "g"
     await store.append(TOPIC, "a")
     async with delivering(store, clock) as owner:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages within a caller's credit, over a log and an index in memory; and what receives share with it."""
+"""Messages within a caller's credit, over a log and an index in memory, and rules that receives share."""
 
 import asyncio
 from unittest import mock
@@ -41,7 +41,7 @@ def consumption(owner: JournalOwner, *topics: str) -> Consumption:
 
 
 async def some(one: Consumption, count: int) -> list[str]:
-    """The next messages, so many."""
+    """The next `count` messages."""
     found: list[Delivered] = []
     async with asyncio.timeout(LIMIT_S):
         while len(found) < count:
@@ -50,7 +50,7 @@ async def some(one: Consumption, count: int) -> list[str]:
 
 
 async def test_no_more_comes_than_there_is_credit_for(clock: ManualClock) -> None:
-    """Messages and bytes are bounds; the last message may be larger than what is left."""
+    """Messages and bytes are bounds; only the last message may be larger than the rest of the credit."""
     store = await filled(*map(str, range(10)))
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -69,7 +69,7 @@ async def test_no_more_comes_than_there_is_credit_for(clock: ManualClock) -> Non
 
 
 async def test_topics_take_turns(clock: ManualClock) -> None:
-    """A busy topic does not keep another one from being served."""
+    """A busy topic does not keep another topic from being served."""
     store = await filled(*("a" * 20))
     for _ in range(20):
         await store.append("u", "b")
@@ -85,7 +85,7 @@ async def test_topics_take_turns(clock: ManualClock) -> None:
 
 
 async def test_a_message_wakes_who_waits(clock: ManualClock) -> None:
-    """Of several topics, the one that gets a message first has it delivered."""
+    """The first message of any of its topics is delivered."""
     store = await filled()
     store.queues("u")
     async with delivering(store, clock) as owner:
@@ -100,7 +100,7 @@ async def test_a_message_wakes_who_waits(clock: ManualClock) -> None:
 
 
 async def test_a_stop_ends_it(clock: ManualClock) -> None:
-    """Whoever waits for messages hears of the stop, and nothing is chosen any more."""
+    """A waiting call returns at the stop, and no further message is received."""
     store = await filled()
     async with delivering(store, clock) as owner:
         await engine_of(owner)
@@ -115,7 +115,7 @@ async def test_a_stop_ends_it(clock: ManualClock) -> None:
 
 
 async def test_it_goes_on_when_the_journal_is_read_anew(clock: ManualClock) -> None:
-    """What waits for messages when the process begins anew gets those that come later."""
+    """A call that waits when the process begins anew gets later messages."""
     store = await filled()
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -132,7 +132,7 @@ async def test_it_goes_on_when_the_journal_is_read_anew(clock: ManualClock) -> N
 
 
 async def test_a_receive_that_waits_hears_that_the_process_begins_anew(clock: ManualClock) -> None:
-    """A receive does not wait for its whole time at a journal that is lost."""
+    """A receive does not wait for its whole time if the journal is lost."""
     store = await filled()
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -152,7 +152,7 @@ async def receive(engine: GroupEngine, *, wait_s: float) -> list[Delivered]:
 
 
 async def test_a_receive_of_a_paused_group_sleeps_until_it_goes_on(clock: ManualClock) -> None:
-    """Whatever is due in a paused group, nobody looks again and again; the end of the pause is heard at once."""
+    """Due messages of a paused group cause no repeated looks; the end of the pause wakes the member at once."""
     store = await filled("a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -170,7 +170,7 @@ async def test_a_receive_of_a_paused_group_sleeps_until_it_goes_on(clock: Manual
 
 
 async def test_a_message_that_was_not_tried_keeps_its_attempts(clock: ManualClock) -> None:
-    """Who gives back what it did not begin with brings no message nearer to the dead letters."""
+    """A consumer that gives back a message as untried does not use up its attempts."""
     store = await filled("a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -182,7 +182,7 @@ async def test_a_message_that_was_not_tried_keeps_its_attempts(clock: ManualCloc
 
 
 async def test_lags_are_measured_while_this_process_delivers(clock: ManualClock) -> None:
-    """Whoever watches metrics sees how far each group is in a topic, and nothing of a process that is not asked."""
+    """Metrics show the lag of each group in a topic, and nothing while the process does not deliver."""
     store = await filled()
     for number in range(3):
         await store.append(TOPIC, str(number), store_time_ms=clock.now_ms())
@@ -200,7 +200,7 @@ async def test_lags_are_measured_while_this_process_delivers(clock: ManualClock)
 
 
 async def test_lag_is_told_in_messages_and_in_time(clock: ManualClock) -> None:
-    """What is not settled counts, with its bytes, and the oldest of it tells how late the group is."""
+    """The lag counts the messages that are not settled and their bytes; the oldest gives the time."""
     store = await filled()
     for number in range(4):
         await store.append(TOPIC, str(number), store_time_ms=clock.now_ms() + number * 1_000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters: which there are, and how they go back to where they came from, over a log and an index in memory."""
+"""Dead letters: the list, the count and the replay to their original topics, over a log and an index in memory."""
 
 import asyncio
 
@@ -44,7 +44,7 @@ async def replay(
     count_max: int = 0,
     is_dry_run: bool = False,
 ) -> Replay:
-    """Replay to the end, and return what was done."""
+    """Replay to the end, and return the last progress."""
     replays = engine.dead_letters.replay(
         GROUP, selection, per_second_max=per_second_max, count_max=count_max, is_dry_run=is_dry_run
     )
@@ -65,7 +65,7 @@ async def left(engine: GroupEngine, selection: Selection = Selection()) -> list[
 
 
 async def test_a_message_that_died_is_replayed_once_and_processed(clock: ManualClock) -> None:
-    """What was buried comes again to its group by a replay, as a first attempt, and a second replay has nothing."""
+    """A replay delivers a buried message again, as a first attempt, and a second replay finds no letter."""
     store = MemoryStore(queue_count=1)
     await store.append(TOPIC, "a")
     async with delivering(store, clock) as owner:
@@ -87,7 +87,7 @@ async def test_a_message_that_died_is_replayed_once_and_processed(clock: ManualC
 
 
 async def test_a_condition_chooses_and_the_rest_stays(clock: ManualClock) -> None:
-    """DeadLetters that a replay passes over are listed, and replayed by the next one, also after a restart."""
+    """Letters that do not pass the condition stay in the list, and the next replay takes them, also after a restart."""
     store = await with_letters("x1", "y1", "x2", "y2", "x3")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -122,7 +122,7 @@ async def test_a_copy_of_the_journal_keeps_what_was_replayed(clock: ManualClock)
 
 
 async def test_places_times_and_counts_choose(clock: ManualClock) -> None:
-    """Single letters, those of a time, and the first few can be meant; all that is set must hold."""
+    """A caller can select single letters, letters of a time, and the first letters; all that is set must hold."""
     store = await with_letters("a", "b", "c", "d", "e")  # the time of a letter is its offset
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -135,7 +135,7 @@ async def test_places_times_and_counts_choose(clock: ManualClock) -> None:
 
 
 async def test_letters_come_page_by_page(clock: ManualClock) -> None:
-    """Pages have as many letters as were asked for, and go on where the one before ended."""
+    """Pages have as many letters as the caller asks for, and begin where the page before ended."""
     store = await with_letters("a", "b", "c")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -146,7 +146,7 @@ async def test_letters_come_page_by_page(clock: ManualClock) -> None:
 
 
 async def test_letters_that_go_nowhere_stay(clock: ManualClock) -> None:
-    """A letter whose topic takes no messages, or that does not tell it, is refused, with the reason."""
+    """A letter whose original topic takes no messages, or is unknown, is refused with the reason."""
     store = await with_letters("a", origin="gone")
     await store.append(LETTERS, "b")
     await store.append(LETTERS, "c", origin_topic=TOPIC)
@@ -162,7 +162,7 @@ async def test_letters_that_go_nowhere_stay(clock: ManualClock) -> None:
 
 
 async def test_a_letter_that_somebody_has_is_not_replayed(clock: ManualClock) -> None:
-    """A group that receives its dead letters, and a replay, do not both have one."""
+    """A letter is either received by its group, or replayed, never both."""
     store = await with_letters("a", "b", "c")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -177,7 +177,7 @@ async def test_a_letter_that_somebody_has_is_not_replayed(clock: ManualClock) ->
 
 
 async def test_two_replays_at_once_replay_each_letter_once(clock: ManualClock) -> None:
-    """Whoever comes second finds the letter done."""
+    """The second replay finds the letter done."""
     store = await with_letters(*map(str, range(250)))
     store.write_delay_s = store.pull_delay_s = 0.005
     async with delivering(store, clock) as owner:
@@ -188,7 +188,7 @@ async def test_two_replays_at_once_replay_each_letter_once(clock: ManualClock) -
 
 
 async def test_an_answer_that_got_lost_doubles_nothing(clock: ManualClock) -> None:
-    """A replay that breaks may be repeated: what is in the log counts, whether or not anybody heard of it."""
+    """A replay that fails may be repeated: letters that the log has are done, also if the answer was lost."""
     store = await with_letters("a", "b", "c")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -215,7 +215,7 @@ async def test_a_refused_write_replays_nothing(clock: ManualClock) -> None:
 
 
 async def test_letters_that_expired_cost_nothing(clock: ManualClock) -> None:
-    """DeadLetters that are gone from the log are neither counted nor in the way of those after them."""
+    """Letters that are gone from the log are not counted, and do not hold up later letters."""
     store = await with_letters("a", "b", "c", "d")
     store.min_offsets[LETTERS, 0] = 2
     async with delivering(store, clock) as owner:
@@ -236,7 +236,7 @@ async def test_from_end_is_for_messages_not_for_letters(clock: ManualClock) -> N
 
 
 async def test_a_limit_of_speed_is_kept(clock: ManualClock) -> None:
-    """DeadLetters go back no faster than was asked for, and it is told how far that is meanwhile."""
+    """A replay is no faster than its limit, and yields its progress meanwhile."""
     store = await with_letters(*map(str, range(60)))
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -251,7 +251,7 @@ async def test_a_limit_of_speed_is_kept(clock: ManualClock) -> None:
 
 
 async def test_what_is_done_before_earlier_ones_is_bounded(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replay ends with a reason before the letters that it picked take too much memory."""
+    """A replay ends with WindowFull before letters that are done before earlier letters take too much memory."""
     monkeypatch.setattr(room, "AHEAD_COUNT_MAX", 2)
     monkeypatch.setattr(room, "BATCH_COUNT", 1)
     store = await with_letters("y", "x1", "x2", "x3")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that wait for their time: each comes once, none early, and what was cancelled never, whatever dies."""
+"""Delayed messages: each is delivered once, none early, and a cancelled message never, also after faults."""
 
 import asyncio
 import contextlib
@@ -33,12 +33,12 @@ def clock() -> ManualClock:
 
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock is moved by hand, so it is looked at often."""
+    """Tests move the clock by hand, so Delivery looks at it often."""
     monkeypatch.setattr(delays_module, "WAIT_S_MAX", 0.005)
 
 
 def made(clock: ManualClock) -> MemoryStore:
-    """A store whose topic has one queue."""
+    """A store whose topic has a single queue."""
     store = MemoryStore(queue_count=1)
     store.queues(TOPIC)
     store.timers.now_ms = clock.now_ms
@@ -46,17 +46,17 @@ def made(clock: ManualClock) -> MemoryStore:
 
 
 def texts(store: MemoryStore) -> list[str]:
-    """What was delivered."""
+    """The texts of delivered messages."""
     return [found.message.text for found in store.queues(TOPIC)[0]]
 
 
 async def waits_for(engine: GroupEngine, count: int) -> None:
-    """Until so many messages wait."""
+    """Return when `count` messages wait."""
     await eventually(lambda: engine.delays.count == count)
 
 
 async def test_each_comes_at_its_time(clock: ManualClock) -> None:
-    """In the order of their times; nobody has to ask for it. What was needed to wait is left out, but for the times."""
+    """In the order of their times, without a call. Properties for the wait are removed, except for the times."""
     store = made(clock)
     for number, delay_ms in enumerate((3_000, 90_000, 1_000, -5)):
         await store.timers.send(TOPIC, f"m{number}", due_ms=clock.now_ms() + delay_ms, TIMER_OUT_MS="1", A="b")
@@ -75,7 +75,7 @@ async def test_each_comes_at_its_time(clock: ManualClock) -> None:
 
 
 async def test_cancel(clock: ManualClock) -> None:
-    """What is cancelled never comes, also for the next process; again it is the same; afterwards it is too late."""
+    """A cancelled message is never delivered, also by the next process. A cancel can be repeated, or be too late."""
     store, due_ms = made(clock), clock.now_ms() + 1_000
     for number in range(3):
         await store.timers.send(TOPIC, f"m{number}", due_ms=due_ms, UNIQ_KEY=f"u{number}")
@@ -102,7 +102,7 @@ async def test_cancel(clock: ManualClock) -> None:
 
 
 async def test_cancel_sees_what_is_not_indexed_yet(clock: ManualClock) -> None:
-    """A message that was appended just now is waited for."""
+    """A cancel waits until the index has a message that was appended just now."""
     store = made(clock)
     await store.timers.send(TOPIC, "m", due_ms=clock.now_ms() + 1_000, UNIQ_KEY="u")
     async with delivering(store, clock) as owner:
@@ -118,7 +118,7 @@ async def test_cancel_sees_what_is_not_indexed_yet(clock: ManualClock) -> None:
 
 
 async def test_due_while_it_is_cancelled(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that is due while its cancel is on its way is left alone until that has arrived, and is not read."""
+    """A message that is due while its cancel is being written waits for the outcome, and is not read."""
     store = made(clock)
     for name in ("u", "v"):
         await store.timers.send(TOPIC, name, due_ms=clock.now_ms() + 1_000, UNIQ_KEY=name)
@@ -145,7 +145,7 @@ async def test_due_while_it_is_cancelled(clock: ManualClock, monkeypatch: pytest
 
 
 async def test_due_while_its_cancel_fails(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message whose cancel the log refuses while it is due comes all the same."""
+    """A due message is delivered if the log refuses its cancel."""
     store = made(clock)
     await store.timers.send(TOPIC, "u", due_ms=clock.now_ms() + 1_000, UNIQ_KEY="u")
     async with delivering(store, clock) as owner:
@@ -168,7 +168,7 @@ async def test_due_while_its_cancel_fails(clock: ManualClock, monkeypatch: pytes
 
 
 async def test_a_log_that_follows_denies_no_message(clock: ManualClock) -> None:
-    """Its Delivery may not know it yet, and the log may lack what the leader has: the call is made again elsewhere."""
+    """Its Delivery and its log may lack a message that the leader has: the caller repeats the call elsewhere."""
     store = made(clock)
     async with delivering(store, clock) as owner:
         queries = (await engine_of(owner)).delay_queries
@@ -178,7 +178,7 @@ async def test_a_log_that_follows_denies_no_message(clock: ManualClock) -> None:
 
 
 async def test_marks_of_others(clock: ManualClock) -> None:
-    """RocketMQ's way to take a message back counts, if it comes in time."""
+    """RocketMQ's cancel record cancels a message, if it is in time."""
     store = made(clock)
     await store.timers.send(TOPIC, "early", due_ms=clock.now_ms() - 1, UNIQ_KEY="e")
     await store.timers.send(TOPIC, "m", due_ms=clock.now_ms() + 1_000, UNIQ_KEY="u")
@@ -199,7 +199,7 @@ async def test_marks_of_others(clock: ManualClock) -> None:
 
 
 async def test_list(clock: ManualClock) -> None:
-    """By time in pages, and by key; what is cancelled is not among them."""
+    """By time in pages, and by key, without cancelled messages."""
     store, now_ms = made(clock), clock.now_ms()
     for number in range(30):
         await store.timers.send(TOPIC, f"m{number}", due_ms=now_ms + 30_000 * (30 - number), UNIQ_KEY=f"u{number}")
@@ -220,7 +220,7 @@ async def test_list(clock: ManualClock) -> None:
 
 
 async def test_what_the_log_does_not_take(clock: ManualClock) -> None:
-    """It holds nobody up, comes to another queue if that is all, and is tried again otherwise."""
+    """It holds up no other message, gets another queue if only its queue is refused, and is tried again otherwise."""
     store = made(clock)
     for number, text in enumerate(("a", "!queue", "!!topic", "b")):
         await store.timers.send(TOPIC, text, due_ms=clock.now_ms() + number)
@@ -236,7 +236,7 @@ async def test_what_the_log_does_not_take(clock: ManualClock) -> None:
 
 
 async def test_roll(clock: ManualClock) -> None:
-    """What waits long is appended again before its segment may go, and comes at its time, once; it can be cancelled."""
+    """A long delay is appended again before retention, and is delivered once, at its time, or cancelled."""
     store, now_ms = made(clock), clock.now_ms()
     store.segment_size_bytes = 500
     await store.timers.send(TOPIC, "later", due_ms=now_ms + 40 * 24 * HOUR_MS)
@@ -259,7 +259,7 @@ async def test_roll(clock: ManualClock) -> None:
 
 
 async def test_due_while_it_is_rolled(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that is due in the moment in which it is appended again comes once."""
+    """A message that is due while it is appended again is delivered once."""
     store = made(clock)
     store.segment_size_bytes = 100
     await store.timers.send(TOPIC, "m", due_ms=clock.now_ms() + 60_000)
@@ -287,7 +287,7 @@ async def test_due_while_it_is_rolled(clock: ManualClock, monkeypatch: pytest.Mo
 
 
 async def test_due_while_others_are_rolled(clock: ManualClock) -> None:
-    """Where only a few fit into a batch, what is delivered in the meantime is not appended again."""
+    """If only a few fit into a batch, messages that are delivered meanwhile are not appended again."""
     store = made(clock)
     store.segment_size_bytes = 100
     for number in range(8):
@@ -306,11 +306,11 @@ async def test_due_while_others_are_rolled(clock: ManualClock) -> None:
 
 
 async def test_rocketmq_delivered_some(clock: ManualClock) -> None:
-    """Of what RocketMQ left in the topic, what its own wheel has delivered does not come again."""
+    """Messages in the timer topic that RocketMQ has delivered are not delivered again."""
     store, now_ms = made(clock), clock.now_ms()
     out = {"REAL_TOPIC": TOPIC, "REAL_QID": "0", "TIMER_DELAY_SEC": "9", "TIMER_OUT_MS": str(now_ms - 9_000)}
     await store.append(TOPIC, Sent("was delivered", {**out, "TIMER_DEQUEUE_MS": str(now_ms)}))
-    await store.append(TOPIC, Sent("was not", {"TIMER_OUT_MS": "5"}))  # another one with the same id
+    await store.append(TOPIC, Sent("was not", {"TIMER_OUT_MS": "5"}))  # another message with the same id
     for text in ("was delivered", "was not"):
         await store.timers.put(Sent(text, {**out, "TIMER_ROLL_TIMES": "1"}, now_ms - 100))
     async with delivering(store, clock):
@@ -322,7 +322,7 @@ async def test_rocketmq_delivered_some(clock: ManualClock) -> None:
 
 
 async def test_rocketmq_goes_on_in_between(clock: ManualClock) -> None:
-    """What RocketMQ delivered, or appended again to wait on, while it had the store comes once."""
+    """Messages that RocketMQ delivered, or appended again, while it had the store are delivered once."""
     store = made(clock)
     for text, due_ms in (("first", 10), ("theirs", 20_000), ("rolled", 90_000), ("ours", 90_000)):
         await store.timers.send(TOPIC, text, due_ms=clock.now_ms() + due_ms, UNIQ_KEY=text, TIMER_OUT_MS=text)
@@ -343,7 +343,7 @@ async def test_rocketmq_goes_on_in_between(clock: ManualClock) -> None:
 
 
 async def test_an_orderly_end_leaves_nothing_done_behind_what_waits(clock: ManualClock) -> None:
-    """RocketMQ reads the topic from one place on, and would deliver again what is done there."""
+    """RocketMQ reads the topic from a single offset on, and would deliver done messages after it again."""
     store = made(clock)
     for number, due_ms in enumerate((90_000, 10, 80_000, 20, 70_000)):
         await store.timers.send(TOPIC, f"m{number}", due_ms=clock.now_ms() + due_ms)
@@ -362,7 +362,7 @@ async def test_an_orderly_end_leaves_nothing_done_behind_what_waits(clock: Manua
 
 
 async def test_a_copy_is_enough(clock: ManualClock) -> None:
-    """What lies before a whole copy of the journal is not needed."""
+    """Records before a whole copy of the journal are not needed."""
     store = made(clock)
     for number in range(40):
         await store.timers.send(TOPIC, f"m{number}", due_ms=clock.now_ms() + 1_000 * (number % 7))
@@ -371,7 +371,7 @@ async def test_a_copy_is_enough(clock: ManualClock) -> None:
         clock.advance(3_000)
         await waits_for(engine, 16)
         store.segment_size_bytes = 100
-        await asyncio.sleep(1.2)  # a turn of what is done from time to time
+        await asyncio.sleep(1.2)  # a turn of the maintenance
         store.segment_size_bytes = 1 << 40
     store.min_journal_offset = store.offsets["rmq_sys_reput_delivery"]["rmq_sys_reput_delivery", 0]
     assert store.min_journal_offset > 0
@@ -383,7 +383,7 @@ async def test_a_copy_is_enough(clock: ManualClock) -> None:
 
 
 class Run:
-    """Producers, people who cancel, and faults by a seed, and what must hold whatever happens."""
+    """Random producers, cancels and faults from a seed, and the rules that always hold."""
 
     def __init__(self, seed: int, clock: ManualClock, store: MemoryStore) -> None:
         self.chance, self.clock, self.store = random.Random(seed), clock, store
@@ -421,7 +421,7 @@ class Run:
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_whatever_happens_each_comes_once(seed: int, clock: ManualClock) -> None:
-    """Restarts, lost answers and refused writes at any moment: none is lost, early, twice, or cancelled."""
+    """Restarts, lost answers and refused writes at any time: no message is lost, early, twice, or cancelled."""
     store = made(clock)
     run = Run(seed, clock, store)
     if seed % 2:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group is deleted while calls of its members wait: none of them brings it back, and what comes after is new."""
+"""A group is deleted while calls of its members wait: no call restores it, and later calls begin a new group."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ GROUP, TOPIC = "g", "t"
 
 
 class HeldStore(MemoryStore):
-    """One whose next call of a kind waits until it is let go."""
+    """A store that holds the next call of a kind until the test releases it."""
 
     def __init__(self, queue_count: int = 1) -> None:
         super().__init__(queue_count)
@@ -32,10 +32,10 @@ class HeldStore(MemoryStore):
         self.ended_copies: list[bytes] = []
         """Records with an edge of a copy."""
         self.keeps_reading = False
-        """Whether a pull that waits for news ends only once it is let go."""
+        """Whether a cancelled pull ends only when the test releases it."""
 
     async def hold(self, name: str) -> None:
-        """Wait if it is this call that is held."""
+        """Wait if this call is held."""
         if name == self.held_call:
             self.held_call = ""
             self.goes_on.clear()
@@ -90,7 +90,7 @@ def clock() -> ManualClock:
 
 
 async def filled(*queues: int) -> HeldStore:
-    """A store whose queues have so many messages."""
+    """A store whose queues have these numbers of messages."""
     store = HeldStore(len(queues))
     for queue_id, count in enumerate(queues):
         for number in range(count):
@@ -104,7 +104,7 @@ async def receive(engine: GroupEngine, count: int = 10, **words: Any) -> list[De
 
 
 async def until_received(engine: GroupEngine, count: int) -> list[Delivered]:
-    """Receive until so many came."""
+    """Receive until `count` messages came."""
     found: list[Delivered] = []
     async with asyncio.timeout(LIMIT_S):
         while len(found) < count:
@@ -118,7 +118,7 @@ async def deleted(engine: GroupEngine) -> None:
 
 
 async def is_forgotten(store: MemoryStore, clock: ManualClock, engine: GroupEngine) -> bool:
-    """Whether neither this process nor the next one knows the group."""
+    """Whether neither this process nor the next process knows the group."""
     if engine.groups.is_known(GROUP):
         return False
     async with delivering(store, clock) as owner:
@@ -126,7 +126,7 @@ async def is_forgotten(store: MemoryStore, clock: ManualClock, engine: GroupEngi
 
 
 async def test_a_receive_that_reads_again_what_failed(clock: ManualClock) -> None:
-    """It brings nothing, and the group stays deleted."""
+    """It returns no message, and the group stays deleted."""
     store = await filled(2)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -140,7 +140,7 @@ async def test_a_receive_that_reads_again_what_failed(clock: ManualClock) -> Non
 
 
 async def test_a_receive_that_goes_while_the_group_is_deleted(clock: ManualClock) -> None:
-    """What it had chosen does not go back to a group that is no more."""
+    """Its messages are not given back to the deleted group."""
     store = await filled(2)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -157,7 +157,7 @@ async def test_a_receive_that_goes_while_the_group_is_deleted(clock: ManualClock
 
 
 async def test_a_receive_that_is_repeated(clock: ManualClock) -> None:
-    """It begins the group anew: at what the group has committed, not where the former one was."""
+    """It begins the group anew: at the committed offset, not at the former group's position."""
     store = await filled(1)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -171,7 +171,7 @@ async def test_a_receive_that_is_repeated(clock: ManualClock) -> None:
 
 
 async def test_a_last_attempt_that_is_over(clock: ManualClock) -> None:
-    """Its message becomes no dead letter of a group that is deleted while it is read."""
+    """Its message becomes no dead letter if the group is deleted while the message is read."""
     store = await filled(1)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -187,7 +187,7 @@ async def test_a_last_attempt_that_is_over(clock: ManualClock) -> None:
 
 
 async def test_a_letter_that_is_written(clock: ManualClock) -> None:
-    """The message is there as a dead letter, and its group is not."""
+    """The dead letter is written, and the group stays deleted."""
     store = await filled(1)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -203,7 +203,7 @@ async def test_a_letter_that_is_written(clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("part", ["policy", "copied"])
 async def test_a_copy_of_the_journal(part: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has policies and queues as they are when their part is written, not as they were when it began."""
+    """A copy has policies and queues as of the write of their part, not as of its begin."""
     monkeypatch.setattr(copying, "PART_FLIGHT_COUNT", 1)
     store = await filled(1, 1, 1)
     async with delivering(store, clock) as owner:
@@ -213,7 +213,7 @@ async def test_a_copy_of_the_journal(part: str, clock: ManualClock, monkeypatch:
         await until_received(engine, 3)
         store.segment_size_bytes, store.held_call = 1, part
         async with asyncio.timeout(LIMIT_S):
-            await store.is_held.wait()  # with the first one of this kind
+            await store.is_held.wait()  # with the first call of this kind
         deleting = asyncio.create_task(deleted(engine))
         await eventually(lambda: not engine.groups.is_known(GROUP))
         copy_count = len(store.ended_copies)
@@ -224,7 +224,7 @@ async def test_a_copy_of_the_journal(part: str, clock: ManualClock, monkeypatch:
 
 
 async def test_a_group_that_begins_anew_while_the_former_one_ends(clock: ManualClock) -> None:
-    """The deletion forgets nothing of it: not its filter, and not what is read ahead for it."""
+    """The deletion drops nothing of the new group: neither its filter nor its feeds."""
     store = await filled(5)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -244,7 +244,7 @@ async def test_a_group_that_begins_anew_while_the_former_one_ends(clock: ManualC
 
 
 async def test_a_place_that_is_told_while_the_group_is_deleted(clock: ManualClock) -> None:
-    """It is told again for the group that has the name next."""
+    """The position is published again for the next group with this name."""
     store = await filled(1)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -263,7 +263,7 @@ async def test_a_place_that_is_told_while_the_group_is_deleted(clock: ManualCloc
 
 
 async def test_a_policy_that_changes_while_it_is_told(clock: ManualClock) -> None:
-    """The index is told of the change, too."""
+    """The index gets the change, too."""
     store = await filled(1)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -277,7 +277,7 @@ async def test_a_policy_that_changes_while_it_is_told(clock: ManualClock) -> Non
 
 
 async def test_a_member_that_reads_what_is_for_others_while_deliveries_end(clock: ManualClock) -> None:
-    """What it met does not count as held: nothing would count it down again."""
+    """Messages that it read for others do not count as read ahead: nothing would subtract them again."""
     store = HeldStore()
     for text in ("a1", "b1"):
         await store.append(TOPIC, text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of one group that ask for different messages work side by side, over a log and an index in memory."""
+"""Members of a group with different filters work side by side, over a log and an index in memory."""
 
 import asyncio
 import logging
@@ -66,7 +66,7 @@ def texts(delivered: Sequence[Delivered]) -> list[str]:
 
 
 async def connected(store: MemoryStore, engine: GroupEngine, tags: Sequence[str], *messages: str) -> None:
-    """Let members receive nothing, so that their filters are in use, and append messages then."""
+    """Receive without messages, so that the filters are in use, then append messages."""
     for one in tags:
         assert await receive(engine, one, wait_s=0) == []
     for message in messages:
@@ -137,7 +137,7 @@ async def test_members_with_different_filters_work_side_by_side(clock: ManualClo
 
 
 async def test_a_message_of_a_slow_member_holds_up_no_other(clock: ManualClock) -> None:
-    """What a member meets that is for another one is held for that one, and read once."""
+    """A message that a member reads for another member is held for it, and read once."""
     store = await filled()
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -150,7 +150,7 @@ async def test_a_message_of_a_slow_member_holds_up_no_other(clock: ManualClock) 
 
 
 async def test_a_message_that_failed_goes_back_to_a_member_that_asks_for_it(clock: ManualClock) -> None:
-    """Not to the one that comes first."""
+    """Not to the first member that receives."""
     store = await filled()
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -166,7 +166,7 @@ async def test_a_message_that_failed_goes_back_to_a_member_that_asks_for_it(cloc
 
 
 async def test_what_was_for_members_that_have_gone_is_settled(clock: ManualClock) -> None:
-    """After a while in which none of them received; the others go on meanwhile."""
+    """After LIVE_S without a receive of them; the other members still receive meanwhile."""
     store = await filled()
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -185,7 +185,7 @@ async def test_what_was_for_members_that_have_gone_is_settled(clock: ManualClock
 
 
 async def test_a_member_that_works_is_not_gone(clock: ManualClock) -> None:
-    """While a message of its own is in flight, also one that it keeps for longer, its filter is in use."""
+    """Its filter is in use while it has a message in flight, also after an extension."""
     store = await filled()
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -201,7 +201,7 @@ async def test_a_member_that_works_is_not_gone(clock: ManualClock) -> None:
 
 
 async def test_a_member_that_repeated_its_receive_is_not_gone(clock: ManualClock) -> None:
-    """The message that it got again under a new handle is in flight, so its filter is in use."""
+    """The message that it received again under a new handle is in flight, so its filter is in use."""
     store = await filled()
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -218,7 +218,7 @@ async def test_a_member_that_repeated_its_receive_is_not_gone(clock: ManualClock
 
 
 class WatchedStore(MemoryStore):
-    """Knows up to which queue offset which filter read."""
+    """A store that records the filters and queue offsets of pulls."""
 
     def __init__(self) -> None:
         super().__init__(queue_count=1)
@@ -231,7 +231,7 @@ class WatchedStore(MemoryStore):
 
 
 async def test_a_pause_settles_nothing_of_a_member_that_came_in_it(clock: ManualClock) -> None:
-    """What is read ahead in a pause is read for the members of before, and the new one's messages stay."""
+    """A feed that reads during a pause has the former filters, and skips no message of the new member."""
     store = WatchedStore()
     store.queues(TOPIC)
     async with delivering(store, clock) as owner:
@@ -247,7 +247,7 @@ async def test_a_pause_settles_nothing_of_a_member_that_came_in_it(clock: Manual
 
 
 async def test_members_may_come_back_after_a_takeover(clock: ManualClock) -> None:
-    """The next process does not know them; what nobody has asked for yet is held until they had the time for that."""
+    """The next process does not know the members; messages without a member are held until RETURN_S is over."""
     store = await filled("a0")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -269,7 +269,7 @@ async def test_members_may_come_back_after_a_takeover(clock: ManualClock) -> Non
 
 
 async def test_nothing_is_settled_for_members_that_may_come_back(clock: ManualClock) -> None:
-    """Not either where the messages for them are more than may be held: the queue waits, until their time is over."""
+    """If there are more messages for them than may be held, the queue waits until RETURN_S is over."""
     store = await filled("a0")
     async with delivering(store, clock, queue_open_count_max=10) as owner:
         engine = await engine_of(owner)
@@ -293,7 +293,7 @@ async def test_nothing_is_settled_for_members_that_may_come_back(clock: ManualCl
 
 
 async def test_messages_of_a_key_keep_their_order_over_filters(clock: ManualClock) -> None:
-    """In an ordered group the next message of a key waits, whatever it is for."""
+    """In an ordered group the next message of a key waits, also if it is for another member."""
     store = await filled()
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -312,7 +312,7 @@ async def test_messages_of_a_key_keep_their_order_over_filters(clock: ManualCloc
 
 
 async def test_it_is_told_once_that_members_differ(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    """And once that they do not any more."""
+    """And once that they have the same filter again."""
     caplog.set_level(logging.INFO)
     store = await filled("a", "b")
     async with delivering(store, clock) as owner:
@@ -334,7 +334,7 @@ async def test_it_is_told_once_that_members_differ(clock: ManualClock, caplog: p
 
 
 async def test_filters_are_bounded(clock: ManualClock) -> None:
-    """One more than the limit is refused, and the others go on."""
+    """A filter beyond the limit is refused, and the other members still receive."""
     store = await filled("a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -348,7 +348,7 @@ async def test_filters_are_bounded(clock: ManualClock) -> None:
 
 
 class RefusingStore(MemoryStore):
-    """Refuses to be read by one tag, and counts how often it did."""
+    """A store that refuses pulls with a certain tag, and counts the refusals."""
 
     refused_count = 0
 
@@ -363,7 +363,7 @@ class RefusingStore(MemoryStore):
 async def test_a_receive_that_the_index_refuses_fails_with_the_reason(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The pull is not repeated until somebody receives again, and others receive when that one has gone."""
+    """The pull is not repeated until the next receive, and other members receive when that member is gone."""
     store = RefusingStore(queue_count=1)
     await store.append(TOPIC, "a")
     async with delivering(store, clock) as owner:

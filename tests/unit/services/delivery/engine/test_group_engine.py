@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process that delivers does, over a log and an index in memory."""
+"""GroupEngine over a log and an index in memory."""
 
 import asyncio
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ async def settle(
 
 
 async def test_messages_are_delivered_once_and_settled(clock: ManualClock) -> None:
-    """A message has one receiver at a time, and is gone once it is settled."""
+    """A message has a single consumer at a time, and is not delivered again once it is settled."""
     store = await filled("a", "b", "c")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -70,7 +70,7 @@ async def test_messages_are_delivered_once_and_settled(clock: ManualClock) -> No
 
 
 async def test_what_is_not_settled_comes_again_with_another_handle(clock: ManualClock) -> None:
-    """After its time a message is delivered again, and the handle of the former delivery fits no more."""
+    """After its time a message is delivered again, and the handle of the former delivery is outdated."""
     store = await filled("a", "b")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -90,7 +90,7 @@ async def test_what_is_not_settled_comes_again_with_another_handle(clock: Manual
 
 
 async def test_an_expired_message_can_be_settled_until_it_is_delivered_again(clock: ManualClock) -> None:
-    """A receiver that is late settles its message if nobody else has it."""
+    """A late consumer settles its message if no other consumer has it."""
     store = await filled("a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -101,7 +101,7 @@ async def test_an_expired_message_can_be_settled_until_it_is_delivered_again(clo
 
 
 async def test_nack_gives_back_by_delay_or_policy(clock: ManualClock) -> None:
-    """A message comes back when the receiver said, or after the policy's delay for the attempt."""
+    """A message is delivered again after the consumer's delay, or after the policy's delay for the attempt."""
     store = await filled("a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -118,7 +118,7 @@ async def test_nack_gives_back_by_delay_or_policy(clock: ManualClock) -> None:
 
 
 async def test_extend_gives_a_new_handle_and_more_time(clock: ManualClock) -> None:
-    """Who needs longer keeps the message, by a new handle alone."""
+    """A consumer that extends a delivery keeps the message, and only the new handle is valid."""
     store = await filled("a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -132,7 +132,7 @@ async def test_extend_gives_a_new_handle_and_more_time(clock: ManualClock) -> No
 
 
 async def test_a_message_that_was_given_back_too_often_goes_to_the_dead_letters_once(clock: ManualClock) -> None:
-    """A poisonous message is tried as often as the policy says, stored as a dead letter once, and holds nobody up."""
+    """A failing message is tried as often as the policy says, becomes a dead letter once, and holds up no other."""
     store = await filled("poison", "b")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -150,7 +150,7 @@ async def test_a_message_that_was_given_back_too_often_goes_to_the_dead_letters_
 
 
 async def test_terminated_messages_are_no_dead_letters(clock: ManualClock) -> None:
-    """What a receiver gives up is settled, and nothing more."""
+    """A terminated message is settled, and nothing more."""
     store = await filled("a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -160,7 +160,7 @@ async def test_terminated_messages_are_no_dead_letters(clock: ManualClock) -> No
 
 
 async def test_messages_of_an_ordering_key_come_one_after_the_other(clock: ManualClock) -> None:
-    """The next message of a key waits until the one before is settled; other keys do not wait."""
+    """The next message of a key waits until the message before is settled; other keys do not wait."""
     store = await filled("a1", "b1", "a2", "b2", "a3", keys=(1, 2, 1, 2, 1))
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -195,7 +195,7 @@ async def test_a_filter_passes_over_what_it_does_not_want(clock: ManualClock) ->
 
 
 async def test_a_receive_waits_for_a_message(clock: ManualClock) -> None:
-    """A receive is answered when a message comes."""
+    """A receive returns when a message is appended."""
     store = await filled()
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -206,7 +206,7 @@ async def test_a_receive_waits_for_a_message(clock: ManualClock) -> None:
 
 
 async def test_a_receiver_that_goes_while_it_is_answered_got_nothing(clock: ManualClock) -> None:
-    """What was on its way to a receiver that has gone is delivered to the next one, as if for the first time."""
+    """A message that was chosen for a caller that is gone is delivered to the next caller, as a first attempt."""
     store = await filled("a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -238,7 +238,7 @@ async def test_a_paused_group_receives_nothing(clock: ManualClock) -> None:
 
 
 async def test_groups_begin_where_they_committed_or_at_an_end(clock: ManualClock) -> None:
-    """A group goes on at its committed offset; a new one begins at the end that its policy says."""
+    """A group continues at its committed offset; a new group begins at the beginning or the end, as its policy says."""
     store = await filled("a", "b", "c")
     store.offsets["committed"][TOPIC, 0] = 2
     async with delivering(store, clock) as owner:
@@ -252,7 +252,7 @@ async def test_groups_begin_where_they_committed_or_at_an_end(clock: ManualClock
 
 
 async def test_a_moved_group_reads_again(clock: ManualClock) -> None:
-    """A move settles what was in flight, and delivery goes on at the new place."""
+    """A move settles messages in flight, and delivery continues at the new offset."""
     store = await filled("a", "b", "c")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -263,7 +263,7 @@ async def test_a_moved_group_reads_again(clock: ManualClock) -> None:
 
 
 async def test_what_is_gone_from_the_log_is_settled(clock: ManualClock) -> None:
-    """A message that retention took holds up nothing."""
+    """A message that retention removed holds up no other message."""
     store = await filled("a", "b")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -275,7 +275,7 @@ async def test_what_is_gone_from_the_log_is_settled(clock: ManualClock) -> None:
 
 
 async def test_an_index_that_is_behind_settles_nothing_and_brings_nothing_back(clock: ManualClock) -> None:
-    """While the index is built again no message counts as gone, and none that was settled is new."""
+    """While the index is built again, no message counts as gone, and no settled message is delivered again."""
     store = await filled("a", "b", "c")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -292,7 +292,7 @@ async def test_an_index_that_is_behind_settles_nothing_and_brings_nothing_back(c
 
 
 async def test_a_receive_has_a_size(clock: ManualClock) -> None:
-    """However many messages are asked for, new or again, an answer has 8 MiB and one message at most."""
+    """For any number of messages, new or again, an answer has at most 8 MiB and a message."""
     store = await filled()
     for number in range(6):
         await store.append(TOPIC, f"large{number}", size_bytes=3 << 20)
@@ -321,7 +321,7 @@ async def test_too_much_in_flight_is_refused(clock: ManualClock) -> None:
 
 
 async def test_a_queue_with_too_much_in_flight_gives_nothing_new(clock: ManualClock) -> None:
-    """One queue takes no more than its share."""
+    """A single queue has at most queue_open_count_max messages in flight."""
     store = await filled("a", "b", "c")
     async with delivering(store, clock, queue_open_count_max=2) as owner:
         engine = await engine_of(owner)
@@ -333,7 +333,7 @@ async def test_a_queue_with_too_much_in_flight_gives_nothing_new(clock: ManualCl
 
 
 async def test_bad_requests_are_told(clock: ManualClock) -> None:
-    """Topics, groups and handles that are not there are told apart."""
+    """Unknown topics, unknown groups and bad handles have different errors."""
     store = await filled("a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -348,7 +348,7 @@ async def test_bad_requests_are_told(clock: ManualClock) -> None:
 
 
 async def test_a_deleted_group_begins_anew(clock: ManualClock) -> None:
-    """Nothing is left of a group that was forgotten."""
+    """Nothing is left of a deleted group."""
     store = await filled("a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -359,7 +359,7 @@ async def test_a_deleted_group_begins_anew(clock: ManualClock) -> None:
 
 
 async def test_nobody_delivers_while_the_log_follows(clock: ManualClock) -> None:
-    """Deliveries begin when the log leads, and the reason is told before, without a wait."""
+    """Deliveries begin when the log leads; before that, calls fail with the reason at once."""
     store = await filled("a")
     store.is_following = True
     async with delivering(store, clock) as owner:
@@ -372,7 +372,7 @@ async def test_nobody_delivers_while_the_log_follows(clock: ManualClock) -> None
 
 
 async def test_what_is_read_ahead_has_a_bound_over_all_groups(clock: ManualClock) -> None:
-    """Groups that take little of large messages hold no more than that together, and each still gets all of its own."""
+    """Groups that receive few large messages hold no more than the bound together, and each gets all its messages."""
     store = await filled()
     for number in range(20):
         await store.append(TOPIC, f"m{number}", size_bytes=100 << 10)
@@ -398,7 +398,7 @@ async def test_what_is_read_ahead_has_a_bound_over_all_groups(clock: ManualClock
 
 
 async def test_groups_have_a_bound(clock: ManualClock) -> None:
-    """Further ones are refused, whether they receive or get a policy, until others are deleted."""
+    """Further groups are refused, with a receive or a policy, until other groups are deleted."""
     store = await filled("a", "b")
     async with delivering(store, clock, group_queue_count_max=2) as owner:
         engine = await engine_of(owner)
@@ -415,7 +415,7 @@ async def test_groups_have_a_bound(clock: ManualClock) -> None:
 
 
 async def test_a_message_is_buried_exactly_once(clock: ManualClock) -> None:
-    """It is among the dead letters in one record with the event that settles it, however often it is wished."""
+    """The letter is appended together with the event that settles it, once for any number of requests."""
     store = await filled("a", "b", "c")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -431,7 +431,7 @@ async def test_a_message_is_buried_exactly_once(clock: ManualClock) -> None:
 
 
 async def test_who_buries_what_was_delivered_again_meanwhile_is_too_late(clock: ManualClock) -> None:
-    """Then it is another one's, who may still process it."""
+    """Then the message belongs to another consumer, which may still process it."""
     store = await filled("a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -444,7 +444,7 @@ async def test_who_buries_what_was_delivered_again_meanwhile_is_too_late(clock: 
 
 
 async def test_an_extension_may_keep_the_handle(clock: ManualClock) -> None:
-    """Also when it is said twice: the message comes again once, and then the handle fits no more."""
+    """Also if the request is repeated: the message is delivered again once, and then the handle is outdated."""
     store = await filled("a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -462,7 +462,7 @@ async def test_an_extension_may_keep_the_handle(clock: ManualClock) -> None:
 
 
 async def test_a_group_that_rocketmq_knew_goes_on_by_its_settings(clock: ManualClock) -> None:
-    """A group without a policy begins with what the index has of it, which the journal has from then on."""
+    """A group without a policy begins with the policy in the index, and the journal has it from then on."""
     store = await filled("a")
     store.policies[GROUP] = Policy(attempts_max=2, is_ordered=True)
     async with delivering(store, clock) as owner:
@@ -475,7 +475,7 @@ async def test_a_group_that_rocketmq_knew_goes_on_by_its_settings(clock: ManualC
 
 
 async def test_policies_are_kept_for_rocketmq(clock: ManualClock) -> None:
-    """What changes goes to the index, and what is forgotten is forgotten there; a new process tells all again."""
+    """Changes and deletions of policies are published to the index; a new process publishes all policies again."""
     store = await filled("a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that ends in order, RocketMQ that moves its groups, and the process that goes on."""
+"""A process ends in order, RocketMQ moves its groups, and the next process continues."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ async def receive(engine: GroupEngine, count: int = 10, *, wait_s: float = LIMIT
 
 
 async def left(clock: ManualClock) -> MemoryStore:
-    """A store in which a group has acked the first of four messages of six, and that was stopped in order."""
+    """A store with six messages whose Delivery ended in order: the group received four and acknowledged the first."""
     store = MemoryStore(queue_count=1)
     for number in range(6):
         await store.append(TOPIC, f"m{number}")
@@ -40,7 +40,7 @@ async def left(clock: ManualClock) -> MemoryStore:
 
 
 async def attempts(store: MemoryStore, clock: ManualClock, count: int) -> dict[str, int]:
-    """What the group gets now, `count` messages and no more, and for which time."""
+    """The messages that the group gets now, `count` and no more, and their attempts."""
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
         found: list[Delivered] = []
@@ -51,7 +51,7 @@ async def attempts(store: MemoryStore, clock: ManualClock, count: int) -> dict[s
 
 
 async def test_the_index_knows_where_groups_are_after_an_orderly_end(clock: ManualClock) -> None:
-    """RocketMQ goes on with the first message that is not settled, and an unchanged store as if nothing had been."""
+    """RocketMQ would continue with the first unsettled message; with an unchanged store, all attempts are kept."""
     store = await left(clock)
     assert store.offsets[GROUP] == {(TOPIC, 0): 1}
     assert await attempts(store, clock, 5) == {"m1": 2, "m2": 2, "m3": 2, "m4": 1, "m5": 1}
@@ -69,7 +69,7 @@ async def test_the_index_knows_where_groups_are_after_an_orderly_end(clock: Manu
 async def test_a_group_goes_on_where_rocketmq_left_it(
     offset: int, expected: dict[str, int], clock: ManualClock
 ) -> None:
-    """What was acknowledged there does not come again, what was not has the attempts of before; and so ever after."""
+    """Messages acknowledged there are not delivered again; others keep their attempts, also for later processes."""
     store = await left(clock)
     store.offsets[GROUP][TOPIC, 0] = offset
     assert await attempts(store, clock, len(expected)) == expected
@@ -78,7 +78,7 @@ async def test_a_group_goes_on_where_rocketmq_left_it(
 
 
 async def test_the_journal_counts_unless_it_is_as_it_was_left(clock: ManualClock) -> None:
-    """An index that lost its last changes, or was told none, moves no group."""
+    """An index that lost its last changes, or got none, moves no group."""
     store = await left(clock)
     store.offsets[JOURNAL][JOURNAL, 1] -= 1
     store.offsets[GROUP][TOPIC, 0] = 0
@@ -86,7 +86,7 @@ async def test_the_journal_counts_unless_it_is_as_it_was_left(clock: ManualClock
 
 
 async def test_what_is_buried_while_the_process_ends_does_not_come_again(clock: ManualClock) -> None:
-    """A dead letter that is on its way when the process ends is settled for the next one, as it was answered."""
+    """A message whose letter is being written when the process ends is settled for the next process, as answered."""
     store = MemoryStore(queue_count=1)
     await store.append(TOPIC, "m")
     async with delivering(store, clock) as owner:
@@ -96,7 +96,7 @@ async def test_what_is_buried_while_the_process_ends_does_not_come_again(clock: 
         buried = asyncio.create_task(engine.settling.settle([SettleRequest(one.handle, "bury")]))
         await is_under_way.wait()
         ended = asyncio.create_task(owner.stop())
-        for _ in range(100):  # the end goes on as far as it gets
+        for _ in range(100):  # let the stop run as far as it can
             await asyncio.sleep(0)
         arrives.set()
         assert [outcome.error for outcome in await buried] == [None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a message whose last attempt has failed."""
+"""Messages whose last attempt has failed become dead letters."""
 
 import asyncio
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def letters(store: MemoryStore) -> list[str]:
 
 
 async def test_a_nack_of_the_last_attempt_makes_a_dead_letter_at_once(clock: ManualClock) -> None:
-    """Nobody waits for an attempt that is not made, and the next message of the key goes on."""
+    """There is no wait for an attempt that is not made, and the next message of the key is delivered."""
     store = await filled(MemoryStore(queue_count=1), "a", "b", key=7)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -70,7 +70,7 @@ async def test_a_nack_of_the_last_attempt_makes_a_dead_letter_at_once(clock: Man
 
 
 async def test_a_last_attempt_that_is_over_needs_no_receiver(clock: ManualClock) -> None:
-    """Its message is a dead letter when the receiver's time ends, though nobody receives, also in a paused group."""
+    """Its message becomes a dead letter when its time ends, without a receive, also in a paused group."""
     store = await filled(MemoryStore(queue_count=1), "a", "b")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -84,7 +84,7 @@ async def test_a_last_attempt_that_is_over_needs_no_receiver(clock: ManualClock)
 
 
 async def test_an_attempt_that_is_not_the_last_one_waits_for_a_receiver(clock: ManualClock) -> None:
-    """It is counted apart from what receivers have, with the time from which on it may come."""
+    """It is counted apart from messages that consumers have, with the time of its next attempt."""
     store = await filled(MemoryStore(queue_count=1), "a", "b", "c")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -106,7 +106,7 @@ async def test_an_attempt_that_is_not_the_last_one_waits_for_a_receiver(clock: M
 
 @pytest.mark.parametrize("attempts_max", [1, 2])
 async def test_a_letter_that_the_log_is_slow_to_take_is_the_only_one(clock: ManualClock, attempts_max: int) -> None:
-    """However long that takes, the message is delivered to nobody and has one letter."""
+    """During this time, the message is not delivered, and it has a single letter."""
     store = await filled(MemoryStore(queue_count=1), "a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -123,12 +123,12 @@ async def test_a_letter_that_the_log_is_slow_to_take_is_the_only_one(clock: Manu
         arrives.set()
         assert await receiving == []
         await burial
-        await engine.set_policy(GROUP, Policy())  # which is written after all others
+        await engine.set_policy(GROUP, Policy())  # this is written after all other events
         assert (letters(store), engine.groups.open_count) == (["a"], 0)
 
 
 async def test_last_attempts_outlive_the_process(clock: ManualClock) -> None:
-    """Who takes over buries what was in flight for the last time, and what a new policy makes a last attempt."""
+    """The next process buries messages whose last attempt was in flight, also if a new policy makes it the last."""
     store = await filled(MemoryStore(queue_count=1), "a")
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -145,7 +145,7 @@ async def test_last_attempts_outlive_the_process(clock: ManualClock) -> None:
 
 
 async def test_a_message_that_can_not_be_read_holds_up_no_other_letter(clock: ManualClock) -> None:
-    """It stays with the group and is tried again, while the others become dead letters."""
+    """It stays in flight and is tried again, while the others become dead letters."""
     store = await filled(Damaged([0]), "a", "b", "c")
     assert isinstance(store, Damaged)
     async with delivering(store, clock) as owner:
@@ -157,14 +157,14 @@ async def test_a_message_that_can_not_be_read_holds_up_no_other_letter(clock: Ma
         store.damaged.clear()
 
         def all_are_there() -> bool:
-            clock.advance(LETTER_AGAIN_MS)  # the next try is so long after the one that failed
+            clock.advance(LETTER_AGAIN_MS)  # the time until the next try
             return sorted(letters(store)) == ["a", "b", "c"]
 
         await eventually(all_are_there)
 
 
 def test_deliveries_that_ended_otherwise_cost_nothing_for_long() -> None:
-    """However many last attempts are settled, only those that are under way are kept."""
+    """For any number of settled last attempts, only the last attempts in flight are kept."""
     groups, place = Groups(), Place(GROUP, TOPIC, 0)
     groups.apply(PolicySet(GROUP, Policy(attempts_max=1)))
     for offset in range(3 * STALE_COUNT_MAX):
@@ -178,7 +178,7 @@ def test_deliveries_that_ended_otherwise_cost_nothing_for_long() -> None:
 
 
 def test_a_delivery_that_is_known_twice_is_over_once() -> None:
-    """A policy that is set again tells of the same deliveries."""
+    """A policy that is set again notes the same deliveries again."""
     groups, place = Groups(), Place(GROUP, TOPIC, 0)
     groups.apply(Took(place, 1, (Flight(0, 1, 5, 10),)))
     for _ in range(2):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""News wakes as few waiting members as will do, and is never lost."""
+"""News wakes few waiting members, and is never lost."""
 
 import asyncio
 from collections.abc import Sequence
@@ -50,13 +50,13 @@ def any_done(tasks: Sequence[asyncio.Task[list[Delivered]]]) -> bool:
 
 
 async def settled() -> None:
-    """Let all that can run do so."""
+    """Let all tasks run that can."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
 async def test_news_wakes_the_member_that_waits_longest() -> None:
-    """One at a time."""
+    """A single member at a time."""
     news = quiet_news()
     waiting = Waiting(news, ALL, ALL, ALL)
     await settled()
@@ -67,7 +67,7 @@ async def test_news_wakes_the_member_that_waits_longest() -> None:
 
 
 async def test_news_wakes_one_member_of_each_filter() -> None:
-    """Because a message may be for either of them."""
+    """A message may be for any of these filters."""
     news = quiet_news()
     waiting = Waiting(news, ALL, ALL, SOME, SOME)
     await settled()
@@ -101,7 +101,7 @@ async def test_a_member_that_is_cancelled_when_it_was_told_tells_the_next_one() 
 
 
 async def test_the_earliest_alarm_counts() -> None:
-    """And a later one does not put it off."""
+    """And a later alarm does not delay it."""
     news = quiet_news()
     waiting = Waiting(news, ALL)
     await settled()
@@ -113,7 +113,7 @@ async def test_the_earliest_alarm_counts() -> None:
 
 
 class Members:
-    """Many members of a group that wait for one message each, counting how often they look."""
+    """Many members of a group that each wait for a single message; counts how often they look."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.take_count = 0
@@ -129,7 +129,7 @@ class Members:
 
 @pytest.mark.parametrize("verb", ["ack", "nack"])
 async def test_a_message_costs_the_same_however_many_members_wait(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
-    """With 300 of them some looks each, not 300; also when it comes again."""
+    """With 300 members a message costs a few looks, not 300, also when it is delivered again."""
     members, store, count = Members(monkeypatch), MemoryStore(queue_count=4), 300
     store.queues(TOPIC)
     async with delivering(store, ManualClock()) as owner:
@@ -156,7 +156,7 @@ async def test_a_message_costs_the_same_however_many_members_wait(monkeypatch: p
 
 
 async def test_members_that_leave_lose_no_news() -> None:
-    """Whoever was told of a message and is cancelled, another member gets it."""
+    """If a member is cancelled after it was woken for a message, another member gets the message."""
     store = MemoryStore(queue_count=2)
     store.queues(TOPIC)
     async with delivering(store, ManualClock()) as owner:
@@ -181,7 +181,7 @@ async def test_members_that_leave_lose_no_news() -> None:
 
 
 def test_alarms_in_the_loop_of_the_services() -> None:
-    """uvloop gives timers that are due at once another kind of handle than all others."""
+    """uvloop has a different kind of handle for timers that are due at once."""
 
     async def alarms() -> None:
         news = News()

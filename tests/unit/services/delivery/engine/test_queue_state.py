@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QueueState against a slow model, and its rules one by one."""
+"""QueueState: its rules, and copies of random histories."""
 
 import pickle
 
@@ -23,7 +23,7 @@ def queue(*flights: Flight, next_offset: int, held: tuple[tuple[int, int], ...] 
 
 
 def test_a_message_in_flight_is_ready_when_its_time_is_over() -> None:
-    """Messages become ready by their times, the earliest first where not all are asked for."""
+    """Messages become ready by their times, the earliest first if the caller asks for fewer."""
     state = queue(flight(0, until_ms=100), flight(1, until_ms=50), next_offset=2)
     assert state.ready(49, 10) == []
     assert state.ready(50, 10) == [1]
@@ -54,7 +54,7 @@ def test_one_that_was_delivered_again_has_its_new_time_only() -> None:
 
 
 def test_messages_of_a_key_wait_for_each_other() -> None:
-    """Of a key one message is in flight, and the next one is ready once that is settled."""
+    """A single message of a key is in flight, and the next is ready once this is settled."""
     state = queue(flight(0, key=7), next_offset=3, held=((1, 7), (2, 7)))
     assert state.is_blocked(7)
     assert not state.is_blocked(8)
@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_passed_over() -> None:
 
 
 def test_many_that_pass_one_which_is_not_settled_leave_nothing() -> None:
-    """A message that somebody holds for hours costs no memory for those that are settled behind it."""
+    """Messages that are settled after a message that is open for hours cost no memory."""
     state, count, sizes = queue(flight(0, until_ms=1), next_offset=1), 2 * STALE_COUNT_MAX, list[int]()
     for number in range(1, 3 * count + 1):
         state.apply(Took(PLACE, number + 1, (flight(number, until_ms=10**6 + number),)))
@@ -110,7 +110,7 @@ def histories(draw: st.DrawFn) -> list[tuple[str, int, int]]:
 
 @given(histories())
 def test_a_copy_says_the_same_as_all_events(history: list[tuple[str, int, int]]) -> None:
-    """Whoever reads a copy knows what somebody knows who read all events."""
+    """The state of a copy equals the state after all events."""
     state = QueueState(PLACE)
     for stamp, (verb, choice, key) in enumerate(history, 1):
         open_offsets = [one.offset for one in state.copied().flights]
@@ -145,7 +145,7 @@ def test_a_copy_says_the_same_as_all_events(history: list[tuple[str, int, int]])
 
 
 def test_what_is_settled_ahead_is_stepped_over() -> None:
-    """Messages may be done with before anybody receives them; the queue goes on behind them, and a copy knows them."""
+    """Messages may be settled before they are received; the queue continues after them, and a copy has them."""
     queue = QueueState(PLACE)
     queue.apply(Settled(PLACE, (2, 3, 5)))
     assert (queue.next, queue.ahead_count, queue.committed) == (0, 3, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens between two waits of a call: another call, a caller that goes, a refusal. Nothing is left half done."""
+"""Another call, a cancelled caller or a refusal between two waits of a call leaves nothing half done."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -26,20 +26,20 @@ GROUP, TOPIC = "g", "t"
 
 
 class HeldStore(MemoryStore):
-    """One whose calls can be held where they are, and whose log may take no dead letters."""
+    """A store whose calls can be held, and whose log may refuse dead letters."""
 
     def __init__(self, queue_count: int = 2) -> None:
         super().__init__(queue_count)
         self.held_call = ""
-        """Of which call the next one waits: its name, and its queue."""
+        """The call that is held next: its name and its queue."""
         self.is_held, self.goes_on = asyncio.Event(), asyncio.Event()
         self.is_away = False
-        """Whether pulls that wait for nothing fail."""
+        """Whether pulls without a wait fail."""
         self.takes_letters = True
         self.gone_topics: set[str] = set()
 
     async def hold(self, name: str) -> None:
-        """Wait if it is this call that is held."""
+        """Wait if this call is held."""
         if name == self.held_call:
             self.held_call = ""
             self.is_held.set()
@@ -73,7 +73,7 @@ def clock() -> ManualClock:
 
 
 async def filled(*queues: int) -> HeldStore:
-    """A store whose queues have so many messages."""
+    """A store whose queues have these numbers of messages."""
     store = HeldStore(queue_count=len(queues))
     for queue_id, count in enumerate(queues):
         for number in range(count):
@@ -87,7 +87,7 @@ async def receive(engine: GroupEngine, count: int = 10, **words: Any) -> list[De
 
 
 async def received(engine: GroupEngine, count: int) -> list[str]:
-    """Receive until so many came."""
+    """Receive until `count` messages came."""
     found: list[str] = []
     async with asyncio.timeout(LIMIT_S):
         while len(found) < count:
@@ -102,7 +102,7 @@ def feeds() -> list[str]:
 
 @asynccontextmanager
 async def held(store: HeldStore, name: str) -> AsyncIterator[None]:
-    """Within the block a call is held, which began before."""
+    """Hold a call, which began before, within the block."""
     async with asyncio.timeout(LIMIT_S):
         await store.is_held.wait()
     assert not store.held_call, f"{name} is not held"
@@ -113,7 +113,7 @@ async def held(store: HeldStore, name: str) -> AsyncIterator[None]:
 
 
 async def test_a_group_that_is_moved_back_while_it_receives_goes_back(clock: ManualClock) -> None:
-    """Also for the next process: what a receive chose before the move is in the journal before it."""
+    """Also for the next process: the journal has the receive's messages before the move."""
     store = await filled(4, 1)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -131,7 +131,7 @@ async def test_a_group_that_is_moved_back_while_it_receives_goes_back(clock: Man
 
 
 async def test_a_move_drops_what_was_read_ahead_of_all_queues_at_once(clock: ManualClock) -> None:
-    """A receive that comes while the first of many feeds is still stopped gets nothing that the move left behind."""
+    """A receive during the stop of the first of many feeds gets no message that was read ahead before the move."""
     store = await filled(9, 9)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -148,7 +148,7 @@ async def test_a_move_drops_what_was_read_ahead_of_all_queues_at_once(clock: Man
 
 
 async def test_a_move_whose_caller_goes_is_whole(clock: ManualClock) -> None:
-    """No queue goes on with what was read ahead of it."""
+    """No queue continues with messages that were read ahead before the move."""
     store = await filled(9, 9)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -163,7 +163,7 @@ async def test_a_move_whose_caller_goes_is_whole(clock: ManualClock) -> None:
 
 
 async def test_what_is_read_ahead_is_counted_down_whoever_goes(clock: ManualClock) -> None:
-    """A caller that goes while a feed is stopped, or a group is deleted, leaves no feed, and nothing that counts."""
+    """A caller that is cancelled during a deletion leaves no feed and no counted bytes."""
     store = await filled(9, 9)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -179,7 +179,7 @@ async def test_what_is_read_ahead_is_counted_down_whoever_goes(clock: ManualCloc
 
 
 async def test_a_group_that_is_deleted_while_it_receives_leaves_no_feed(clock: ManualClock) -> None:
-    """The receive ends with nothing, or begins anew; what it had begun is not there any more."""
+    """The receive returns no message, or begins the group anew; the former group's feeds are gone."""
     store = await filled(4)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -197,7 +197,7 @@ async def test_a_group_that_is_deleted_while_it_receives_leaves_no_feed(clock: M
 
 
 async def test_an_end_of_deliveries_leaves_no_feed_of_who_receives(clock: ManualClock) -> None:
-    """A receive that goes on a little longer than its process reads nothing ahead."""
+    """A receive that still runs after the stop reads nothing ahead."""
     store = await filled(4)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -212,7 +212,7 @@ async def test_an_end_of_deliveries_leaves_no_feed_of_who_receives(clock: Manual
 
 
 async def test_a_receive_that_begins_while_deliveries_end_reads_nothing_ahead(clock: ManualClock) -> None:
-    """Nothing would stop it any more: the receive begins anew with the next one that delivers."""
+    """Nothing would stop its feeds any more: the receive fails, and its caller repeats it with the next owner."""
     store = await filled(4)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -225,7 +225,7 @@ async def test_a_receive_that_begins_while_deliveries_end_reads_nothing_ahead(cl
 
 
 async def test_a_repeated_receive_that_fails_changes_nothing(clock: ManualClock) -> None:
-    """The receiver that comes once more gets its messages, as it would have the first time."""
+    """The next repetition gets the same messages."""
     store = await filled(2, 2)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -252,7 +252,7 @@ async def test_a_repeated_receive_that_fails_changes_nothing(clock: ManualClock)
 
 
 async def test_what_is_settled_beside_a_burial_is_in_the_journal(clock: ManualClock) -> None:
-    """Whoever goes while a message is buried has settled the others, for the next process, too."""
+    """A caller that is cancelled during a burial has settled its other messages, also for the next process."""
     store = await filled(2)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -268,7 +268,7 @@ async def test_what_is_settled_beside_a_burial_is_in_the_journal(clock: ManualCl
         record_count = len(store.journal_records)
         await engine.set_policy("another", Policy())
         assert len(store.journal_records) > record_count
-    store.offsets.clear()  # so that the journal alone counts
+    store.offsets.clear()  # so that only the journal is valid
     clock.advance(1_000)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -280,7 +280,7 @@ Burial = tuple[asyncio.Task[list[SettleOutcome]], asyncio.Event]
 
 
 async def begun_burial(store: HeldStore, engine: GroupEngine, handle: str) -> Burial:
-    """Bury a message, and return once its letter is on its way, and what lets the letter arrive."""
+    """Begin to bury a message. Returns the task, and the event that lets the log take its letter."""
     store.held = is_under_way, arrives = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(engine.settling.settle([SettleRequest(handle, "bury")]))
     async with asyncio.timeout(LIMIT_S):
@@ -290,7 +290,7 @@ async def begun_burial(store: HeldStore, engine: GroupEngine, handle: str) -> Bu
 
 @pytest.mark.parametrize("takes_letters", [True, False])
 async def test_a_burial_that_is_repeated_hears_how_the_first_one_ends(takes_letters: bool, clock: ManualClock) -> None:
-    """Also if the caller of the first one has gone: the letter is on its way, and there is one."""
+    """Also if the first caller is gone: its letter is being written, and no second letter."""
     store = await filled(2)
     store.takes_letters = takes_letters
     async with delivering(store, clock) as owner:
@@ -316,7 +316,7 @@ async def test_a_burial_that_is_repeated_hears_how_the_first_one_ends(takes_lett
 
 
 async def test_a_burial_of_what_is_gone_that_is_repeated_is_answered_when_it_is_done(clock: ManualClock) -> None:
-    """The log has the end of the message by then."""
+    """Then the log has the event that settles the message."""
     store = await filled(1)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -332,7 +332,7 @@ async def test_a_burial_of_what_is_gone_that_is_repeated_is_answered_when_it_is_
 
 
 async def test_a_dead_letter_that_the_log_does_not_take_stops_nobody(clock: ManualClock) -> None:
-    """It is tried again, and told to who buries it; when the log takes it, it is there once."""
+    """The letter is tried again, and the caller that buries gets the error; the log has it once in the end."""
     store = await filled(3)
     store.takes_letters = False
     async with delivering(store, clock) as owner:
@@ -363,7 +363,7 @@ async def test_a_dead_letter_that_the_log_does_not_take_stops_nobody(clock: Manu
 
 
 async def test_a_policy_that_is_set_while_a_group_begins_stays(clock: ManualClock) -> None:
-    """What RocketMQ had of the group does not take its place."""
+    """RocketMQ's policy of the group does not replace it."""
     store = await filled(1)
     store.policies[GROUP] = Policy(attempts_max=2)
     async with delivering(store, clock) as owner:
@@ -377,7 +377,7 @@ async def test_a_policy_that_is_set_while_a_group_begins_stays(clock: ManualCloc
 
 
 async def test_a_topic_that_is_gone_hides_no_group(clock: ManualClock) -> None:
-    """How far groups are is told, although messages are in flight that nobody has any more."""
+    """Lags are shown although messages of a topic that is gone are in flight."""
     store = await filled(1)
     await store.append("gone", "a")
     async with delivering(store, clock) as owner:
@@ -390,7 +390,7 @@ async def test_a_topic_that_is_gone_hides_no_group(clock: ManualClock) -> None:
 
 
 async def test_a_group_that_begins_holds_up_no_other(clock: ManualClock) -> None:
-    """However long the index takes to tell where it was."""
+    """While the index is slow to return its stored offset."""
     store = await filled(1)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -402,7 +402,7 @@ async def test_a_group_that_begins_holds_up_no_other(clock: ManualClock) -> None
 
 
 async def test_an_ack_that_comes_while_its_message_is_read_again_counts(clock: ManualClock) -> None:
-    """A late ack that is answered well is the end of its message, also if that was about to be delivered again."""
+    """A late ack that succeeds settles its message, also while this is read for the next delivery."""
     store = await filled(1)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -419,7 +419,7 @@ async def test_an_ack_that_comes_while_its_message_is_read_again_counts(clock: M
 async def test_a_copy_of_the_journal_knows_what_is_buried_meanwhile(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A message that becomes a dead letter while the journal is copied is settled for the next process, too."""
+    """A message that becomes a dead letter while a copy is written is settled for the next process, too."""
     store, write, place = await filled(1), MemoryStore.write, Place(GROUP, TOPIC, 0)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)

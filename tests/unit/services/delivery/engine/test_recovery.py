@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known after a process died, lost its journal, or was replaced: what was answered, and nothing else."""
+"""The state after a process died, lost its journal or was replaced: all answered changes, and nothing else."""
 
 import asyncio
 import random
@@ -52,7 +52,7 @@ async def ack(engine: GroupEngine, delivered: Sequence[Delivered]) -> None:
 
 
 async def test_a_new_process_knows_what_was_answered(clock: ManualClock) -> None:
-    """Policies, acks and deliveries outlive the process, and handles fit its successor."""
+    """Policies, acks and deliveries outlive the process, and handles are valid for its successor."""
     store = await filled(4)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -62,14 +62,14 @@ async def test_a_new_process_knows_what_was_answered(clock: ManualClock) -> None
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
         assert engine.groups.policy(GROUP).attempts_max == 5
-        await ack(engine, found[1:2])  # a handle of the process before
+        await ack(engine, found[1:2])  # a handle of the former process
         assert [one.message for one in await receive(engine)] == ["m3"]
         clock.advance(1_000)
         assert {one.message: one.attempt for one in await receive(engine)} == {"m2": 2, "m3": 2}
 
 
 async def test_a_lost_answer_is_looked_up_in_the_log(clock: ManualClock) -> None:
-    """An event whose answer was lost counts if it is in the log."""
+    """An event whose answer was lost is valid if it is in the log."""
     store = await filled(2)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -84,7 +84,7 @@ async def test_a_lost_answer_is_looked_up_in_the_log(clock: ManualClock) -> None
 
 
 async def test_a_refused_event_did_not_happen(clock: ManualClock) -> None:
-    """An event that the log refused is taken back."""
+    """An event that the log refused has no effect."""
     store = await filled(2)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -99,7 +99,7 @@ async def test_a_refused_event_did_not_happen(clock: ManualClock) -> None:
 
 
 async def test_of_two_processes_the_last_one_delivers(clock: ManualClock) -> None:
-    """A process that was replaced can answer nothing, and harms nothing."""
+    """A process that was replaced settles nothing, and does no harm."""
     store = await filled(4)
     async with delivering(store, clock) as one:
         former = await engine_of(one)
@@ -115,7 +115,7 @@ async def test_of_two_processes_the_last_one_delivers(clock: ManualClock) -> Non
 
 
 async def test_an_append_that_arrives_after_the_next_process_has_begun(clock: ManualClock) -> None:
-    """The log does not take it, so what it would have said, and the messages in it, are not there."""
+    """The log refuses it, so it has neither its events nor its messages."""
     store = await filled(2)
     async with delivering(store, clock) as one:
         former = await engine_of(one)
@@ -138,7 +138,7 @@ async def test_an_append_that_arrives_after_the_next_process_has_begun(clock: Ma
 
 
 async def test_the_journal_is_read_up_to_the_own_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever begins right behind it, whoever is there in its place after a cut, and while the index has nothing."""
+    """A later record of another owner, another record in its place after a cut, and an index that lacks it."""
     monkeypatch.setattr(loading, "WAIT_S", 0.01)
     store = MemoryStore()
     for number, owner in enumerate("ab"):
@@ -161,7 +161,7 @@ async def test_the_journal_is_read_up_to_the_own_record(monkeypatch: pytest.Monk
 async def test_a_record_that_this_version_cannot_read_ends_the_start(
     clock: ManualClock, caplog: pytest.LogCaptureFixture, later: bytes
 ) -> None:
-    """An acknowledgement beside an unknown event is never lost: nothing is delivered until a person decides."""
+    """An acknowledgement beside an unknown event is never lost: nothing is delivered until an operator decides."""
     store = await filled(2)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -181,7 +181,7 @@ async def test_a_record_that_this_version_cannot_read_ends_the_start(
 
 
 async def test_a_journal_with_a_later_format_goes_on_in_it(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first version that reads a format writes the former one, until another version has written the later one."""
+    """A version writes the former format until a record in the later format, which it can read, is in the journal."""
 
     class LaterRecord(DeliveryRecord, frozen=True, kw_only=True):
         """A record with a field that format 1 lacks."""
@@ -202,7 +202,7 @@ async def test_a_journal_with_a_later_format_goes_on_in_it(clock: ManualClock, m
 
 
 async def test_a_copy_is_enough(clock: ManualClock) -> None:
-    """What lies before a whole copy is not needed."""
+    """Records before a whole copy are not needed."""
     store = await filled(6)
     store.segment_size_bytes = 2_000
     async with delivering(store, clock) as owner:
@@ -211,7 +211,7 @@ async def test_a_copy_is_enough(clock: ManualClock) -> None:
         found = await receive(engine)
         await ack(engine, found[:1])
         before = [queue.copied() for queue in engine.groups.all_queues()]
-        await asyncio.sleep(1.2)  # a turn of what is done from time to time
+        await asyncio.sleep(1.2)  # a turn of the maintenance
         assert before == [queue.copied() for queue in engine.groups.all_queues()]
     begin = store.offsets[JOURNAL][JOURNAL, 0]
     assert begin > 0
@@ -223,7 +223,7 @@ async def test_a_copy_is_enough(clock: ManualClock) -> None:
 
 
 async def test_a_copy_without_an_end_is_none(clock: ManualClock) -> None:
-    """A copy that was not finished is no reason to forget what was before it."""
+    """With a copy that was not finished, the records before it are read."""
     store = await filled(6)
     async with delivering(store, clock) as owner:
         engine = await engine_of(owner)
@@ -241,15 +241,15 @@ async def test_a_copy_without_an_end_is_none(clock: ManualClock) -> None:
 
 
 class Run:
-    """Receivers and faults by a seed, and what must hold whatever happens."""
+    """Random receives, settlements and faults from a seed, and the rules that always hold."""
 
     def __init__(self, seed: int, clock: ManualClock) -> None:
         self.chance = random.Random(seed)
         self.clock = clock
         self.acked: set[str] = set()
-        """Whose ack was answered."""
+        """Messages whose ack succeeded."""
         self.maybe: set[str] = set()
-        """Whose ack was not."""
+        """Messages whose ack was sent, with or without an answer."""
         self.got: Counter[str] = Counter()
         self.held: list[Delivered] = []
 
@@ -283,7 +283,7 @@ class Run:
 
 @pytest.mark.parametrize("seed", range(24))
 async def test_whatever_happens_nothing_is_lost_and_nothing_settled_comes_again(seed: int, clock: ManualClock) -> None:
-    """Restarts, lost answers and refused writes at any moment: all is delivered, nothing after its ack was answered."""
+    """Restarts, lost answers and refused writes at any time: all is delivered, nothing after its ack succeeded."""
     store, run = await filled(30), Run(seed, clock)
     if seed % 2:
         store.segment_size_bytes = 3_000
@@ -306,7 +306,7 @@ async def test_whatever_happens_nothing_is_lost_and_nothing_settled_comes_again(
 
 @pytest.mark.parametrize("seed", range(100, 104))
 async def test_many_at_once_share_everything(seed: int, clock: ManualClock) -> None:
-    """Receivers that read, settle and are late at the same time, over a slow index: each message ends once."""
+    """Consumers receive, settle and are late at the same time, over a slow index: each message is settled."""
     store, run = await filled(40), Run(seed, clock)
     store.pull_delay_s = 0.003
 
@@ -346,7 +346,7 @@ async def _drain(run: Run, owner: JournalOwner) -> None:
 
 
 async def test_a_log_that_follows_denies_no_transaction(clock: ManualClock) -> None:
-    """Its Delivery may not know it yet, and the log may lack what the leader has: the call is made again elsewhere."""
+    """Its Delivery and its log may lack a transaction that the leader has: the caller repeats the call elsewhere."""
     store = MemoryStore()
     async with delivering(store, clock) as owner:
         subject = (await engine_of(owner)).transactions

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A repeated settle request, whose answer was lost, gets that answer again, and nothing is done twice."""
+"""A settle request that is repeated because its answer was lost gets this answer again, and has a single effect."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from tests.support.patience import LIMIT_S
 
 
 class HeldStore(MemoryStore):
-    """One whose log can be held."""
+    """A store whose log can be held."""
 
     def __init__(self) -> None:
         super().__init__(queue_count=1)
@@ -45,8 +45,8 @@ async def receive(engine: GroupEngine) -> list[Delivered]:
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend", "terminate", "bury"])
-async def test_a_wish_whose_answer_was_lost_gets_it_again(clock: ManualClock, verb: str) -> None:
-    """Also in the same call, and when the message was delivered again since. Another settle_request is refused."""
+async def test_a_request_whose_answer_was_lost_gets_it_again(clock: ManualClock, verb: str) -> None:
+    """Also in the same call, and when the message was delivered again since. Another request is refused."""
     store = HeldStore()
     await store.append("t", "a")
     await store.append("t", "b")
@@ -64,8 +64,8 @@ async def test_a_wish_whose_answer_was_lost_gets_it_again(clock: ManualClock, ve
         assert len(store.queues("%DLQ%g")[0]) == (verb == "bury")
 
 
-async def test_a_repeated_wish_is_answered_when_the_first_one_is_in_the_log(clock: ManualClock) -> None:
-    """Whose caller has gone: the answer to the repetition promises the same."""
+async def test_a_repeated_request_is_answered_when_the_first_one_is_in_the_log(clock: ManualClock) -> None:
+    """Also if the first caller is gone: the answer to the repetition promises the same durability."""
     store = HeldStore()
     await store.append("t", "a")
     async with delivering(store, clock) as owner, asyncio.timeout(LIMIT_S):
@@ -85,7 +85,7 @@ async def test_a_repeated_wish_is_answered_when_the_first_one_is_in_the_log(cloc
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend", "terminate", "bury"])
 async def test_a_wish_is_repeated_after_the_journal_was_read_anew(clock: ManualClock, verb: str) -> None:
-    """Its record is in the log, though it failed for its caller: the repetition is answered as done."""
+    """The record is in the log, although the request failed for its caller: the repetition is answered as done."""
     store = HeldStore()
     await store.append("t", "a")
     async with delivering(store, clock) as owner:
@@ -102,7 +102,7 @@ async def test_a_wish_is_repeated_after_the_journal_was_read_anew(clock: ManualC
 
 
 async def test_what_the_log_has_lost_is_not_answered_as_done(clock: ManualClock) -> None:
-    """An ack that is not in the log does not count once somebody else has the message."""
+    """An ack that is not in the log is outdated once the message was delivered again."""
     store = HeldStore()
     await store.append("t", "a")
     async with delivering(store, clock) as owner:
@@ -119,7 +119,7 @@ async def test_what_the_log_has_lost_is_not_answered_as_done(clock: ManualClock)
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend", "terminate", "bury"])
 async def test_nothing_is_done_while_the_journal_can_not_be_written(clock: ManualClock, verb: str) -> None:
-    """Not in memory alone either, where a repetition would find it as done before the journal is read anew."""
+    """Not even in memory, where a repetition would find it done before the journal is read anew."""
     store = HeldStore()
     await store.append("t", "a")
     await store.append("t", "b")
@@ -138,7 +138,7 @@ async def test_nothing_is_done_while_the_journal_can_not_be_written(clock: Manua
 
 
 def test_what_is_remembered_has_a_bound() -> None:
-    """The oldest answers are forgotten."""
+    """The oldest answers are dropped."""
     repeats = Repeats()
     for number in range(COUNT_MAX + 1):
         repeats.note(("handle", number), "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that failed come again without holding up fresh ones, over a log and an index in memory."""
+"""Failed messages are delivered again without holding up new messages, over a log and an index in memory."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ GROUP, TOPIC = "g", "t"
 
 
 class WatchedStore(MemoryStore):
-    """Counts pulls that do not wait, as those of messages that come again."""
+    """A store that counts pulls without a wait: messages that are delivered again are read so."""
 
     def __init__(self) -> None:
         super().__init__(queue_count=2)
@@ -43,7 +43,7 @@ async def settle(engine: GroupEngine, verb: str, some: Sequence[Delivered]) -> N
 async def failed(
     store: WatchedStore, engine: GroupEngine, count: int, *, each: int = 2, size_bytes: int = 100
 ) -> list[str]:
-    """Let a group take messages of one queue, and each second, third and so on of them fail. Returns those."""
+    """Let a group receive messages of a queue, and let each second, third and so on fail. Returns the failed."""
     await engine.set_policy(GROUP, Policy(attempts_max=9))
     for number in range(count):
         await store.append(TOPIC, str(number), size_bytes=size_bytes)
@@ -69,7 +69,7 @@ async def drained(engine: GroupEngine, count: int) -> list[str]:
 
 @pytest.mark.parametrize("each", [1, 2, GAP_COUNT_MAX])
 async def test_messages_that_lie_near_each_other_come_again_in_few_calls(each: int) -> None:
-    """The ones between them are read over, and each that failed comes once."""
+    """The messages between them are read and dropped, and each failed message is delivered once."""
     store = WatchedStore()
     store.queues(TOPIC)
     async with delivering(store, ManualClock()) as owner:
@@ -81,7 +81,7 @@ async def test_messages_that_lie_near_each_other_come_again_in_few_calls(each: i
 
 
 async def test_large_messages_between_cost_a_bounded_answer() -> None:
-    """A call ends at so many bytes, and the next one begins at the next message that is meant."""
+    """A call ends at GAP_SIZE_BYTES, and the next call begins at the next wanted message."""
     store = WatchedStore()
     store.queues(TOPIC)
     async with delivering(store, ManualClock()) as owner:
@@ -92,7 +92,7 @@ async def test_large_messages_between_cost_a_bounded_answer() -> None:
 
 
 async def test_both_have_their_turn() -> None:
-    """A receive that begins with messages that failed is followed by one that begins with fresh ones."""
+    """After a receive that begins with failed messages, the next receive begins with new messages."""
     store = WatchedStore()
     store.queues(TOPIC)
     async with delivering(store, ManualClock()) as owner:
@@ -110,7 +110,7 @@ async def test_both_have_their_turn() -> None:
 
 
 async def test_messages_that_are_gone_are_settled() -> None:
-    """Retention took them while they waited."""
+    """Retention removed them while they waited."""
     store = WatchedStore()
     store.queues(TOPIC)
     async with delivering(store, ManualClock()) as owner:

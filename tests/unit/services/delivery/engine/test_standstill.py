@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of a queue of a group that does not go on."""
+"""The reasons that are reported for a queue in which a group makes no progress."""
 
 import logging
 
@@ -44,7 +44,7 @@ async def told(engine: GroupEngine) -> list[tuple[Reason, int | None]]:
 
 
 async def test_a_blocked_key_a_limit_and_a_pause_are_told(clock: ManualClock) -> None:
-    """Each with the message that it is about, as long as it is so."""
+    """Each with the message that causes it, as long as it holds."""
     store = MemoryStore(queue_count=1)
     for number in range(3):
         await store.append(TOPIC, str(number), key=7)
@@ -61,7 +61,7 @@ async def test_a_blocked_key_a_limit_and_a_pause_are_told(clock: ManualClock) ->
 
 
 async def test_a_damaged_record_is_told_and_what_is_before_it_comes(clock: ManualClock) -> None:
-    """The group gets what is whole, and its state names the place and the error."""
+    """The group gets the undamaged messages before it, and its state names the queue offset and the error."""
     store = Damaged(queue_count=1)
     for number in range(3):
         await store.append(TOPIC, str(number))
@@ -79,7 +79,7 @@ async def test_a_damaged_record_is_told_and_what_is_before_it_comes(clock: Manua
 async def test_a_standstill_is_logged_and_counted_from_its_beginning_to_its_end(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A line when a queue did not go on between two looks, none for each further look, and one when it goes on."""
+    """A line when a queue made no progress between two looks, no line for further looks, and a line at the end."""
     caplog.set_level(logging.WARNING, "services.delivery.engine.own.standstill_log")
     store = MemoryStore(queue_count=1)
     await store.append(TOPIC, "a")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever reads from the floors on knows what is open as well as the one that has seen everything."""
+"""A table that reads from the floors on has the same open transactions as a table that has read all records."""
 
 import pickle
 
@@ -13,7 +13,7 @@ TIMING = Timing(first_ms=6_000, interval_ms=30_000)
 
 
 def half_at(place: int, number: int, *, check_count: int = 0, first: Half | None = None) -> Half:
-    """A half message: a new one, a repeated one, or one in the place of another."""
+    """A half message: new, repeated, or in the place of another half message."""
     return Half(
         queue_offset=place,
         physical_offset=1_000 * place,
@@ -30,7 +30,7 @@ def half_at(place: int, number: int, *, check_count: int = 0, first: Half | None
 
 
 class Topics:
-    """What the two topics have, and a table that hears of everything at once."""
+    """The records of the two topics, and a table that gets each record at once."""
 
     def __init__(self) -> None:
         self.halves: list[Half] = []
@@ -38,7 +38,7 @@ class Topics:
         self.table = Table(TIMING)
 
     def begin(self, number: int, *, check_count: int = 0, first: Half | None = None) -> Half:
-        """Append a half message: a new one, a repeated one, or one in the place of another."""
+        """Append a half message: new, repeated, or in the place of another half message."""
         half = half_at(len(self.halves), number, check_count=check_count, first=first)
         self.halves.append(half)
         self.table.apply_half(half)
@@ -46,7 +46,7 @@ class Topics:
         return half
 
     def end(self, number: int, how: str) -> None:
-        """End a transaction, if it is open: all of its half messages, in records of their own."""
+        """End a transaction if it is open: each of its half messages gets its own end record."""
         transaction = self.table.find(f"m{number}")
         if transaction is None or transaction.is_moving:
             return
@@ -57,12 +57,12 @@ class Topics:
             self.begin(number, check_count=transaction.half.check_count + 1, first=transaction.half)
 
     def tidy(self) -> None:
-        """End what came after the end of its transaction."""
+        """End half messages that came after the end of their transaction."""
         for offset, (ids, how) in list(self.table.stale.items()):
             self._say(Ended(len(self.ended), (offset,), ids, how))
 
     def read_anew(self) -> Table:
-        """Return what one knows that begins at the floors."""
+        """Return a table that has read from the floors on."""
         half_floor, ended_floor = self.table.floors()
         table = Table(TIMING)
         table.read_to = half_floor
@@ -82,7 +82,7 @@ class Topics:
 
 
 def test_what_has_ended_takes_no_memory_until_its_time() -> None:
-    """However far away the time is at which its producer would have been asked."""
+    """Also if the time at which its producer would have been asked is far away."""
     table, room = Table(Timing(first_ms=10**9, interval_ms=10**9)), 2 * STALE_COUNT_MAX
     sizes: list[int] = []
     for number in range(3 * room):
@@ -103,7 +103,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_the_floors_are_low_enough(steps: list[tuple[str, int]]) -> None:
-    """What is open, how often its producer was asked, and when it is the next time, are the same."""
+    """Open transactions, the number of their checks and the time of the next check are the same."""
     topics = Topics()
     for what, number in steps:
         if what == "begin":

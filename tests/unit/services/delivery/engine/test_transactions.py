@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions over a log and an index in memory: how they end, who is asked, and what is known after a crash."""
+"""Transactions over a log and an index in memory: their ends, the checks, and the state after a crash."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture(autouse=True)
 def patiently(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here is about how long an index takes, unless a test says so."""
+    """Waits for the index are long, except in tests about these waits."""
     monkeypatch.setattr(transactions, "INDEX_S", LIMIT_S)
 
 
@@ -47,17 +47,17 @@ async def of(owner: JournalOwner) -> Transactions:
 
 
 def seen(store: MemoryStore, topic: str = TOPIC) -> list[str]:
-    """What everybody sees."""
+    """The messages that consumers see."""
     return [one.message for queue in store.queues(topic) for one in queue]
 
 
 async def asked(subject: Transactions, *groups: str, wait_s: float = LIMIT_S) -> list[str]:
-    """Whom a member of these groups is asked about."""
+    """The transactions about which a member of these groups is asked."""
     return [check.half.id for check in await subject.checks(groups or ["p"], 10, wait_s=wait_s)]
 
 
 async def test_a_message_is_seen_when_it_is_committed(clock: ManualClock) -> None:
-    """Before it is committed nobody sees it, after a rollback nobody ever; a repeated end is answered the same."""
+    """Consumers see a message only after its commit, never after a rollback; a repeated end has the same answer."""
     store = MemoryStore()
     async with delivering(store, clock) as owner:
         subject = await of(owner)
@@ -108,7 +108,7 @@ async def test_what_ended_is_known_to_the_next_process_and_long_after(
 
 
 async def test_ends_of_one_moment_agree(clock: ManualClock) -> None:
-    """Of many ends at once one is the first, and those that say the contrary hear of it."""
+    """If many ends come at once, the first is valid, and contrary ends fail with TransactionEnded."""
     store = MemoryStore()
     async with delivering(store, clock) as owner:
         subject = await of(owner)
@@ -135,7 +135,7 @@ async def test_an_end_whose_caller_goes_happens_once(clock: ManualClock) -> None
 
 
 async def test_producers_are_asked_in_time_and_not_for_ever(clock: ManualClock) -> None:
-    """First after six seconds, then each half a minute, each time one member of the group; at last it is parked."""
+    """First after six seconds, then each 30 s, each time a single member of the group; in the end it is parked."""
     store = MemoryStore()
     async with delivering(store, clock, transaction_check_count_max=2) as owner:
         subject = await of(owner)
@@ -148,7 +148,7 @@ async def test_producers_are_asked_in_time_and_not_for_ever(clock: ManualClock) 
         await subject.run_maintenance()
         assert await asked(subject, "other", wait_s=0) == []
         (name,) = await asked(subject)
-        assert await asked(subject, wait_s=0) == []  # one of them
+        assert await asked(subject, wait_s=0) == []  # a single producer was asked
         assert name == f"{0:032X}"
         clock.advance(INTERVAL_MS)
         await subject.run_maintenance()
@@ -165,7 +165,7 @@ async def test_producers_are_asked_in_time_and_not_for_ever(clock: ManualClock) 
 
 
 async def test_a_message_may_want_other_times(clock: ManualClock) -> None:
-    """Its immunity goes before the setting."""
+    """Its immunity time overrides the setting."""
     store = MemoryStore()
     async with delivering(store, clock) as owner:
         subject = await of(owner)
@@ -182,7 +182,7 @@ async def test_a_message_may_want_other_times(clock: ManualClock) -> None:
 
 
 async def test_a_restart_goes_on_with_the_checks(clock: ManualClock) -> None:
-    """How often a producer was asked is in the log, and so is who else may be asked."""
+    """The log has the number of checks and the producer group, so the next process asks again."""
     store = MemoryStore()
     async with delivering(store, clock) as owner:
         subject = await of(owner)
@@ -193,7 +193,7 @@ async def test_a_restart_goes_on_with_the_checks(clock: ManualClock) -> None:
         await asked(subject)
         await subject.run_maintenance()
     assert store.transactions.stored == (1, 1)
-    store.transactions.gone_count = 1  # nobody needs the first one any more
+    store.transactions.gone_count = 1  # the first half message is not needed any more
     async with delivering(store, clock) as owner:
         subject = await of(owner)
         assert [one.half.check_count for one in subject.table.all()] == [1]
@@ -203,7 +203,7 @@ async def test_a_restart_goes_on_with_the_checks(clock: ManualClock) -> None:
 
 
 async def test_a_message_that_is_sent_twice_is_one(clock: ManualClock) -> None:
-    """A producer that repeats its send has one transaction; a copy that comes after its end is never seen."""
+    """A producer that repeats its send has a single transaction; a copy after its end is never seen."""
     store = MemoryStore()
     async with delivering(store, clock) as owner:
         subject = await of(owner)
@@ -223,7 +223,7 @@ async def test_a_message_that_is_sent_twice_is_one(clock: ManualClock) -> None:
 
 
 async def test_an_old_message_is_kept_from_retention(clock: ManualClock) -> None:
-    """What lies in a segment that is not written any more is appended again; nobody is asked for that."""
+    """A half message in a segment that is not active any more is appended again, without a check."""
     store = MemoryStore()
     store.segment_size_bytes = 100_000
     async with delivering(store, clock) as owner:
@@ -243,7 +243,7 @@ async def test_an_old_message_is_kept_from_retention(clock: ManualClock) -> None
 
 
 async def test_an_open_transaction_needs_nobody_who_calls(clock: ManualClock) -> None:
-    """A process that finds one begins by itself, so retention does not take what its producer may still commit."""
+    """A process that finds a half message begins without a call, so retention does not remove the half message."""
     store = MemoryStore()
     store.segment_size_bytes = 100_000
     await store.transactions.begin("a", CHECK_IMMUNITY_TIME_IN_SECONDS="600")
@@ -253,7 +253,7 @@ async def test_an_open_transaction_needs_nobody_who_calls(clock: ManualClock) ->
 
 
 async def test_an_index_that_fails_once_forgets_nobody(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that were due with the one whose message could not be read are asked about, too."""
+    """Producers are also asked about transactions that were due together with a message that could not be read."""
     monkeypatch.setattr(transactions, "TEND_SIZE_BYTES", 100)
     store = MemoryStore()
     async with delivering(store, clock) as owner:
@@ -280,7 +280,7 @@ async def test_an_index_that_fails_once_forgets_nobody(clock: ManualClock, monke
 async def test_an_end_does_not_wait_for_ever_for_what_was_appended_again(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its caller hears that the index is behind, and nothing of it goes on."""
+    """Its caller gets the error that the index is behind, and the end has no later effect."""
     store = MemoryStore()
     async with delivering(store, clock) as owner:
         subject = await of(owner)
@@ -299,7 +299,7 @@ async def test_an_end_does_not_wait_for_ever_for_what_was_appended_again(
 
 
 async def test_a_message_that_is_gone_is_rolled_back(clock: ManualClock) -> None:
-    """Nobody can commit what the log has no more."""
+    """A half message that is gone from the log can't be committed."""
     store = MemoryStore()
     async with delivering(store, clock) as owner:
         subject = await of(owner)
@@ -312,7 +312,7 @@ async def test_a_message_that_is_gone_is_rolled_back(clock: ManualClock) -> None
 
 
 async def test_a_log_that_does_not_take_it_leaves_it_open_and_others_go_on(clock: ManualClock) -> None:
-    """A message of a topic that is gone is told to its own producer alone."""
+    """Only the producer of a message to a topic that is gone gets the error."""
     store = MemoryStore()
     store.transactions.refused_topics.add("gone")
     async with delivering(store, clock) as owner:
@@ -332,7 +332,7 @@ async def test_a_log_that_does_not_take_it_leaves_it_open_and_others_go_on(clock
 
 
 async def test_a_half_message_without_room_is_parked(clock: ManualClock) -> None:
-    """An older version took it so large that it can't be appended again: nobody can be asked, and it is not held."""
+    """An older version stored it so large that it can't be appended again: no producer is asked, and it is parked."""
     store = MemoryStore()
     store.transactions.refused_topics.add(HALF_TOPIC)
     async with delivering(store, clock) as owner:
@@ -374,7 +374,7 @@ async def test_what_is_wrong_is_named(clock: ManualClock, monkeypatch: pytest.Mo
 
 
 async def test_what_rocketmq_ended_is_ended(clock: ManualClock) -> None:
-    """Its records say that something has ended, and not how; a half message that it appended again is the same one."""
+    """Its end records do not say how; a half message that RocketMQ appended again is the same transaction."""
     store = MemoryStore()
     store.transactions.now_ms = clock.now_ms
     await store.transactions.begin("a")
@@ -392,14 +392,14 @@ async def test_what_rocketmq_ended_is_ended(clock: ManualClock) -> None:
 
 
 class Run:
-    """Producers and faults by a seed, and what must hold whatever happens."""
+    """Random producers and faults from a seed, and the rules that always hold."""
 
     def __init__(self, seed: int, store: MemoryStore, clock: ManualClock) -> None:
         self.chance = random.Random(seed)
         self.store, self.clock = store, clock
         self.begun: list[str] = []
         self.wanted: dict[str, set[str]] = {}
-        """What somebody asked for, whether it was answered or not."""
+        """The requested ends of transactions, answered or not."""
         self.answered: dict[str, str] = {}
 
     async def step(self, owner: JournalOwner) -> None:

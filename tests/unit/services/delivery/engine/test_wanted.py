@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""While nobody calls, deliveries begin with the first message that needs nobody, and cost nothing before."""
+"""Without calls, an ownership begins with the first delayed or half message, and costs nothing before."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from tests.support.patience import eventually
 
 
 class CountingStore(MemoryStore):
-    """Counts how often the end of a queue is asked for."""
+    """A store that counts how often the end of a queue is asked for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class CountingStore(MemoryStore):
 
 
 async def test_begins_with_the_first_message_that_needs_nobody() -> None:
-    """It asks once for each queue, and again when something else has come."""
+    """It asks once for each queue, and again after another message was appended."""
     store = CountingStore()
     async with delivering(store, ManualClock()):
         await eventually(lambda: store.asked_count == len(room.QUEUES_WITHOUT_CALLS))
@@ -45,7 +45,7 @@ async def test_begins_with_the_first_message_that_needs_nobody() -> None:
 
 
 async def test_begins_with_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it would wait for a message."""
+    """Also while it would wait very long for a message."""
     monkeypatch.setattr(room, "FIRST_MESSAGE_WAIT_S", 1e6)
     store = CountingStore()
     async with delivering(store, ManualClock()) as owner:
@@ -55,7 +55,7 @@ async def test_begins_with_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_indexer_that_is_away_alarms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """It is asked again, and nothing is told: as at each start, when it is there a moment later."""
+    """It is asked again without a warning: at a start, it is often available a moment later."""
     store = CountingStore()
     store.failure = DependencyUnavailable("indexer", "it is away")
     async with delivering(store, ManualClock()):
@@ -79,7 +79,7 @@ async def test_what_else_fails_is_told_and_tried_again(caplog: pytest.LogCapture
 
 
 async def test_deliveries_that_began_forget_why_they_could_not() -> None:
-    """Their step lasts as long as all goes well: the next failure is a first one again."""
+    """A step lasts as long as the ownership, so failures before are forgotten when it begins."""
     store = CountingStore()
     store.failure = DependencyUnavailable("indexer", "it is away")
     async with delivering(store, ManualClock()) as owner:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a group gets of the queues that its topic gets later."""
+"""A group receives from the queues that its topic gets later."""
 
 import pytest
 
@@ -38,12 +38,12 @@ async def ack(engine: GroupEngine, *some: Delivered) -> None:
 
 
 def look_again(clock: ManualClock) -> None:
-    """Let the number of a topic's queues be asked for again."""
+    """Let the cached number of a topic's queues expire."""
     clock.advance(int(TOPIC_LOOK_S * 1000) + 1)
 
 
 async def test_a_group_from_the_end_gets_all_of_queues_that_come_later(clock: ManualClock) -> None:
-    """The end counts for the queues that exist when it begins, whether or not a member is there at the widening."""
+    """The end is valid for queues that exist when the group begins, with or without a member at the widening."""
     store = MemoryStore(queue_count=1)
     await store.append(TOPIC, "before it began")
     async with delivering(store, clock) as owner:
@@ -63,7 +63,7 @@ async def test_a_group_from_the_end_gets_all_of_queues_that_come_later(clock: Ma
 
 
 async def test_a_group_that_committed_elsewhere_gets_all_of_the_other_queues(clock: ManualClock) -> None:
-    """Who has an offset in one queue of the topic has begun with it."""
+    """A group with an offset in a queue of the topic has begun with this topic."""
     store = MemoryStore(queue_count=2)
     await store.append(TOPIC, "settled")
     await store.append(TOPIC, "new", queue_id=1)
@@ -75,7 +75,7 @@ async def test_a_group_that_committed_elsewhere_gets_all_of_the_other_queues(clo
 
 
 async def test_a_later_queue_of_an_ordered_group_waits_for_what_was_before_it(clock: ManualClock) -> None:
-    """A key that moves to another queue keeps its order, one at a time, also when another process takes over."""
+    """A key that moves to another queue keeps its order, also when another process takes over."""
     store, now_ms = MemoryStore(queue_count=1), clock.now_ms()
     await store.append(TOPIC, "1", key=KEY, store_time_ms=now_ms)
     async with delivering(store, clock) as owner:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One Consume stream over a log and an index in memory: a caller that does not read, and one that goes."""
+"""A Consume stream over a log and an index in memory: a caller does not read, and a process stops."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -17,7 +17,7 @@ from tests.support.patience import LIMIT_S, eventually
 GROUP, TOPIC = "g", "t"
 COUNT = 20
 HELD_COUNT = WAITING_COUNT_MAX + 3
-"""Messages, each an answer: one that was sent, one that is being sent, those that wait, and one that has no room."""
+"""Messages, each an answer: sent, being sent, waiting in the queue, and without room in the queue."""
 
 
 async def filled() -> MemoryStore:
@@ -28,9 +28,9 @@ async def filled() -> MemoryStore:
 
 
 async def test_what_was_not_sent_goes_back_when_a_caller_goes() -> None:
-    """A caller that does not read holds what waits for it and no more, and its end gives that back as untried.
+    """A caller that does not read holds only HELD_COUNT messages; the end of its stream gives them back as untried.
 
-    What it was about to be sent, too: that is what such a caller leaves stuck.
+    Also the message that is being sent, in which such a caller's stream is stuck.
     """
     store = await filled()
     async with delivering(store, ManualClock()) as owner:
@@ -65,7 +65,7 @@ async def test_what_was_not_sent_goes_back_when_a_caller_goes() -> None:
 
 
 async def test_a_stop_of_the_process_ends_streams_at_once() -> None:
-    """A caller without credit, and one that waits for messages, hear that the process stops, and may go elsewhere."""
+    """A caller without credit, and a caller that waits for messages, get NotOwner, and may call another process."""
     store = await filled()
     async with delivering(store, ManualClock()) as owner:
         await engine_of(owner)

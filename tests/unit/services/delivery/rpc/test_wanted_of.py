@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a receive asks for: equal filters are equal, and messages are compared with them as the Indexer does."""
+"""The filter of a receive: filters with the same meaning are equal, and match messages as the Indexer does."""
 
 from unittest.mock import Mock
 
@@ -28,7 +28,7 @@ from services.delivery.rpc.settling import wanted_of
     ],
 )
 def test_the_same_set_of_tags_is_the_same_filter(text: str, tags: str) -> None:
-    """Whatever its order, its spaces and its doubles."""
+    """For any order, spaces and repeated tags."""
     assert wanted_of(ReceiveRequest(tag_expression=text)) == Wanted(tags)
     assert wanted_of(ConsumeBegin(tag_expression=text), "begin.") == Wanted(tags)
 

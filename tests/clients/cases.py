@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cases as data: loaded, filled in, and compared with what a driver answered. No I/O but the file.
+"""The cases as data: loaded, filled in, and compared with the driver's answers. No I/O but the file.
 
 Invariants: a step that expects nothing still must not fail; a step that expects an error must fail.
 """
@@ -16,12 +16,12 @@ FILE = Path(__file__).with_name("cases.yaml")
 LANGUAGES = ("python", "go", "java", "node")
 _NAME = re.compile(r"\$(\w+(?:\.\w+)?)")
 _WORDS = ("do", "expect", "error", "eventually", "keep", "meanwhile", "numbered", "sorted")
-"""What a step says to the harness, and not to the driver."""
+"""The words of a step for the harness, which the driver does not get."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a client must do at a stage."""
+    """A task for a client at a stage."""
 
     stage: str
     name: str
@@ -43,7 +43,7 @@ def load() -> list[Case]:
 
 
 def filled_in(value: Any, names: Mapping[str, Any]) -> Any:
-    """Return a value with `$name` and `$name.field` replaced. Raises KeyError for one that is not known."""
+    """Return a value with `$name` and `$name.field` replaced. Raises KeyError for an unknown name."""
     if isinstance(value, Mapping):
         return {key: filled_in(part, names) for key, part in value.items()}
     if isinstance(value, list):
@@ -61,12 +61,12 @@ def _look_up(name: str, names: Mapping[str, Any]) -> Any:
 
 
 def request_of(step: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a driver is told."""
+    """Return the request for the driver."""
     return {"do": step["do"]} | {key: value for key, value in step.items() if key not in _WORDS}
 
 
 def complaint(step: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
-    """Return what is wrong with an answer, "" if nothing is."""
+    """Return the complaint about an answer, "" for a right answer."""
     if "error" in step:
         return _differs("error", step["error"], answer["error"]) if "error" in answer else f"no error, but {answer}"
     if "error" in answer:
@@ -95,7 +95,7 @@ def _differs(where: str, expected: Any, found: Any) -> str:
 def _misnumbered(
     bodies: Sequence[str], *, prefix: str, count: int, but: Sequence[int] = (), may_repeat: bool = False
 ) -> str:
-    """Say what is wrong with bodies that are a prefix and the numbers below `count`, in their order."""
+    """Return the complaint about bodies that should be a prefix and the numbers below `count`, in their order."""
     if may_repeat:
         bodies = list(dict.fromkeys(bodies))
     expected = [f"{prefix}{number}" for number in range(count) if number not in but]

@@ -19,7 +19,7 @@ _sent: SendResult | None = None
 
 
 def client() -> Client:
-    """Who is connected."""
+    """Return the connected client."""
     assert _client is not None, "connect comes first"
     return _client
 
@@ -36,7 +36,7 @@ def do_connect(request: Request) -> dict[str, Any]:
 
 
 def do_send(request: Request) -> dict[str, Any]:
-    """Send one message."""
+    """Send a message."""
     names = ("tag", "keys", "properties", "queue_id", "sharding_key", "unique_id", "delay_level", "delay_s")
     message = NewMessage(
         request["topic"], request["body"].encode(), **{name: request[name] for name in names if name in request}
@@ -129,7 +129,7 @@ def do_query_by_id(request: Request) -> dict[str, Any]:
 
 
 def do_consume(request: Request) -> dict[str, Any]:
-    """Take so many messages."""
+    """Consume this many messages."""
     names = ("group", "queue_ids", "start", "tags")
     end_s = time.monotonic() + request["timeout_s"]
     with client().consumer(request["topic"], **{name: request[name] for name in names if name in request}) as consumer:
@@ -146,7 +146,7 @@ def do_consume(request: Request) -> dict[str, Any]:
 
 
 def bodies(messages: Any) -> list[str]:
-    """Return bodies as text, without the dots behind."""
+    """Return bodies as text, without the dots at their end."""
     return [message.body.decode().rstrip(".") for message in messages]
 
 
@@ -155,7 +155,7 @@ def _span(request: Request) -> dict[str, int]:
 
 
 def answer(request: Request) -> dict[str, Any]:
-    """Do what a line says."""
+    """Carry out the request of a line."""
     name = request["do"]
     try:
         if name in ABILITIES:
@@ -170,7 +170,7 @@ def answer(request: Request) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer each line."""
+    """Answer each line with a line."""
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)
     if _client is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The drivers of the languages: how each is built, and one that runs, a line of JSON in and a line of JSON out."""
+"""The drivers of the languages: how each is built, and a running driver, a line of JSON in and a line of JSON out."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ WORDS_SIZE_BYTES = 4_000
 
 
 class Missing(Exception):
-    """The machine lacks what a language needs."""
+    """The machine lacks a tool that a language needs."""
 
 
 def python() -> Sequence[str]:
@@ -32,7 +32,7 @@ def python() -> Sequence[str]:
 
 
 def go() -> Sequence[str]:
-    """Build it with the Go toolchain."""
+    """Build the driver with the Go toolchain."""
     _need("go")
     program = BUILD / "go" / "conformance"
     _do(["go", "build", "-o", str(program), "./cmd/conformance"], CLIENTS / "go")
@@ -40,7 +40,7 @@ def go() -> Sequence[str]:
 
 
 def java() -> Sequence[str]:
-    """Build it with Maven."""
+    """Build the driver with Maven."""
     _need("mvn")
     folder = CLIENTS / "java"
     _do(["mvn", "--quiet", "--batch-mode", "-DskipTests", "package", "dependency:copy-dependencies"], folder)
@@ -49,7 +49,7 @@ def java() -> Sequence[str]:
 
 
 def node() -> Sequence[str]:
-    """Build it with npm."""
+    """Build the driver with npm."""
     _need("npm")
     folder = CLIENTS / "node"
     _do(["npm", "ci", "--no-audit", "--no-fund", "--silent"], folder)
@@ -58,7 +58,7 @@ def node() -> Sequence[str]:
 
 
 LANGUAGES: Mapping[str, Callable[[], Sequence[str]]] = dict(zip(cases.LANGUAGES, (python, go, java, node), strict=True))
-"""Each builds its driver, and returns the command that starts it. Raises Missing."""
+"""Functions that build a driver, and return the command that starts it. They raise Missing."""
 
 
 def _need(program: str) -> None:
@@ -73,14 +73,17 @@ def _do(command: Sequence[str], folder: Path) -> None:
 
 
 class Driver:
-    """One that runs."""
+    """A running driver."""
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
         self._child = child
         self._words = b""
 
     async def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have it do something. Returns its answer. Raises AssertionError with its last words if it ends or hangs."""
+        """Send a request, and return the driver's answer.
+
+        Raises AssertionError with its last output if it ends or hangs.
+        """
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._child.stdin.write(json.dumps(request).encode() + b"\n")
@@ -94,7 +97,7 @@ class Driver:
         return answer
 
     async def listen(self) -> None:
-        """Keep the last of what it says beside its answers."""
+        """Keep the end of its output beside its answers."""
         assert self._child.stderr is not None
         while words := await self._child.stderr.read(WORDS_SIZE_BYTES):
             self._words = (self._words + words)[-WORDS_SIZE_BYTES:]
@@ -102,7 +105,7 @@ class Driver:
 
 @contextlib.asynccontextmanager
 async def running(command: Sequence[str]) -> AsyncIterator[Driver]:
-    """A driver for a block. It finds no settings of its own in the environment."""
+    """A driver for a block, without settings in its environment."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
     pipe = asyncio.subprocess.PIPE
     child = await asyncio.create_subprocess_exec(

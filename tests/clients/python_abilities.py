@@ -13,7 +13,7 @@ PLACE = ("queue_id", "queue_offset", "physical_offset")
 
 
 def create_topic(client: Client, request: Request) -> dict[str, Any]:
-    """Make a topic."""
+    """Create a topic."""
     count = request["queue_count"]
     return _queue_counts(client.topics.create(request["topic"], read_queue_count=count, write_queue_count=count))
 
@@ -25,7 +25,7 @@ def update_topic(client: Client, request: Request) -> dict[str, Any]:
 
 
 def list_topics(client: Client, _: Request) -> dict[str, Any]:
-    """Name all topics, in one text."""
+    """Name all topics, in a single text."""
     return {"topics": " ".join(topic.name for topic in client.topics.list())}
 
 
@@ -36,7 +36,7 @@ def delete_topic(client: Client, request: Request) -> dict[str, Any]:
 
 
 def write(client: Client, request: Request) -> dict[str, Any]:
-    """Append one batch of a writer."""
+    """Append a batch of a writer."""
     with client.writer(request["writer"], first_sequence=request["first_sequence"]) as writer:
         writer.append([NewMessage(request["topic"], body.encode(), queue_id=0) for body in request["bodies"]])
         written = writer.flush()
@@ -44,19 +44,19 @@ def write(client: Client, request: Request) -> dict[str, Any]:
 
 
 def send_once(client: Client, request: Request) -> dict[str, Any]:
-    """Send one message under an id."""
+    """Send a message under an id."""
     return _place(client.send_once(request["id"], NewMessage(request["topic"], request["body"].encode())))
 
 
 def set_group(client: Client, request: Request) -> dict[str, Any]:
-    """Set the policy of a group that shares messages."""
+    """Set the policy of a sharing group."""
     backoffs_s = tuple(backoff_ms / 1000 for backoff_ms in request["backoffs_ms"])
     client.share_groups.set(request["group"], SharePolicy(attempts_max=request["attempts_max"], backoffs_s=backoffs_s))
     return {}
 
 
 def receive(client: Client, request: Request) -> dict[str, Any]:
-    """Receive one message as a member of a group, and settle it."""
+    """Receive a message as a member of a group, and settle it."""
     with client.share_consumer(request["topic"], group=request["group"]) as consumer:
         received = consumer.receive(1, wait_s=RECEIVE_WAIT_S)
         getattr(consumer, request["settle"])(*received)
@@ -72,12 +72,12 @@ def list_dead_letters(client: Client, request: Request) -> dict[str, Any]:
 
 
 def list_delayed(client: Client, request: Request) -> dict[str, Any]:
-    """Name the messages of a topic that wait for their time."""
+    """Return the ids of a topic's delayed messages."""
     return {"ids": [delayed.message_id for delayed in client.delayed.list(request["topic"])]}
 
 
 def cancel_delayed(client: Client, request: Request) -> dict[str, Any]:
-    """Take a delayed message back."""
+    """Cancel a delayed message."""
     client.delayed.cancel(request["topic"], request["id"])
     return {}
 
@@ -95,7 +95,7 @@ def end_transaction(client: Client, request: Request) -> dict[str, Any]:
 
 
 def options_of(request: Request) -> ProducerOptions:
-    """Return the options of a producer that compresses, if the request wants that."""
+    """Return the options of a producer that compresses, if the request asks for compression."""
     if "compression" not in request:
         return ProducerOptions(linger_ms=0)
     return ProducerOptions(linger_ms=0, compression=request["compression"], compression_threshold_bytes=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where cases run: one node, a guarded one, three replicas; and what happens there in the middle of a step."""
+"""The stages where cases run: a node, a guarded node, three replicas, and events there in the middle of a step."""
 
 import asyncio
 import contextlib
@@ -22,19 +22,19 @@ from tests.support.service_process import ServiceProcess
 from tests.support.surroundings import free_port
 
 CALM_S = 2.0
-"""So long a step runs before something happens to it."""
+"""The time that a step runs before an event."""
 LOOK_S = 0.1
 TOKEN = "a-token-of-the-clients"
 SEGMENT_SIZE = str(64 << 20)
-"""Batches of the default size fit: one that has to be cut goes behind those that were sent meanwhile."""
+"""Batches of the default size fit. A batch that has to be cut goes behind the batches that were sent meanwhile."""
 SEGMENT_SIZE_FLAGS = ("--segment-size-bytes", SEGMENT_SIZE)
 
 Harm = Callable[[Mapping[str, Any]], Awaitable[None]]
-"""What happens meanwhile, given the step."""
+"""An event during a step, which gets the step."""
 
 
 class Stage:
-    """A store. `names` are what cases call its addresses; `harms` what may happen to it."""
+    """A store. `names` are the cases' names of its addresses, and `harms` are the possible events."""
 
     def __init__(
         self, names: Mapping[str, str], harms: Mapping[str, Harm], *, connects_with: Sequence[str] = ()
@@ -65,14 +65,14 @@ class OneNode:
         self._children: dict[str, ServiceProcess] = {}
 
     async def start_commitlog(self) -> None:
-        """Start it where it was."""
+        """Start the CommitLog on its directory and port."""
         self._children["commitlog"] = await LogProcess.start(
             self._directory / "log", "--port", self._ports["commitlog"], *SEGMENT_SIZE_FLAGS
         )
         await self._children["commitlog"].wait_serving()
 
     async def start_indexer(self) -> None:
-        """Likewise."""
+        """Start the Indexer on its directory and port."""
         target = f"127.0.0.1:{self._ports['commitlog']}"
         self._children["indexer"] = await IndexProcess.start(
             self._directory / "index", "--port", self._ports["indexer"], "--commitlog-target", target
@@ -80,12 +80,12 @@ class OneNode:
         await self._children["indexer"].wait_serving()
 
     async def restart_commitlog(self, _: Mapping[str, Any]) -> None:
-        """Kill it, and start it again."""
+        """Kill the CommitLog, and start it again."""
         await self._children["commitlog"].end(signal.SIGKILL)
         await self.start_commitlog()
 
     async def restart_indexer_and_send_50(self, step: Mapping[str, Any]) -> None:
-        """Kill it, append further numbered messages, and start it again."""
+        """Kill the Indexer, append 50 further messages, and start it again."""
         await self._children["indexer"].end(signal.SIGKILL)
         async with connect(commitlog=self.names["commitlog"]) as client, client.producer() as producer:
             for number in range(100, 150):
@@ -94,11 +94,11 @@ class OneNode:
 
     @property
     def names(self) -> dict[str, str]:
-        """Its addresses."""
+        """The addresses of the services."""
         return {name: f"127.0.0.1:{port}" for name, port in self._ports.items()}
 
     async def end(self) -> None:
-        """Stop both."""
+        """Stop both services."""
         for name in ("indexer", "commitlog"):
             if name in self._children:
                 await self._children[name].end()
@@ -106,7 +106,7 @@ class OneNode:
 
 @contextlib.asynccontextmanager
 async def one_node(directory: Path) -> AsyncIterator[Stage]:
-    """Nothing is asked for."""
+    """A node that asks for no certificate and no token."""
     node = OneNode(directory)
     try:
         await node.start_commitlog()
@@ -119,7 +119,7 @@ async def one_node(directory: Path) -> AsyncIterator[Stage]:
 
 @contextlib.asynccontextmanager
 async def guarded(directory: Path) -> AsyncIterator[Stage]:
-    """Certificates are shown in both directions, and a token is asked for."""
+    """Server and clients check certificates, and a token is required."""
     files = {name: str(path) for name, path in self_signed(directory, "server", "client").items()}
     (directory / "token").write_text(TOKEN)
     flags = (
@@ -185,7 +185,7 @@ def _rows(running: Store) -> list[Any]:
 
 @contextlib.asynccontextmanager
 async def with_delivery(directory: Path) -> AsyncIterator[Stage]:
-    """`reput up`, whose Delivery shares messages, keeps times and ends transactions."""
+    """`reput up` with a Delivery, which serves sharing groups, delayed messages and transactions."""
     with store(directory, "--delivery", "--delivery-port", "0") as running:
         token = find_local_token(running.targets.values()) or ""  # an operator's
         yield Stage({**running.targets, "token": token}, {}, connects_with=("token",))
@@ -200,7 +200,7 @@ STAGES: Mapping[str, Callable[[Path], contextlib.AbstractAsyncContextManager[Sta
 
 
 def missing(stage: str) -> str:
-    """Return what this machine lacks for a stage, "" if nothing."""
+    """Return the tool that this machine lacks for a stage, "" if nothing is missing."""
     if stage == "three replicas" and ETCD is None:
         return "etcd (Debian: etcd-server)"
     return "openssl" if stage == "guarded" and OPENSSL is None else ""

@@ -24,11 +24,11 @@ from tests.support.patience import LIMIT_S
 from tests.support.surroundings import forget_surroundings
 
 Results = dict[tuple[str, str], str]
-"""What is wrong, by language and case; "" where nothing is."""
+"""The complaints by language and case, "" for a case that passed."""
 
 
 async def run_case(case: Case, driver: Driver, stage: Stage) -> str:
-    """Take a driver through a case. Returns what is wrong, "" if nothing is."""
+    """Take a driver through a case. Return the complaint, "" if the case passed."""
     name = uuid.uuid4().hex[:12]
     names: dict[str, Any] = {**stage.names, "topic": f"topic-{name}", "group": f"group-{name}"}
     await driver.ask({"do": "connect"} | {name: stage.names[name] for name in stage.connection})
@@ -44,7 +44,7 @@ async def run_case(case: Case, driver: Driver, stage: Stage) -> str:
 
 
 async def _step(step: Mapping[str, Any], driver: Driver, stage: Stage, names: dict[str, Any]) -> str:
-    """Let the driver make a step, until it is right if that may take time. Keeps the answer if it is to be kept."""
+    """Let the driver make a step, and repeat it if it is right only eventually. Keep the answer if the step says so."""
     harm = asyncio.create_task(_meanwhile(step, stage))
     end_s = time.monotonic() + (LIMIT_S if step.get("eventually") else 0.0)
     while True:
@@ -66,14 +66,14 @@ async def _meanwhile(step: Mapping[str, Any], stage: Stage) -> None:
 
 
 async def _check(step: Mapping[str, Any], stage: Stage) -> str:
-    """Look whether all numbered messages are stored: each at least once, and first ones in their order."""
+    """Check that all numbered messages are stored, each at least once, and that their first copies are in order."""
     found = await stage.bodies(step["topic"], step["queue_id"], step["count"])
     numbered = {"numbered": {"prefix": step["prefix"], "count": step["count"], "may_repeat": True}}
     return complaint(numbered, {"ok": {"bodies": found}})
 
 
 async def run_all(languages: Mapping[str, Sequence[str]], cases: Sequence[Case], console: Console) -> Results:
-    """Run all cases of all languages, stage beside stage: their starts, which hold up everything, come before."""
+    """Run all cases of all languages, with the stages side by side. The stages start first, because a start blocks."""
     results: Results = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
@@ -113,7 +113,7 @@ async def _run_stage(
 
 
 def tell(results: Results, languages: Sequence[str], cases: Sequence[Case], console: Console) -> None:
-    """Print the table and what is wrong, and write the table for people to read."""
+    """Print the table and the complaints, and write the table for people to read."""
     marks = {key: "·" if wrong.startswith("skipped") else "no" if wrong else "yes" for key, wrong in results.items()}
     table = Table("case", *languages)
     lines = [f"| case | {' | '.join(languages)} |", f"|---|{'---|' * len(languages)}"]
@@ -130,7 +130,7 @@ def tell(results: Results, languages: Sequence[str], cases: Sequence[Case], cons
 
 
 def built(wanted: Sequence[str], console: Console) -> dict[str, Sequence[str]]:
-    """Build the drivers that this machine can build, and say which it can't."""
+    """Build the drivers that this machine can build, and print the drivers that it can't build."""
     commands = {}
     for language in wanted:
         try:

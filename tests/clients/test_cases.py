@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table itself: what is wrong with an answer is found, and its cases can be filled in."""
+"""Tests of the table itself: a wrong answer is found, and the cases can be filled in."""
 
 from typing import Any
 
@@ -35,12 +35,12 @@ from tests.clients.cases import complaint, filled_in, load, request_of
     ],
 )
 def test_what_is_wrong(step: dict[str, Any], answer: dict[str, Any], is_right: bool) -> None:
-    """Nothing is said of a right answer, and something of any other."""
+    """A right answer gives no complaint, and any other answer gives a complaint."""
     assert (complaint(step, answer) == "") is is_right
 
 
 def test_names_are_filled_in() -> None:
-    """A name that is the whole of a value keeps its kind; one that nobody knows is an error."""
+    """A name that is the whole of a value keeps its kind, and an unknown name is an error."""
     names = {"topic": "t", "sent": {"offset": 7}}
     filled = filled_in({"a": "$topic", "b": ["$sent.offset", "x-$sent.offset"], "c": 1}, names)
     assert filled == {"a": "t", "b": [7, "x-7"], "c": 1}
@@ -49,7 +49,7 @@ def test_names_are_filled_in() -> None:
 
 
 def test_cases_are_sound() -> None:
-    """Their stages and languages are there, their names differ, and each asks a driver for something that it has."""
+    """The stages of the cases exist, their names differ, and each request is in the protocol of the drivers."""
     cases = load()
     assert len({case.name for case in cases}) == len(cases) > 20
     assert {case.stage for case in cases} == set(stages.STAGES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gRPC's TestService on a front of ours: what the interoperability clients of its languages call."""
+"""gRPC's TestService on our front, which the interoperability clients of gRPC's languages call."""
 
 import asyncio
 import contextlib

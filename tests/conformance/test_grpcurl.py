@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""grpcurl, as people use it: it knows nothing but the address, and asks reflection for the rest."""
+"""grpcurl, as people use it: it has only the address, and gets the rest by reflection."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.conformance
 
 @pytest.mark.parametrize("front", ["http2", "grpcio"])
 async def test_reflection_and_calls(front: str, tmp_path: Path) -> None:
-    """Services are listed and described, a message is appended and read back, and a refusal tells its reason."""
+    """Services are listed and described, a message is appended and read back, and a refusal has its reason."""
     program = tools.go_tool(tools.GRPCURL)
     async with process(tmp_path, "--front", front) as service:
         address = f"127.0.0.1:{service.port}"

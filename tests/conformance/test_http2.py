@@ -36,7 +36,7 @@ CASE_COUNT_MIN = 140
 
 
 async def test_h2spec(tmp_path: Path) -> None:
-    """All of its cases pass but those that are explained."""
+    """All cases of h2spec pass, except the cases with an explanation."""
     program, report = tools.go_tool(tools.H2SPEC), tmp_path / "report.xml"
     async with serving(tmp_path, ServerConfig(port=0)) as port:
         command = [program, "-h", "127.0.0.1", "-p", str(port), "-o", "2", "-j", str(report)]

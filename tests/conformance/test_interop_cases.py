@@ -35,7 +35,7 @@ def key_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "tls"])
 async def test_go(front: str, has_tls: bool, tmp_path: Path, key_files: dict[str, Path]) -> None:
-    """Each case of the client for Go."""
+    """Each case of the client for Go passes."""
     program, keys = tools.go_tool(tools.GO_CLIENT), key_files if has_tls else {}
     async with serving(tmp_path, ServerConfig(port=0, front=front, **keys)) as port:  # type: ignore[arg-type]
         command = [program, "--server_host=localhost", f"--server_port={port}", f"--use_tls={str(has_tls).lower()}"]
@@ -46,7 +46,7 @@ async def test_go(front: str, has_tls: bool, tmp_path: Path, key_files: dict[str
 
 
 async def test_java(front: str, tmp_path: Path) -> None:
-    """Each case of the client for Java."""
+    """Each case of the client for Java passes."""
     client = tools.java_client()
     async with serving(tmp_path, ServerConfig(port=0, front=front)) as port:  # type: ignore[arg-type]
         for case in CASES:
@@ -56,7 +56,7 @@ async def test_java(front: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "tls"])
 async def test_node(front: str, has_tls: bool, tmp_path: Path, key_files: dict[str, Path]) -> None:
-    """The same cases by grpc-js."""
+    """Each case of grpc-js passes."""
     client, keys = tools.node_client(), key_files if has_tls else {}
     async with serving(tmp_path, ServerConfig(port=0, front=front, **keys)) as port:  # type: ignore[arg-type]
         authorities = [str(key_files["tls_certificate_file"])] if has_tls else []

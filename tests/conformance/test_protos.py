@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""protos/README.md: its example runs as it stands, but for the address."""
+"""The example of protos/README.md runs unchanged, except for the address."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ PROTOS = Path(__file__).resolve().parents[2] / "protos"
 
 
 async def test_node_without_stubs(tmp_path: Path) -> None:
-    """A message is appended, and its place is told."""
+    """A message is appended, and its offset is printed."""
     folder = Path(tools.node_client()[-1]).parent
     example = re.search(r"```js\n(.*?)```", (PROTOS / "README.md").read_text(), re.DOTALL)
     assert example is not None

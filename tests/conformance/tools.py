@@ -50,7 +50,7 @@ def node_client() -> list[str]:
 
 
 async def output_of(command: Sequence[str], *, is_to_succeed: bool = True) -> str:
-    """What a client prints. It is to end with exit code 0."""
+    """Return the output of a client, which has to end with exit code 0 unless `is_to_succeed` is false."""
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small part of `make attack`: hostile requests to every method, and what greedy clients make a service hold."""
+"""A small part of `make attack`: hostile requests to every method, and the memory that greedy clients take."""
 
 import dataclasses
 import os
@@ -25,7 +25,10 @@ SERVICE = messaging_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 
 
 def test_every_method_is_attacked() -> None:
-    """A method of any service is among the targets, those of RocketMQ's protocol, health and reflection, too."""
+    """Every method of every service is among the targets.
+
+    This includes the methods of RocketMQ's protocol, of health and of reflection.
+    """
     paths = {target.path for target in targets()}
     assert set(ROLES) <= paths
     assert {f"/{SERVED_AS}/{method.name}" for method in SERVICE.methods} <= paths
@@ -34,7 +37,7 @@ def test_every_method_is_attacked() -> None:
 
 @pytest.mark.timeout(300)
 async def test_hostile_requests(tmp_path: Path) -> None:
-    """Each is answered with a reason, none with a bug, and nothing that was there changes."""
+    """Each hostile request is answered with a reason, none with a bug, and the store does not change."""
     seed = int(os.environ.get("REPUT_SEED", random.SystemRandom().getrandbits(31)))
     print(f"repeat with REPUT_SEED={seed}")
     report = await fuzz.run(tmp_path, seed=seed, count=FUZZ_COUNT)
@@ -45,7 +48,7 @@ async def test_hostile_requests(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("row", [row for row in ROWS if row.name in SMALL_ROWS], ids=lambda row: row.name)
 async def test_greedy_clients(tmp_path: Path, row: object) -> None:
-    """A short visit of each costs bounded memory, which comes back, and fails nobody else's call."""
+    """A short visit of each greedy client costs bounded memory, which is freed, and fails no other client's call."""
     whole = next(one for one in ROWS if one is row)
     short = dataclasses.replace(whole, seconds=SECONDS, checks=MEMORY)
     assert violations(short, await run(short, tmp_path, calm_s=SECONDS)) == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command of `reput` against a running store: what it prints, in both forms, and how it ends."""
+"""Every command of `reput` against a running store: its output in both forms, and its exit code."""
 
 import base64
 import json
@@ -23,13 +23,13 @@ NOTHING_REMOVED = {"removed_queue_count": 0, "deleted_queue_file_count": 0, "fre
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One store for all tests; each uses topics of its own."""
+    """A common store for all tests. Each test uses its own topics."""
     with store(tmp_path_factory.mktemp("store")) as running:
         yield running
 
 
 def until_indexed(running: Store, topic: str, count: int) -> None:
-    """Wait until the topic has so many indexed messages."""
+    """Wait until the topic has this many indexed messages."""
     end = time.monotonic() + LIMIT_S
     while True:
         result = running.run("topics", "get", topic, "--json")
@@ -39,7 +39,7 @@ def until_indexed(running: Store, topic: str, count: int) -> None:
 
 
 def test_put_and_find(running: Store) -> None:
-    """A message that was put is found by queue, key, time, both ids and tail, with all that was given."""
+    """A message is found by queue, key, time, both ids and tail, with all its fields."""
     (stored,) = running.json(
         "put", "orders", "grüße", "--key", "k1", "--key", "k2", "--tag", "created", "--property", "a=b", "--queue", "2"
     )
@@ -67,7 +67,7 @@ def test_put_and_find(running: Store) -> None:
 
 
 def test_put_delayed(running: Store, tmp_path: Path) -> None:
-    """Messages with a delay level come to their topic a second later, from the command line and from a file."""
+    """Messages with a delay level arrive in their topic a second later, from the command line and from a file."""
     (stored,) = running.json("put", "late", "one", "--queue", "0", "--delay-level", "1")
     file = tmp_path / "messages"
     file.write_text('{"body": "two", "delay_level": 1}\n')
@@ -80,14 +80,14 @@ def test_put_delayed(running: Store, tmp_path: Path) -> None:
 
 
 def test_put_with_a_delay_level_that_there_is_not(running: Store) -> None:
-    """It is the last one, as with RocketMQ, and that is said."""
+    """A delay level above the last is the last level, as with RocketMQ, and a warning says so."""
     result = running.run("put", "later", "one", "--delay-level", "99")
     assert (result.code, result.errors) == (0, "warning: the store has 18 delay levels: level 99 counts as 18\n")
     assert running.run("put", "later", "one", "--delay-level", "18").errors == ""
 
 
 def test_put_lines(running: Store) -> None:
-    """Each line of standard input is a message; the order within a queue is the order of the lines."""
+    """Each line of standard input is a message, and the messages of a queue are in the order of the lines."""
     lines = [f"line {number}" for number in range(2500)]
     text = "\n".join(lines)
     result = running.run("put", "lines", "--queue", "1", standard_input=text)
@@ -99,7 +99,7 @@ def test_put_lines(running: Store) -> None:
 
 
 def test_put_lines_as_they_come(running: Store) -> None:
-    """A line is stored before the next one is written; Ctrl-C ends with the sum of all that was stored."""
+    """A line is stored before the next line is written, and Ctrl-C ends with the number of stored messages."""
     extra = running.client_environment()
     command, pipe = [*REPUT, "put", "slow-lines"], subprocess.PIPE
     with start(command, extra, stdin=pipe, stdout=pipe, stderr=pipe) as process:
@@ -116,7 +116,7 @@ def test_put_lines_as_they_come(running: Store) -> None:
 
 
 def test_put_with_less_durability_than_asked(tmp_path: Path) -> None:
-    """Who asks for more than the store gave is warned; the messages are stored all the same."""
+    """A put that gets less durability than requested prints a warning, and the messages are stored."""
     slow = {"REPUT_FAILPOINTS": "segment.before_sync=sleep:200", "REPUT_COMMITLOG_SYNC_TIMEOUT_MS": "1"}
     with store(tmp_path, extra=slow) as running:
         result = running.run("put", "durable", "a", "b", "--durability", "local-disk")
@@ -125,7 +125,7 @@ def test_put_with_less_durability_than_asked(tmp_path: Path) -> None:
 
 
 def test_put_with_more_durability_than_there_is(running: Store) -> None:
-    """Without replicas nothing is replicated, and nothing is stored."""
+    """Without replicas a put with durability `replicated` fails with exit code 4, and stores nothing."""
     result = running.run("put", "durable", "a", "b", "--durability", "replicated")
     assert (result.code, result.output) == (4, "")
     assert "NOT_ENOUGH_REPLICAS" in result.errors
@@ -134,7 +134,7 @@ def test_put_with_more_durability_than_there_is(running: Store) -> None:
 
 
 def test_put_bytes(running: Store) -> None:
-    """Bodies are bytes: what is no text is stored as it came, from an argument and from a line."""
+    """Bodies are bytes: bytes that are not text are stored unchanged, from an argument and from a line."""
     body = os.fsdecode(b"a\xff\xfe")
     assert running.run("put", "bytes", body, "--queue", "0").code == 0
     assert running.run("put", "bytes", "--queue", "0", standard_input=f"{body}\nb\n").code == 0
@@ -156,14 +156,14 @@ def test_put_bytes(running: Store) -> None:
     ],
 )
 def test_arguments_that_no_request_can_carry(running: Store, arguments: tuple[str, ...]) -> None:
-    """They are wrong usage, told without a traceback."""
+    """Arguments that no request can carry are wrong usage, without a traceback."""
     result = running.run(*arguments)
     assert result.code == 2
     assert "Traceback" not in result.errors
 
 
 def test_output_is_utf8_wherever_it_goes(running: Store) -> None:
-    """Neither a terminal of another encoding nor a closed standard output is a reason to fail."""
+    """Neither a terminal of another encoding nor a closed standard output makes a command fail."""
     assert running.run("put", "umlauts", "gr\u00fc\u00dfe").code == 0
     until_indexed(running, "umlauts", 1)
     extra = running.client_environment()
@@ -175,7 +175,7 @@ def test_output_is_utf8_wherever_it_goes(running: Store) -> None:
 
 
 def test_put_file(running: Store, tmp_path: Path) -> None:
-    """A file of JSON lines says everything about each message; options fill what it leaves out."""
+    """A file of JSON lines has all fields of each message, and options fill the missing fields."""
     body = bytes(range(256))
     rows = [
         {"body": "a", "tag": "x", "keys": ["k"], "born_time_ms": 1_000},
@@ -218,7 +218,7 @@ def test_put_bad_lines(running: Store, line: str, text: str) -> None:
 
 
 def test_one_refused_message(running: Store) -> None:
-    """A message that the store refuses fails alone; the others are stored, and the exit code is 5."""
+    """A message that the store refuses fails alone, the others are stored, and the exit code is 5."""
     result = running.run("put", "mixed", "good", "x" * 100, "good", "--queue", "0", "--property", "a=b", "--json")
     assert result.code == 0
     rows = "\n".join(json.dumps({"body": "b", "queue_id": queue_id}) for queue_id in (0, 99, 1))
@@ -230,7 +230,7 @@ def test_one_refused_message(running: Store) -> None:
 
 @pytest.mark.parametrize("form", ["raw", "json"])
 def test_tail_follows(running: Store, form: str) -> None:
-    """`tail -f` prints what comes later, at once even into a pipe, until it is interrupted."""
+    """`tail -f` prints new messages at once, even into a pipe, until it is interrupted."""
     topic = f"live-{form}"
     running.json("put", topic, "before")
     until_indexed(running, topic, 1)
@@ -246,7 +246,7 @@ def test_tail_follows(running: Store, form: str) -> None:
 
 
 def test_topics(running: Store) -> None:
-    """Topics are made, shown, listed, changed and forgotten."""
+    """Topics are created, shown, listed, changed and deleted."""
     (made,) = running.json("topics", "create", "made", "--read-queues", "3", "--write-queues", "2")
     assert (made["read_queue_count"], made["write_queue_count"], made["is_writable"]) == (3, 2, True)
     assert running.run("topics", "create", "made").code == 5
@@ -302,7 +302,7 @@ def test_states(running: Store) -> None:
 
 
 def test_removal_of_queues(running: Store) -> None:
-    """Queues of a topic that was deleted go, if somebody says so; they are listed before and after."""
+    """Queues of a deleted topic are removed after a confirmation, and are listed before and after."""
     running.json("put", "dropped", "body", "--queue", "1")
     until_indexed(running, "dropped", 1)
     assert running.json("index", "remove-expired") == [NOTHING_REMOVED]
@@ -332,7 +332,7 @@ def test_removal_of_queues(running: Store) -> None:
     ],
 )
 def test_what_deletes_asks(running: Store, arguments: tuple[str, ...], text: str) -> None:
-    """Where nobody can be asked nothing is done, and what it would be is said."""
+    """Without a terminal for the question nothing is deleted, and the error says how much would be deleted."""
     running.json("put", "asked", "a", "b", "--queue", "0")
     until_indexed(running, "asked", 2)
     running.json("groups", "commit", "askers", "asked", "--queue", "0", "--offset", "1")
@@ -346,7 +346,7 @@ def test_what_deletes_asks(running: Store, arguments: tuple[str, ...], text: str
 
 
 def test_a_rebuild_does_not_ask(running: Store) -> None:
-    """It loses nothing."""
+    """A rebuild of the indexes needs no confirmation, because it loses nothing."""
     running.json("put", "rebuilt", "a")
     until_indexed(running, "rebuilt", 1)
     (built,) = running.json("index", "rebuild")
@@ -354,7 +354,7 @@ def test_a_rebuild_does_not_ask(running: Store) -> None:
 
 
 def test_times_for_people(running: Store) -> None:
-    """Distances, days and clocks are taken everywhere where a time is."""
+    """Every time option accepts distances, days and clock times."""
     running.json("put", "timed", "a", "--queue", "0")
     until_indexed(running, "timed", 1)
     for text in ("-1h", "1 hour ago", "today 00:00", "yesterday"):
@@ -366,7 +366,7 @@ def test_times_for_people(running: Store) -> None:
 
 
 def test_watching(running: Store) -> None:
-    """One look after the other, until Ctrl-C."""
+    """The status is printed again and again, until Ctrl-C."""
     command, extra = [*REPUT, "status", "--watch", "0.2", "--json"], running.client_environment()
     with start(command, extra, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -377,7 +377,7 @@ def test_watching(running: Store) -> None:
 
 
 def test_status_with_a_silent_service(running: Store) -> None:
-    """A service that does not answer in time is named; the states of the others are shown all the same."""
+    """A service that does not answer in time is named, and the states of the others are shown."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         target = f"127.0.0.1:{silent.getsockname()[1]}"
         result = running.run("--janitor", target, "--timeout", "2", "status", "--json")
@@ -388,7 +388,7 @@ def test_status_with_a_silent_service(running: Store) -> None:
 
 
 def test_inspect(running: Store, tmp_path: Path) -> None:
-    """A segment is printed record by record; a flipped byte is named by record and field, exit code 6."""
+    """A segment is printed record by record, and a flipped byte is named by record and field, with exit code 6."""
     running.json("put", "inspected", "body")
     segment = next(iter(sorted((running.data_dir / "commitlog").iterdir())))
     result = running.run("inspect", str(segment), "--limit", "1", "--json")
@@ -435,7 +435,7 @@ def test_inspect(running: Store, tmp_path: Path) -> None:
     ],
 )
 def test_failures(running: Store, arguments: tuple[str, ...], code: int, text: str) -> None:
-    """Each way to fail has its exit code and a line on standard error, and never a traceback."""
+    """Each failure has its exit code and a line on standard error, and no traceback."""
     result = running.run(*arguments)
     assert (result.code, result.output) == (code, "")
     assert text in result.errors
@@ -443,7 +443,7 @@ def test_failures(running: Store, arguments: tuple[str, ...], code: int, text: s
 
 
 def test_a_server_of_another_kind(running: Store) -> None:
-    """Who mixes up addresses is told which server is not what it should be."""
+    """A command with mixed-up addresses names the server that is not of the expected kind."""
     target = running.targets["commitlog"]
     result = running.run("--indexer", target, "pull", "orders")
     assert result.code == 1
@@ -462,7 +462,7 @@ def test_nobody_there() -> None:
 
 
 def test_config_show(tmp_path: Path) -> None:
-    """Effective settings come with their sources: default, file, environment."""
+    """`config show` has the effective settings with their sources: default, file, environment."""
     (tmp_path / "reput.toml").write_text("[janitor]\nretention_hours = 5\n")
     extra = {"REPUT_JANITOR_DELETE_WHEN": "05;06"}
     result = run_here("config", "show", "janitor", "--config", str(tmp_path / "reput.toml"), "--json", extra=extra)
@@ -479,7 +479,7 @@ def test_config_show(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", ["--help", "put --help", "topics list", "status", "version"])
 def test_output_that_nobody_reads_at_all(running: Store, arguments: str) -> None:
-    """A reader that is gone already is no failure either, and nothing is said about it."""
+    """A command whose reader has already ended does not fail and prints no error."""
     command = f"{' '.join(REPUT)} {arguments} | true"
     extra = running.client_environment()
     done = subprocess.run(
@@ -489,7 +489,7 @@ def test_output_that_nobody_reads_at_all(running: Store, arguments: str) -> None
 
 
 def test_output_that_nobody_reads(running: Store) -> None:
-    """A reader that leaves early, as `head` does, is no failure."""
+    """A reader that leaves early, as `head` does, makes no command fail."""
     command = f"{' '.join(REPUT)} pull lines --count 2500 --json | head -1"
     extra = running.client_environment()
     done = subprocess.run(

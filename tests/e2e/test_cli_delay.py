@@ -19,13 +19,13 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One store for all tests."""
+    """A common store for all tests."""
     with store(tmp_path_factory.mktemp("store"), "--delivery", "--delivery-port", "0") as running:
         yield running
 
 
 def waiting(running: Store, count: int, *arguments: str) -> list[dict[str, Any]]:
-    """What `reput delay list` tells, once it is so many."""
+    """Return the rows of `reput delay list`, once they are this many."""
     end_s = time.monotonic() + LIMIT_S
     while time.monotonic() < end_s:
         shown = running.run("delay", "list", *arguments, "--json")
@@ -37,7 +37,7 @@ def waiting(running: Store, count: int, *arguments: str) -> list[dict[str, Any]]
 
 
 def test_put_list_cancel(running: Store) -> None:
-    """Times as people type them; what is cancelled is not listed any more, and cancelling it twice is no error."""
+    """Times are given as people type them, a cancelled message is not listed, and a second cancel is no error."""
     assert running.run("put", TOPIC, "tomorrow", "--deliver-at", "tomorrow 09:00", "--key", "k").code == 0
     assert running.run("put", TOPIC, "soon", "--delay", "1h30m").code == 0
     rows = waiting(running, 2)
@@ -57,7 +57,10 @@ def test_put_list_cancel(running: Store) -> None:
 
 
 def test_the_client(running: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message is sent with a time, cancelled by what the send answered, and comes if it is not."""
+    """A message is sent with a delivery time, and is delivered.
+
+    The id in the answer of the send cancels it before its time.
+    """
     for name, value in running.client_environment().items():
         monkeypatch.setenv(name, value)
     topic = "client"

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One store for all tests; each uses topics and groups of its own."""
+    """A common store for all tests. Each test uses its own topics and groups."""
     with store(tmp_path_factory.mktemp("store"), "--delivery", "--delivery-port", "0") as running:
         yield running
 
@@ -35,12 +35,12 @@ def put(running: Store, topic: str, *bodies: str, options: tuple[str, ...] = ())
 
 
 def consumed(running: Store, topic: str, *options: str) -> list[str]:
-    """What a member of the group of the topic's name gets."""
+    """Return the messages that a member of the group of the topic's name gets."""
     return [row["body"] for row in running.json("consume", topic, "--group", topic, *options)]
 
 
 def bury(running: Store, topic: str, count: int) -> None:
-    """Have a group of the topic's name fail at so many messages, and wait until they are dead."""
+    """Have a group of the topic's name bury this many messages, and wait until they are dead letters."""
     running.json("groups", "set", topic, "--attempts", "1", "--invisible", "0.2")
     script = (
         "import reput_client, sys\n"
@@ -59,7 +59,10 @@ def bury(running: Store, topic: str, count: int) -> None:
 
 
 def test_consume(running: Store) -> None:
-    """Messages are printed once for a group, as many as wanted, in each form; exit code 3 when none comes."""
+    """Messages are printed once for a group, up to the requested number, in each form.
+
+    The exit code is 3 when no message arrives.
+    """
     put(running, "eaten", "a", "b", "c", "d")
     assert consumed(running, "eaten", "--count", "1") == ["a"]
     assert running.run("consume", "eaten", "-g", "eaten", "-n", "1", "--raw").output == "b\n"
@@ -76,7 +79,7 @@ def test_consume(running: Store) -> None:
 
 
 def test_consume_until_interrupted(running: Store) -> None:
-    """It waits for messages, acknowledges what it printed, and ends by Ctrl-C without a word."""
+    """`reput consume` waits for messages, acknowledges the printed messages, and ends by Ctrl-C without an error."""
     put(running, "awaited", "first")
     command = [*REPUT, "consume", "awaited", "--group", "awaited", "--raw"]
     pipe = subprocess.PIPE
@@ -96,7 +99,10 @@ def test_consume_until_interrupted(running: Store) -> None:
 
 
 def test_a_policy_is_set_shown_and_paused(running: Store) -> None:
-    """What is not named stays; a paused group gets nothing; both kinds of groups stand in one list."""
+    """Setting a policy keeps the fields that are not named.
+
+    A paused group gets no messages. A list has both kinds of groups.
+    """
     put(running, "ruled", "a", "b")
     others = {row["group"] for row in running.json("groups", "list")}
     assert not any(name.startswith("rmq_sys") for name in others)
@@ -131,7 +137,10 @@ def test_a_policy_is_set_shown_and_paused(running: Store) -> None:
 
 
 def test_a_group_is_moved_after_a_look(running: Store) -> None:
-    """A dry run says from where to where; without --yes nothing is done; then messages come again."""
+    """A dry run of a reset prints its moves, and a reset without --yes is refused.
+
+    After the reset messages are delivered again.
+    """
     put(running, "moved", "a", "b")
     assert consumed(running, "moved", "--count", "2") == ["a", "b"]
     plan = running.json("groups", "reset", "moved", "moved", "--to", "earliest", "--dry-run")
@@ -151,7 +160,7 @@ def test_a_group_is_moved_after_a_look(running: Store) -> None:
 
 
 def test_dead_letters(running: Store) -> None:
-    """They are listed with their origin, shown, replayed after a dry run, and gone from the list then."""
+    """Dead letters are listed with their origin, shown, replayed after a dry run, and then no longer listed."""
     assert running.run("dlq", "list", "dying").code == 3
     put(running, "dying", "a", "b", "c", options=("--key", "k1", "--property", "region=eu"))
     bury(running, "dying", 3)
@@ -181,7 +190,7 @@ def test_dead_letters(running: Store) -> None:
 
 
 def test_letters_whose_topic_takes_none_are_told(running: Store) -> None:
-    """A replay that leaves letters says so and why, and ends with an exit code of its own."""
+    """A replay that leaves letters prints their number and the reason, and has exit code 5."""
     put(running, "closed", "a")
     bury(running, "closed", 1)
     running.json("topics", "update", "closed", "--not-writable")
@@ -192,7 +201,10 @@ def test_letters_whose_topic_takes_none_are_told(running: Store) -> None:
 
 
 def test_verify_has_no_remark_about_a_store_that_was_stopped_in_order(tmp_path: Path) -> None:
-    """The consumer offset that Delivery leaves behind names a record of the journal, and is checked as such."""
+    """`reput verify` finds no fault in a store that was stopped in order.
+
+    Delivery's consumer offset names a record of the journal, and is checked as such.
+    """
     with store(tmp_path, "--delivery", "--delivery-port", "0") as first:
         put(first, "orders", "a", "b")
         assert sorted(consumed(first, "orders", "--count", "2")) == ["a", "b"]
@@ -202,7 +214,10 @@ def test_verify_has_no_remark_about_a_store_that_was_stopped_in_order(tmp_path: 
 
 
 def test_a_place_that_no_reader_can_have(running: Store) -> None:
-    """It is refused by topic, queue and queue offset, each with what there is; the end itself is a place."""
+    """A place that a reader can't have is refused by topic, queue and queue offset.
+
+    The error has the valid values. The end of a queue is a valid place.
+    """
     put(running, "placed", "a", "b")
     for arguments, code, text in (
         (("nobody-made-it", "--queue", "0", "--offset", "0"), 3, "TOPIC_NOT_FOUND"),
@@ -215,7 +230,10 @@ def test_a_place_that_no_reader_can_have(running: Store) -> None:
 
 
 def test_a_query_of_a_topic_that_is_not_there(running: Store) -> None:
-    """By time and by key, also when it was deleted and its queues removed: an empty end would say nothing."""
+    """A query of a missing topic by time or key fails with TOPIC_NOT_FOUND.
+
+    This is true also after the topic was deleted and its queues were removed.
+    """
     put(running, "gone", "a", options=("--key", "k"))
     running.json("topics", "delete", "gone", "--yes")
     running.json("index", "remove-unused", "--yes")

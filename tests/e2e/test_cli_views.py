@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `reput` shows of a running store: messages by a condition, topics with what they have, and `top`."""
+"""The views of `reput` on a running store: messages by a condition, topics with their sizes, and `top`."""
 
 import json
 import os
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One store for all tests; each uses topics of its own."""
+    """A common store for all tests. Each test uses its own topics."""
     with store(tmp_path_factory.mktemp("store")) as running:
         yield running
 
 
 def until_indexed(running: Store, topic: str, count: int) -> None:
-    """Wait until the topic has so many indexed messages."""
+    """Wait until the topic has this many indexed messages."""
     end = time.monotonic() + LIMIT_S
     while True:
         rows = running.json("topics", "list", "--no-times")
@@ -37,7 +37,7 @@ def until_indexed(running: Store, topic: str, count: int) -> None:
 
 
 def test_where(running: Store) -> None:
-    """Each way to read takes a condition of properties; a wrong one is told with its place."""
+    """Each way to read accepts a condition of properties, and an invalid condition is refused with its position."""
     for price in (5, 15, 25):
         running.json("put", "priced", str(price), "--key", "k", "--property", f"price={price}", "--queue", "0")
     until_indexed(running, "priced", 3)
@@ -51,7 +51,10 @@ def test_where(running: Store) -> None:
 
 
 def test_topics_with_what_they_have(running: Store) -> None:
-    """Messages over all queues, the oldest and the newest; without times, and without an Indexer, none of it."""
+    """A topic is listed with its messages over all queues, the oldest and the newest time.
+
+    With --no-times the times are missing, and without an Indexer all three.
+    """
     results = [running.json("put", "counted", "x", "--queue", str(queue))[0] for queue in (0, 1, 1)]
     until_indexed(running, "counted", 3)
 
@@ -70,7 +73,7 @@ def test_topics_with_what_they_have(running: Store) -> None:
 
 
 def test_top_once(running: Store) -> None:
-    """Two looks give rates; as text the page, as JSON one object with all of it."""
+    """Two measurements give rates. The output is a page as text, and a single object as JSON."""
     running.run("put", "flow", "--queue", "0", standard_input="a\nb\nc\n")
     until_indexed(running, "flow", 3)
     running.json("groups", "commit", "flowing", "flow", "--queue", "0", "--offset", "1")
@@ -90,7 +93,7 @@ def test_top_once(running: Store) -> None:
 
 
 def test_top_for_scripts(running: Store) -> None:
-    """One object for each look, with what came in between, until it is interrupted."""
+    """`reput top --json` prints an object for each measurement, with the rates since the last, until an interrupt."""
     command = [*REPUT, "top", "0.5", "--json"]
     with start(command, running.client_environment(), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -106,7 +109,7 @@ def test_top_for_scripts(running: Store) -> None:
 
 
 def test_top_at_a_terminal(running: Store) -> None:
-    """It takes a screen of its own, and q gives back the one before, with keys as they were."""
+    """`reput top` uses its own screen, and q restores the screen before it and the terminal's settings."""
     ours, theirs = pty.openpty()
     before = termios.tcgetattr(theirs)
     extra = {**running.client_environment(), "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
@@ -125,7 +128,7 @@ def test_top_at_a_terminal(running: Store) -> None:
 
 
 def test_top_without_services() -> None:
-    """It says who is away, and ends with the exit code of that."""
+    """Without services `reput top` names the missing services, and ends with the exit code for UNAVAILABLE."""
     away = {f"REPUT_CLIENT_{name}_TARGET": "127.0.0.1:1" for name in ("COMMITLOG", "INDEXER", "JANITOR")}
     result = run_here("top", "0.1", "--once", extra=away)
     assert (result.code, result.output.startswith("not well: 3 problems\n")) == (4, True)

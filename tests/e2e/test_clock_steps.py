@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock of a log's machine is set while real services run: nothing is early, lost, or goes round in a circle.
+"""The clock of a log's machine is set while real services run: no message is early, lost, or rescheduled without end.
 
-Log and Indexer are servers of this process, whose clock the test moves; Delivery is a process with the true one.
+Log and Indexer are servers of this process, whose clock the test moves. Delivery is a process with the true clock.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ COUNT, DELAY_MS = 20, 1_500
 
 
 async def received(stack: Stack, count: int) -> dict[bytes, list[int]]:
-    """Receive and settle so many messages; store times of each."""
+    """Receive and settle this many messages. Return the store times of each."""
     found: dict[bytes, list[int]] = {}
     async with asyncio.timeout(LIMIT_S):
         while sum(map(len, found.values())) < count:
@@ -41,7 +41,7 @@ async def received(stack: Stack, count: int) -> dict[bytes, list[int]]:
 async def test_the_clock_of_the_log_is_set(
     steps_ms: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Delays and levels end, each message comes once, and the producer of a transaction is asked."""
+    """Delays and levels end, each message arrives once, and the producer of a transaction is asked."""
     step_ms = 0
     monkeypatch.setattr(SystemClock, "now_ms", lambda _: time.time_ns() // 1_000_000 + step_ms)
     async with delivery_stack(tmp_path) as stack:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad requests to every RPC of the CommitLog: each gets its code, reason and field, and none leaves a trace.
 
-One server takes the whole table; afterwards every file of the store has the bytes that it had before, and the server
+A single server takes the whole table. Afterwards every file of the store has the same bytes as before, and the server
 still serves.
 """
 
@@ -42,7 +42,7 @@ PATHS = ("../x", "..", "/etc/passwd", "a/b", "a\\b", "a.b", "x\0", "a b")
 
 @dataclass(frozen=True)
 class Case:
-    """One bad request. `request` is a message or raw bytes."""
+    """A bad request. `request` is a message or raw bytes."""
 
     rpc: str
     name: str
@@ -53,13 +53,13 @@ class Case:
 
 
 def append(name: str, reason: str, field: str, *messages: append_pb.AppendMessage, durability: int = 0) -> Case:
-    """A bad batch."""
+    """Return a case of a bad batch."""
     request = append_pb.AppendRequest(messages=messages, durability=durability)
     return Case("AppendService/Append", name, request, INVALID, reason, field)
 
 
 def bad_messages() -> list[Case]:
-    """One bad field of a message each."""
+    """Cases with a single bad field of a message each."""
     long_string = b"k\x01" + b"v" * 32_767 + b"\x02"
     host = message_pb2.Host
     return [
@@ -131,7 +131,7 @@ def bad_messages() -> list[Case]:
 
 
 def malformed() -> list[Case]:
-    """Bytes that are no request, for every RPC."""
+    """Return cases of bytes that are not a request, for every RPC."""
     rpcs = (
         "AppendService/Append",
         "LogService/ReadRecords",
@@ -340,7 +340,7 @@ CASES = [*bad_messages(), *malformed(), *bad_log_requests(), *bad_segment_reques
 
 
 async def refusal(client: Client, case: Case) -> Refusal:
-    """Send one bad request as raw bytes, to a unary or a streaming RPC, and take its refusal apart."""
+    """Send a bad request as raw bytes, to a unary or a streaming RPC, and take its refusal apart."""
     path = f"/reput.commitlog.v1.{case.rpc}"
     raw = case.request if isinstance(case.request, bytes) else case.request.SerializeToString()
     try:
@@ -354,7 +354,7 @@ async def refusal(client: Client, case: Case) -> Refusal:
 
 
 async def stream_refusals(client: Client, cases: list[Case]) -> list[Refusal]:
-    """Send bad batches through one AppendStream."""
+    """Send bad batches through the same AppendStream."""
 
     async def send() -> AsyncIterator[bytes]:
         for case in cases:
@@ -366,14 +366,17 @@ async def stream_refusals(client: Client, cases: list[Case]) -> list[Refusal]:
 
 
 def check(found: Refusal, case: Case) -> str:
-    """What is wrong with a refusal; empty if nothing is."""
+    """Return the difference between a refusal and its case, empty if there is none."""
     expected = (case.code, case.reason, case.field or found.field)
     actual = (found.code, found.reason, found.field)
     return "" if actual == expected else f"{case.rpc} {case.name}: {actual} instead of {expected}"
 
 
 async def test_bad_requests_leave_no_trace(tmp_path: Path) -> None:
-    """Every bad request gets its code, reason and field; the store's bytes stay as they are, and the server lives."""
+    """Every bad request gets its code, reason and field.
+
+    The store's bytes stay the same, and the server still serves.
+    """
     limits = {"message_size_bytes_max": BODY_MAX, "append_request_size_bytes_max": REQUEST_MAX}
     async with served(tmp_path, **limits) as (service, client):
         good = append_pb.AppendRequest(messages=[message(), message()], durability=2)
@@ -394,7 +397,7 @@ async def test_bad_requests_leave_no_trace(tmp_path: Path) -> None:
 
 
 async def test_unknown_topic_where_none_may_be_made(tmp_path: Path) -> None:
-    """With auto_create_topics off a batch for an unknown topic is refused by name."""
+    """With auto_create_topics off a batch for an unknown topic is refused with TOPIC_NOT_FOUND."""
     async with served(tmp_path, auto_create_topics=False) as (_, client):
         request = append_pb.AppendRequest(messages=[message(topic="unknown")])
         case = Case("AppendService/Append", "unknown", request, MISSING, "TOPIC_NOT_FOUND", "messages[0].topic")
@@ -415,7 +418,7 @@ async def test_late_report_of_an_old_epoch(tmp_path: Path) -> None:
 
 
 def test_the_table_is_large_enough() -> None:
-    """Every RPC that takes a request has its bad ones."""
+    """Every RPC with a request has bad requests in the table."""
     assert len(CASES) >= 40
     assert {case.rpc for case in CASES} >= {
         *(f"LogService/{name}" for name in ("ReadRecords", "StreamRecords", "Dispatch", "ReportProgress")),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CommitLog as a process on a real file system that has not one byte left."""
+"""The CommitLog as a process on a real file system without a single free byte."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 
 def take_all(disk: Path) -> None:
-    """Somebody else's file takes every byte that is left, and grows when there is more."""
+    """Fill the disk with a foreign file, which takes every free byte."""
     descriptor = os.open(disk / "other", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for size in (1 << 16, 1 << 12, 1):
         try:
@@ -63,20 +63,23 @@ def take_all(disk: Path) -> None:
 
 
 async def take_all_of(disk: Path) -> None:
-    """The same while a CommitLog runs: a file that it is just replacing gives its old bytes back a moment later."""
+    """Fill the disk while a CommitLog runs.
+
+    A file that the CommitLog is just replacing frees its old bytes a moment later.
+    """
     for _ in range(3):
         take_all(disk)
         await asyncio.sleep(0.1)
 
 
 async def send(client: Client, body: bytes, topic: str = "orders") -> None:
-    """Append one message and wait for the disk."""
+    """Append a message and wait for the disk."""
     request = append_pb.AppendRequest(messages=[message(body, topic)], durability=LOCAL_DISK)
     await client.append.Append(request)
 
 
 async def send_all(client: Client, sent: list[bytes]) -> None:
-    """Append more than the disk can take; what was taken is noted in `sent`."""
+    """Append more than the disk can take. Messages that were appended are recorded in `sent`."""
     for number in range(len(sent), 100):
         await send(client, b"%02d" % number + bytes(10_000))
         sent.append(b"%02d" % number)
@@ -98,9 +101,10 @@ async def full(client: Client, body: bytes, topic: str = "orders") -> bool:
 
 @pytest.mark.parametrize(("disk", "mode"), [("tmpfs", ()), ("ext4", ()), ("tmpfs", POOL)], indirect=["disk"])
 async def test_killed_and_stopped_on_a_full_disk(disk: Path, mode: tuple[str, ...]) -> None:
-    """It starts again after each kill and after a stop that is clean, reads all it has, and appends when there is room.
+    """On a full disk the CommitLog starts again after each kill and after a clean stop.
 
-    Refused meanwhile are new segments and new topics; a store into a page never ends the process.
+    It reads all its messages, and appends when there is room. Until then new segments and new topics are refused. A
+    store into a page never ends the process.
     """
     store, flags = disk / "store", (*FLAGS, *BALLAST, *mode)
     sent = [b"%02d" % number for number in range(20)]
@@ -129,7 +133,10 @@ async def test_killed_and_stopped_on_a_full_disk(disk: Path, mode: tuple[str, ..
 
 @pytest.mark.parametrize("disk", ["tmpfs", "ext4"], indirect=True)
 async def test_without_ballast_a_start_says_what_it_lacks(disk: Path) -> None:
-    """One line with file and bytes, exit code 1, as often as it is tried; room is all that it needs."""
+    """Without ballast a start on a full disk prints a line with file and bytes, and has exit code 1, at each try.
+
+    After the disk has room again, it starts.
+    """
     store = disk / "store"
     flags = (*FLAGS, "--disk-ballast-bytes", "0")
     async with process(store, *flags) as child, child.client() as client:

@@ -46,14 +46,14 @@ async def stored(client: Client) -> list[bytes]:
 
 
 def flip(path: Path, position: int) -> None:
-    """Change one bit of a file."""
+    """Change a bit of a file."""
     data = bytearray(path.read_bytes())
     data[position] ^= 1
     path.write_bytes(data)
 
 
 def cut(path: Path, start: int, kept: int) -> bytes:
-    """Zero a record but for its first bytes, and return what is left of it."""
+    """Zero a record except its first bytes, and return the bytes that are left of it."""
     data = bytearray(path.read_bytes())
     data[start + kept :] = bytes(len(data) - start - kept)
     path.write_bytes(data)
@@ -71,7 +71,7 @@ async def status(client: Client) -> log_pb.GetStatusResponse:
 
 
 async def test_clean_stop(tmp_path: Path) -> None:
-    """SIGTERM ends it with 0 and a store that says so; everything is there at the next start."""
+    """SIGTERM ends the process with 0 and a cleanly closed store, and every message is there at the next start."""
     async with process(tmp_path, *SMALL) as child:
         async with child.client() as client:
             for index in range(150):
@@ -87,7 +87,7 @@ async def test_clean_stop(tmp_path: Path) -> None:
 
 
 async def test_kill_under_load_keeps_what_was_acknowledged(tmp_path: Path) -> None:
-    """After SIGKILL every message whose outcome was MEMORY is there, in order, and none is there twice."""
+    """After SIGKILL every message with the outcome MEMORY is there, in order, and none is there twice."""
     async with process(tmp_path, *LAZY) as child, child.client() as client:
         call = client.append.AppendStream()
         acknowledged = 0
@@ -120,7 +120,7 @@ async def test_kill_under_load_keeps_what_was_acknowledged(tmp_path: Path) -> No
 
 
 async def test_a_writer_stores_each_batch_once_through_kills(tmp_path: Path) -> None:
-    """A writer that begins again with its first batch after every SIGKILL leaves each of them in the log once."""
+    """A writer that begins again with its first batch after every SIGKILL stores each batch once."""
     sent = [
         append_pb.AppendStreamRequest(
             messages=[message(b"%d/%d" % (sequence, index)) for index in range(20)],
@@ -163,7 +163,7 @@ async def test_a_writer_stores_each_batch_once_through_kills(tmp_path: Path) -> 
 
 
 async def test_torn_tail(tmp_path: Path) -> None:
-    """A record that was cut short by a kill goes, with a copy; the rest stays."""
+    """A record that a kill cut short is truncated, with a copy, and the records before it stay."""
     async with process(tmp_path, *LAZY) as child, child.client() as client:
         for index in range(5):
             result = (await client.append.Append(batch(b"%d" % index + bytes(500)))).result
@@ -192,7 +192,10 @@ async def test_torn_tail(tmp_path: Path) -> None:
     ],
 )
 async def test_kill_where_durability_changes_hands(tmp_path: Path, failpoint: str) -> None:
-    """Wherever it dies, what was acknowledged is there afterwards, and what was not is whole or absent."""
+    """After a kill at any of these points every acknowledged message is there.
+
+    A message that was not acknowledged is whole or absent.
+    """
     acknowledged = 0
     child = await Process.start(tmp_path, *SMALL, failpoints=failpoint)
     with contextlib.suppress(Ended, grpc.aio.AioRpcError):  # a slow machine may come there before it serves
@@ -210,7 +213,7 @@ async def test_kill_where_durability_changes_hands(tmp_path: Path, failpoint: st
 
 
 async def test_failed_sync_seals_the_store_and_ends_the_process(tmp_path: Path) -> None:
-    """The append that waits for the sync is told STORE_SEALED, the exit code is 3, and what was synced stays."""
+    """The append that waits for the sync gets STORE_SEALED, the exit code is 3, and synced messages stay."""
     async with process(tmp_path, *LAZY, failpoints="segment.before_sync=raise@3") as child, child.client() as client:
         kept = [b"0", b"1"]
         for body in kept:
@@ -227,7 +230,7 @@ async def test_failed_sync_seals_the_store_and_ends_the_process(tmp_path: Path) 
 
 
 async def refused(data_dir: Path, *flags: str) -> tuple[int, str]:
-    """Start a process that can't start: exit code and the line that it leaves."""
+    """Start a process that can't start. Return its exit code and its line."""
     child = await Process.start(data_dir, *flags)
     code = await child.wait_ended()
     plain = [line for line in child.lines if not line.startswith("{")]
@@ -236,7 +239,7 @@ async def refused(data_dir: Path, *flags: str) -> tuple[int, str]:
 
 
 async def test_starts_that_cannot_be(tmp_path: Path) -> None:
-    """Each gives one line that says what is wrong, a non-zero exit code, and leaves the store as it was."""
+    """Each refused start prints a line with its reason, has a non-zero exit code, and leaves the store as it was."""
     store = tmp_path / "store"
     segment = store / "commitlog" / f"{0:020d}"
     async with process(store, *SMALL) as child:
@@ -261,13 +264,13 @@ async def test_starts_that_cannot_be(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write to every directory")
 async def test_read_only_directory(read_only: Path) -> None:
-    """A directory that can't be written gives one line."""
+    """A start on a directory that can't be written is refused with a single line."""
     code, line = await refused(read_only / "store", *SMALL)
     assert (code, "Permission denied" in line) == (1, True)
 
 
 async def test_directory_that_nobody_may_write(tmp_path: Path) -> None:
-    """A file system that takes no files gives one line, also for root."""
+    """A start on a file system that takes no files is refused with a single line, also for root."""
     del tmp_path
     code, line = await refused(Path("/proc/reput-store"), *SMALL)
     assert (code, "/proc/reput-store" in line) == (1, True)
@@ -283,7 +286,10 @@ async def test_port_is_free_again_after_a_kill(tmp_path: Path) -> None:
 
 
 async def test_status_while_the_log_is_recovered(tmp_path: Path) -> None:
-    """GetStatus tells how far the scan is, every other call waits, health is not serving; lines say the same."""
+    """During recovery GetStatus has the scan's progress, and log lines have it, too.
+
+    Every other call is refused with RECOVERING, and health is not serving.
+    """
     async with process(tmp_path, *LAZY) as child, child.client() as client:
         for _ in range(160):
             await client.append.Append(batch(bytes(1_000)))

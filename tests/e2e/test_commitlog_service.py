@@ -37,7 +37,7 @@ def stream(*bodies: bytes, durability: int = 0) -> append_pb.AppendStreamRequest
 
 
 async def outcomes(client: Client, requests: Iterable[append_pb.AppendStreamRequest]) -> list[append_pb.AppendOutcome]:
-    """All outcomes of one stream."""
+    """Return all outcomes of a stream."""
 
     async def send() -> AsyncIterator[append_pb.AppendStreamRequest]:
         for request in requests:
@@ -47,13 +47,13 @@ async def outcomes(client: Client, requests: Iterable[append_pb.AppendStreamRequ
 
 
 async def read_to_end(call: Any) -> None:
-    """Read and forget."""
+    """Read a stream to its end."""
     while (await call.read()) is not grpc.aio.EOF:
         pass
 
 
 async def test_append_and_read_back(tmp_path: Path) -> None:
-    """What is appended is read back, as messages and as the bytes of the log."""
+    """Appended messages are read back, as messages and as the bytes of the log."""
     async with served(tmp_path) as (_, client):
         result = (await client.append.Append(batch(b"one", b"two"))).result
         assert result.durability == MEMORY
@@ -73,7 +73,7 @@ async def test_append_and_read_back(tmp_path: Path) -> None:
 
 
 async def test_append_waits_for_the_disk(tmp_path: Path) -> None:
-    """A caller that asks for LOCAL_DISK is answered when the flushed offset covers its batch."""
+    """A caller that asks for LOCAL_DISK gets its answer when the flushed offset covers its batch."""
     async with served(tmp_path) as (service, client):
         result = (await client.append.Append(batch(b"one", durability=LOCAL_DISK))).result
         assert result.durability == LOCAL_DISK
@@ -81,7 +81,10 @@ async def test_append_waits_for_the_disk(tmp_path: Path) -> None:
 
 
 async def test_stream_outcomes_come_in_order(tmp_path: Path) -> None:
-    """One outcome for each request, in order, whatever each of them waits for; refused ones leave the stream usable."""
+    """Each request of a stream has an outcome, in order, with any durability.
+
+    A refused request leaves the stream usable.
+    """
     requests = [stream(b"%d" % index, durability=index % 3) for index in range(200)]
     requests[50] = stream()
     requests[100] = append_pb.AppendStreamRequest(messages=[message(topic="../x")])
@@ -100,7 +103,10 @@ async def test_stream_outcomes_come_in_order(tmp_path: Path) -> None:
 
 
 async def test_a_writer_in_a_stream(tmp_path: Path) -> None:
-    """Repeated batches are answered at their durability; a wrong number is refused, and so is what follows it."""
+    """A repeated batch is answered at its durability.
+
+    A batch beyond the expected number is refused, and the expected batch is accepted after it.
+    """
     numbers = [0, 1, 1, 0, 3, 2, 4, 3]
     requests = [
         append_pb.AppendStreamRequest(
@@ -129,7 +135,7 @@ async def test_a_writer_in_a_stream(tmp_path: Path) -> None:
 
 
 async def test_outcomes_of_a_stream_share_responses(tmp_path: Path) -> None:
-    """Those of requests that come together do, and a slow caller gets each one soon."""
+    """Outcomes of requests that arrive together share a response, and a slow caller gets each outcome soon."""
     async with served(tmp_path) as (service, client):
         call = client.append.AppendStream()
         for index in range(3):
@@ -141,7 +147,7 @@ async def test_outcomes_of_a_stream_share_responses(tmp_path: Path) -> None:
 
 
 async def together(service: Service, count: int) -> list[append_pb.AppendStreamResponse]:
-    """Responses to so many requests that are all there at once."""
+    """Send this many requests at once, and return the responses."""
 
     async def requests() -> AsyncIterator[bytes]:
         for index in range(count):
@@ -153,7 +159,7 @@ async def together(service: Service, count: int) -> list[append_pb.AppendStreamR
 
 
 async def test_a_stream_that_is_dropped_frees_what_it_took(tmp_path: Path) -> None:
-    """Whoever goes away in the middle leaves room for others."""
+    """A caller that cancels its stream frees its share of the limits for others."""
     names = ("append_request_size_bytes_max", "append_inflight_bytes_max", "append_stream_inflight_bytes_max")
     async with served(tmp_path, stream_count_max=1, **dict.fromkeys(names, 1 << 20)) as (service, client):
         call = client.append.AppendStream()
@@ -169,7 +175,7 @@ async def test_a_stream_that_is_dropped_frees_what_it_took(tmp_path: Path) -> No
 
 
 async def test_malformed_batches_in_a_stream(tmp_path: Path) -> None:
-    """Bytes that are no request are refused as one outcome, and the stream goes on."""
+    """Bytes that are not a request are refused as an outcome, and the stream continues."""
     async with served(tmp_path) as (_, client):
         call = client.channel.stream_stream("/reput.commitlog.v1.AppendService/AppendStream")()
         for raw in (b"\x0a\x09abc", b"\x08\x01", stream(b"fine").SerializeToString()):
@@ -183,7 +189,7 @@ async def test_malformed_batches_in_a_stream(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("view", [log_pb.RECORD_VIEW_MESSAGES, log_pb.RECORD_VIEW_RAW])
 async def test_stream_records(tmp_path: Path, view: int) -> None:
-    """A range comes whole and in order, over segments, in responses of bounded size."""
+    """A range of records arrives whole and in order, over segments, in responses of bounded size."""
     async with served(tmp_path) as (_, client):
         for index in range(150):
             await client.append.Append(batch(b"%04d" % index + bytes(1000)))
@@ -205,7 +211,7 @@ async def test_stream_records(tmp_path: Path, view: int) -> None:
 
 
 async def test_dispatch(tmp_path: Path) -> None:
-    """First a handshake, then columns without a gap, then heartbeats; new records come soon."""
+    """Dispatch sends a handshake, then columns without a gap, then heartbeats, and new records soon."""
     async with served(tmp_path) as (_, client):
         await client.append.Append(batch(*[b"x"] * 10))
         call = client.log.Dispatch(log_pb.DispatchRequest(record_count_max=4))
@@ -223,7 +229,7 @@ async def test_dispatch(tmp_path: Path) -> None:
 
 
 async def test_status_and_progress(tmp_path: Path) -> None:
-    """The status tells what happened, and what the Indexer reports."""
+    """The status has the state of the log, and the Indexer's report."""
     async with served(tmp_path) as (_, client):
         result = (await client.append.Append(batch(b"x", durability=LOCAL_DISK))).result
         end = result.end_physical_offset
@@ -246,7 +252,7 @@ async def test_status_and_progress(tmp_path: Path) -> None:
 
 
 async def test_segments_in_pages(tmp_path: Path) -> None:
-    """Segments come in pages; deletion says what became of each."""
+    """Segments are listed in pages, and a deletion has an outcome for each segment."""
     async with served(tmp_path) as (_, client):
         for _ in range(300):
             await client.append.Append(batch(bytes(1000)))
@@ -278,7 +284,10 @@ async def test_segments_in_pages(tmp_path: Path) -> None:
 
 
 async def test_disk_report(tmp_path: Path) -> None:
-    """The Janitor's verdict closes and opens the log for appends, and stands in the status."""
+    """The Janitor's report of a full disk closes the log for appends, and the status has the reason.
+
+    A report of a disk with room opens it again.
+    """
     async with served(tmp_path) as (_, client):
         full = await client.segments.ReportDisk(segment_pb.ReportDiskRequest(is_full=True, used_ratio=0.9))
         assert not full.is_writable
@@ -293,7 +302,7 @@ async def test_disk_report(tmp_path: Path) -> None:
 
 
 async def test_topics(tmp_path: Path) -> None:
-    """Topics are made, changed, listed in pages and deleted."""
+    """Topics are created, changed, listed in pages and deleted."""
     async with served(tmp_path) as (_, client):
         for name in ("b", "a", "c"):
             made = await client.topics.CreateTopic(topic_pb.CreateTopicRequest(name=name, read_queue_count=2))
@@ -330,14 +339,14 @@ async def test_standard_clients(tmp_path: Path) -> None:
 
 
 async def test_a_stop_ends_the_streams_in_order(tmp_path: Path) -> None:
-    """Streams end with STOPPING, after the outcomes that they owe; what was acknowledged is there afterwards."""
+    """A stop ends streams with STOPPING, after their outcomes, and acknowledged messages are there afterwards."""
     async with served(tmp_path) as (_, client):
         appending = client.append.AppendStream()
         await appending.write(stream(b"one", durability=LOCAL_DISK))
         assert (await appending.read()).outcomes[0].result.durability == LOCAL_DISK
         following = client.log.Dispatch(log_pb.DispatchRequest())
         await following.read()
-    # The channel is closed first, so look at the store that is left.
+    # The channel is closed first, so check the store that is left.
     async with served(tmp_path) as (service, client):
         assert service.commit_log.log.recovery.was_clean_stop
         status = await client.log.GetStatus(log_pb.GetStatusRequest())
@@ -345,7 +354,7 @@ async def test_a_stop_ends_the_streams_in_order(tmp_path: Path) -> None:
 
 
 async def test_drain_is_told_as_stopping(tmp_path: Path) -> None:
-    """While the server drains, followers and appenders are told to come back later."""
+    """While the server drains, streams of followers and appenders end with STOPPING."""
     async with served(tmp_path) as (service, client):
         appending = client.append.AppendStream()
         await appending.write(stream(b"one"))
@@ -360,7 +369,10 @@ async def test_drain_is_told_as_stopping(tmp_path: Path) -> None:
 
 
 async def test_queue_ends_over_the_wire(tmp_path: Path) -> None:
-    """A whole stream is one comparison; its counts are in the answer and in the status; bad pages are refused."""
+    """A whole stream is a single comparison, with its counts in the answer and in the status.
+
+    Bad pages are refused.
+    """
 
     async def pages(*requests: log_pb.CheckQueueOffsetsRequest) -> AsyncIterator[log_pb.CheckQueueOffsetsRequest]:
         for request in requests:

@@ -23,7 +23,7 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
 
 
 class Caller:
-    """One stream."""
+    """A stream of Consume."""
 
     def __init__(self, stack: Stack, group: str, *topics: str, **fields: Any) -> None:
         self.call = stack.client.deliveries.Consume()
@@ -44,7 +44,7 @@ class Caller:
         await self.say(credit=pb.ConsumeCredit(message_count=count, size_bytes=size_bytes))
 
     async def next(self, kind: str) -> Any:
-        """The next answer, which is of this kind."""
+        """Return the next answer, and check its kind."""
         async with asyncio.timeout(LIMIT_S):
             answer = await self.call.read()
         assert answer is not grpc.aio.EOF
@@ -59,7 +59,10 @@ class Caller:
 
 
 async def test_messages_come_by_credit_and_are_settled_on_the_way(stack: Stack) -> None:
-    """The policy comes first; messages come as credit allows; each entry has its outcome, under the caller's number."""
+    """A stream begins with the policy, and gets messages up to its credit.
+
+    Each settled entry has its outcome, under the caller's number.
+    """
     policy = GroupPolicy(attempts_max=5, invisible=milliseconds(30_000))
     await stack.client.groups.SetGroup(SetGroupRequest(group="g1", policy=policy))
     await stack.append(*(b"%d" % number for number in range(6)), queue_id=0)
@@ -82,7 +85,10 @@ async def test_messages_come_by_credit_and_are_settled_on_the_way(stack: Stack) 
 
 
 async def test_a_stop_lets_everything_be_settled_and_the_end_comes_in_order(stack: Stack) -> None:
-    """After a stop no message comes, settling goes on, and the stream ends well when the caller ends its side."""
+    """After a stop the stream delivers no message, and settling continues.
+
+    The stream ends with OK when the caller ends its side.
+    """
     await stack.append(b"a", queue_id=0)
     async with Caller(stack, "g2", where="TRUE OR FALSE") as caller:
         await caller.credit(1_000)
@@ -100,7 +106,7 @@ async def test_a_stop_lets_everything_be_settled_and_the_end_comes_in_order(stac
 
 
 async def test_a_waiting_caller_hears_of_a_message_in_any_of_its_topics(stack: Stack) -> None:
-    """One stream serves several topics."""
+    """A single stream serves several topics."""
     await stack.append(b"x", queue_id=0)
     async with Caller(stack, "g3", TOPIC, f"%DLQ%{GROUP}-none", tag_expression="late") as caller:
         await caller.credit(5)
@@ -114,7 +120,7 @@ async def test_a_waiting_caller_hears_of_a_message_in_any_of_its_topics(stack: S
 
 
 async def failure(caller: Caller) -> grpc.aio.AioRpcError:
-    """How a stream ended."""
+    """Return the error with which a stream ended."""
     try:
         while await caller.call.read() is not grpc.aio.EOF:
             pass
@@ -137,7 +143,7 @@ BAD: Sequence[tuple[Sequence[dict[str, Any]], str]] = (
 
 
 async def test_bad_steps_are_refused(stack: Stack) -> None:
-    """Every step is checked, and the field at fault is named."""
+    """Every step is checked, and the refusal names the wrong field."""
     for steps, field in BAD:
         caller = Caller(stack, "g")
         for step in steps:
@@ -146,7 +152,7 @@ async def test_bad_steps_are_refused(stack: Stack) -> None:
 
 
 async def test_a_thousand_entries_fit(stack: Stack) -> None:
-    """As many handles as the API allows are settled by one request."""
+    """A single request settles as many handles as the API allows."""
     entries = [entry("nack", f"{number:0>900}", delay=milliseconds(1_500)) for number in range(1_000)]
     outcomes = (await stack.client.deliveries.Settle(pb.SettleRequest(entries=entries))).outcomes
     assert len(outcomes) == 1_000

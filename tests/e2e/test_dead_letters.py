@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that a group could not process, over real services: what they tell, and the way back."""
+"""Messages that a group could not process, over real services: the content of a dead letter, and its replay."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
 
 
 async def bury(stack: Stack, count: int) -> None:
-    """Receive so many messages, put them among the dead letters, and wait until they are indexed."""
+    """Receive this many messages, bury them, and wait until the dead letters are indexed."""
     buried = 0
     while buried < count:
         received = await stack.receive(count - buried)
@@ -45,7 +45,7 @@ async def dead_letter_count(stack: Stack) -> int:
 
 
 async def listed(stack: Stack, **fields: object) -> list[pb.DeadLetter]:
-    """All letters, page by page."""
+    """Return all letters, page by page."""
     request = pb.ListDeadLettersRequest(group=GROUP, **fields)  # type: ignore[arg-type]
     found: list[pb.DeadLetter] = []
     while True:
@@ -57,7 +57,7 @@ async def listed(stack: Stack, **fields: object) -> list[pb.DeadLetter]:
 
 
 async def replay(stack: Stack, **fields: object) -> pb.ReplayDeadLettersResponse:
-    """Replay to the end."""
+    """Replay to the end, and return the result."""
     request = pb.ReplayDeadLettersRequest(group=GROUP, **fields)  # type: ignore[arg-type]
     answers = [answer async for answer in stack.client.letters.ReplayDeadLetters(request)]
     assert answers[-1].is_done
@@ -65,7 +65,10 @@ async def replay(stack: Stack, **fields: object) -> pb.ReplayDeadLettersResponse
 
 
 async def test_a_letter_tells_where_it_came_from_and_goes_back(stack: Stack) -> None:
-    """Topic, queue, offset, id and attempts are told; what is replayed is the message as it was, once."""
+    """A dead letter has the topic, queue, offset, id and attempts of its message.
+
+    A replay sends the message as it was, once.
+    """
     properties = {"KEYS": "k1", "TAGS": "t", "UNIQ_KEY": "id-1", "price": "7"}
     await stack.append(b"poison", queue_id=2, properties=properties, flag=3)
     (first,) = await stack.receive()
@@ -89,7 +92,7 @@ async def test_a_letter_tells_where_it_came_from_and_goes_back(stack: Stack) -> 
 
 
 async def test_letters_are_chosen(stack: Stack) -> None:
-    """A condition, a time and single places choose letters, to list and to replay; pages follow each other."""
+    """A condition, a time and single places select letters, for lists and replays, and pages follow each other."""
     for number in range(10):
         await stack.append(b"%d" % number, queue_id=0, properties={"price": str(number)})
     await bury(stack, 10)
@@ -109,7 +112,10 @@ async def test_letters_are_chosen(stack: Stack) -> None:
 
 
 async def test_a_topic_that_takes_nothing_keeps_its_letters(stack: Stack) -> None:
-    """A refusal names its reason and harms nobody; nobody sends letters into the store's own topics."""
+    """A topic that is not writable refuses a replay with its reason, and the letters stay.
+
+    A letter into the store's own topics is refused, too.
+    """
     await stack.append(b"a", queue_id=0)
     await bury(stack, 1)
     await stack.log.topics.UpdateTopic(UpdateTopicRequest(name=TOPIC, is_writable=False))
@@ -127,7 +133,10 @@ async def test_a_topic_that_takes_nothing_keeps_its_letters(stack: Stack) -> Non
 
 
 async def test_a_message_with_no_room_for_notes_dies_all_the_same(stack: Stack) -> None:
-    """Properties at their limit keep no message from the dead letters, and no group from going on."""
+    """A message with properties at their limit becomes a dead letter, too.
+
+    The group continues with the next message.
+    """
     large = {"p": "x" * (PROPERTIES_SIZE_BYTES_MAX - 100)}
     await stack.append(b"large", queue_id=0, properties=large)
     await stack.append(b"next", queue_id=0)
@@ -149,7 +158,7 @@ async def test_a_message_with_no_room_for_notes_dies_all_the_same(stack: Stack) 
     ],
 )
 async def test_bad_requests_are_refused(stack: Stack, fields: dict[str, object], field: str, reason: str) -> None:
-    """Every field of a replay is checked, and named when it is at fault."""
+    """Every field of a replay is checked, and the refusal names the wrong field."""
     request = pb.ReplayDeadLettersRequest(**{"group": GROUP, **fields})  # type: ignore[arg-type]
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         [answer async for answer in stack.client.letters.ReplayDeadLetters(request)]
@@ -158,7 +167,7 @@ async def test_bad_requests_are_refused(stack: Stack, fields: dict[str, object],
 
 
 async def test_a_killed_replay_is_repeated_and_doubles_nothing(tmp_path: Path) -> None:
-    """Delivery dies in the middle of a replay, twice: in the end each letter is back once."""
+    """After two kills of Delivery during a replay each letter is replayed once."""
     count, port = 300, free_port()
     async with (
         served_commitlog.served(tmp_path) as (commitlog, log),

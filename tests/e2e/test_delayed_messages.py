@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delayed messages through both services: they wait, arrive at their topics in order, and outlive kills of either."""
+"""Delayed messages through both services: they wait, arrive in their topics in order, and survive kills of either."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ def delayed(number: int, level: int, **fields: object) -> append_pb.AppendMessag
 
 
 async def pull(indexer: Client, topic: str, queue_id: int, count: int) -> list[StoredMessage]:
-    """The first messages of a queue, once it has so many."""
+    """Return the first messages of a queue, once it has this many."""
     found: list[StoredMessage] = []
     async with asyncio.timeout(LIMIT_S):
         while len(found) < count:
@@ -57,21 +57,21 @@ async def pull(indexer: Client, topic: str, queue_id: int, count: int) -> list[S
 
 
 def offsets(data_dir: Path) -> dict[int, int]:
-    """What delayOffset.json says, by level; nothing if it is not there."""
+    """Return the offsets in delayOffset.json, by level, or nothing if the file is missing."""
     with contextlib.suppress(FileNotFoundError):
         return delay_offsets_json.loads((data_dir / "config" / "delayOffset.json").read_text()).offsets
     return {}
 
 
 async def wait_offsets(data_dir: Path, expected: dict[int, int]) -> None:
-    """Wait until the file says so."""
+    """Wait until delayOffset.json has these offsets."""
     async with asyncio.timeout(LIMIT_S):
         while offsets(data_dir) != expected:  # noqa: ASYNC110 - it is a file
             await asyncio.sleep(0.01)
 
 
 async def test_they_arrive_when_due(tmp_path: Path) -> None:
-    """Messages of two levels wait in the schedule topic, then come to their queues as they were sent, in order."""
+    """Messages of two levels wait in the schedule topic, then arrive in their queues unchanged and in order."""
     async with (
         log_served.served(tmp_path, message_delay_level=LEVELS) as (log_service, log),
         indexer_served.served(tmp_path, f"127.0.0.1:{log_service.server.port}") as (_, indexer),
@@ -97,7 +97,10 @@ async def test_they_arrive_when_due(tmp_path: Path) -> None:
 
 
 async def test_a_level_that_the_log_refuses(tmp_path: Path) -> None:
-    """A topic that takes nothing holds up its messages, not those of other levels, until it takes them again."""
+    """A topic that is not writable delays its messages until it is writable again.
+
+    Messages of other levels are delivered.
+    """
     async with (
         log_served.served(tmp_path, message_delay_level=LEVELS) as (log_service, log),
         indexer_served.served(tmp_path, f"127.0.0.1:{log_service.server.port}") as (_, indexer),
@@ -124,7 +127,7 @@ async def test_a_level_that_the_log_refuses(tmp_path: Path) -> None:
 
 
 async def test_a_topic_with_fewer_queues(tmp_path: Path) -> None:
-    """A message for a queue that is gone arrives in another one."""
+    """A message for a queue that was removed arrives in another queue."""
     async with (
         log_served.served(tmp_path, message_delay_level="1s") as (log_service, log),
         indexer_served.served(tmp_path, f"127.0.0.1:{log_service.server.port}") as (_, indexer),
@@ -137,7 +140,7 @@ async def test_a_topic_with_fewer_queues(tmp_path: Path) -> None:
 
 
 async def test_delivery_turned_off(tmp_path: Path) -> None:
-    """An Indexer that is told so delivers nothing; one that delivers takes over."""
+    """An Indexer with `deliver_delayed` off delivers nothing, and an Indexer that delivers takes over."""
     async with log_served.served(tmp_path / "log", message_delay_level="1s") as (log_service, log):
         target = f"127.0.0.1:{log_service.server.port}"
         await log.append.Append(append_pb.AppendRequest(messages=[delayed(0, 1)]))
@@ -151,7 +154,10 @@ async def test_delivery_turned_off(tmp_path: Path) -> None:
 
 
 async def test_kills_of_both(tmp_path: Path) -> None:
-    """Whoever is killed at whatever moment of a delivery: every message arrives, and in order where it first comes."""
+    """Every message arrives after a kill of either process at any moment of a delivery.
+
+    The first deliveries are in order.
+    """
     count = 200
     flags = ("--message-delay-level", "1s")
     port = str(free_port())

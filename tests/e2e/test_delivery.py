@@ -29,7 +29,10 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
 
 
 async def test_messages_are_shared_and_settled(stack: Stack) -> None:
-    """Two receivers get different messages; an ack is repeated without harm, another wish is refused with the place."""
+    """Two receivers get different messages.
+
+    A repeated ack has no effect, and a different settlement is refused with topic and queue.
+    """
     await stack.append(b"a", b"b", b"c", queue_id=1)
     first, second = await asyncio.gather(stack.receive(2), stack.receive(1))
     assert sorted(one.message.body for one in [*first, *second]) == [b"a", b"b", b"c"]
@@ -45,7 +48,7 @@ async def test_messages_are_shared_and_settled(stack: Stack) -> None:
 
 
 async def test_a_condition_decides_what_comes(stack: Stack) -> None:
-    """Only messages whose properties say so are delivered; the group goes on behind all of them."""
+    """Only messages whose properties match the condition are delivered, and the group continues behind all of them."""
     for price in range(8):
         await stack.append(b"%d" % price, queue_id=0, properties={"price": str(price)})
     received = await stack.receive(where="price BETWEEN 3 AND 4 OR price = 6")
@@ -55,7 +58,7 @@ async def test_a_condition_decides_what_comes(stack: Stack) -> None:
 
 
 async def test_a_receive_that_waits_hears_of_a_message(stack: Stack) -> None:
-    """A message ends the wait of a receiver, in whatever queue it is."""
+    """A message in any queue ends the wait of a receiver."""
     await stack.append(b"a", queue_id=0)
     await stack.settle("ack", *await stack.receive())
     waiting = asyncio.create_task(stack.receive(wait_ms=20_000))
@@ -66,7 +69,10 @@ async def test_a_receive_that_waits_hears_of_a_message(stack: Stack) -> None:
 
 
 async def test_what_is_not_settled_comes_again_and_ends_among_the_dead_letters(stack: Stack) -> None:
-    """A message is tried as often as the policy says, then it is a dead letter that names where it came from."""
+    """A message is delivered as often as the policy allows.
+
+    Then it is a dead letter, which has its origin.
+    """
     policy = groups_pb.GroupPolicy(attempts_max=3, backoffs=[milliseconds(1)], invisible=milliseconds(200))
     await stack.client.groups.SetGroup(groups_pb.SetGroupRequest(group=GROUP, policy=policy))
     await stack.append(b"poison", queue_id=0, properties={"KEYS": "k1", "TAGS": "t"})
@@ -90,7 +96,7 @@ async def test_what_is_not_settled_comes_again_and_ends_among_the_dead_letters(s
 
 
 async def test_groups_are_looked_at_moved_and_forgotten(stack: Stack) -> None:
-    """An operator sees how far a group is, moves it after a look at what that does, lists and forgets it."""
+    """An operator sees the state of a group, resets it after a dry run, lists groups and deletes them."""
     await stack.append(*(b"%d" % number for number in range(6)), queue_id=0)
     received = await stack.receive(2)
     await stack.settle("ack", received[0])
@@ -133,7 +139,7 @@ BAD: Sequence[tuple[dict[str, object], str, str]] = (
 
 
 async def test_bad_requests_are_refused(stack: Stack) -> None:
-    """Every field of a receive is checked, and named when it is at fault."""
+    """Every field of a receive is checked, and the refusal names the wrong field."""
     for fields, field, reason in BAD:
         request = pb.ReceiveRequest(**{"group": GROUP, "topic": TOPIC, **fields})  # type: ignore[arg-type]
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -155,7 +161,7 @@ async def test_bad_entries_are_refused(stack: Stack) -> None:
 
 
 class Kills:
-    """Receivers that ack what they get, whatever is killed meanwhile, and what they saw."""
+    """Receivers that ack their messages during kills, and the messages that they saw."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
@@ -165,7 +171,7 @@ class Kills:
         self.is_over = False
 
     async def receive(self) -> None:
-        """Be one of the receivers."""
+        """Act as a receiver."""
         while not self.is_over:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 received = await self.stack.receive(5, wait_ms=300, invisible=milliseconds(1_000))
@@ -180,7 +186,10 @@ class Kills:
 
 
 async def test_kills_lose_nothing_and_bring_nothing_back_that_was_settled(tmp_path: Path) -> None:
-    """Log, index and Delivery are killed again and again: all is delivered, and nothing after its ack was answered."""
+    """Through repeated kills of log, index and Delivery every message is delivered.
+
+    No message is delivered after its ack was answered.
+    """
     chance = random.Random(7)
     ports = [free_port() for _ in range(3)]
     log_target, index_target, target = (f"127.0.0.1:{port}" for port in ports)

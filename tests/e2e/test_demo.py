@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo as a process: what it prints, its exit codes, and that it leaves nothing running."""
+"""The demo as a process: its output, its exit codes, and that it leaves nothing running."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def processes_of(directory: Path) -> list[str]:
 @pytest.mark.demo
 @pytest.mark.slow
 def test_demo_answers_as_the_source_does(tmp_path: Path) -> None:
-    """A run over some of the flights is all equal, says so in its last line, keeps the store, and leaves no process."""
+    """A run over some of the flights finds all answers equal, and its last line says so.
+
+    It keeps the store, and leaves no process.
+    """
     keep = tmp_path / "store"
     run = subprocess.run(
         command("--flights", str(FLIGHT_COUNT)),
@@ -65,7 +68,10 @@ def test_demo_answers_as_the_source_does(tmp_path: Path) -> None:
 @pytest.mark.demo
 @pytest.mark.slow
 def test_a_machine_without_etcd_promotes_the_next_leader(tmp_path: Path) -> None:
-    """The chapter of the replicas needs nothing besides Reput, and says how somebody came to lead."""
+    """Without etcd the chapter of the replicas needs nothing besides Reput.
+
+    It shows the command that promotes a leader.
+    """
     run = subprocess.run(
         command("--flights", "20000", "--no-spark"),
         cwd=ROOT, env=os.environ | {"PATH": str(tmp_path)}, capture_output=True, text=True, check=False,
@@ -100,7 +106,10 @@ def test_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: signal.
 @pytest.mark.demo
 @pytest.mark.slow
 def test_checks_run_alone_and_find_a_difference(tmp_path: Path) -> None:
-    """The checks load and ask services that run elsewhere, ask again later, and fail on one wrong place."""
+    """The checks run alone: they load services that run elsewhere, and ask them.
+
+    They ask again later, and fail on a single wrong offset.
+    """
     record = tmp_path / "load.parquet"
     with Cluster(tmp_path / "store", tmp_path / "logs") as cluster:
         targets = [part for service in SERVICES for part in (f"--{service}", cluster.target(service))]
@@ -126,7 +135,7 @@ def test_checks_run_alone_and_find_a_difference(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_file", [True, False])
 def test_keep_must_be_empty(tmp_path: Path, is_file: bool) -> None:
-    """The demo does not write into a directory that holds something, and says so in one line."""
+    """The demo does not write into a directory that is not empty, and prints a single line about it."""
     keep = tmp_path / "store"
     if is_file:
         keep.write_text("mine")

@@ -47,7 +47,7 @@ def test_rows_become_messages(source: Source) -> None:
 
 
 def test_delays_add_up(source: Source) -> None:
-    """Cancelled flights count as flights, not as departures; 15 minutes are late, less is not."""
+    """Cancelled flights count as flights, not as departures, and a delay of 15 minutes or more is late."""
     assert source.delays_by_carrier() == {
         "B6": CarrierDelay("B6", 1, 1, -2, 0),
         "UA": CarrierDelay("UA", 2, 1, 15, 1),
@@ -85,13 +85,13 @@ def test_the_file_is_the_one_that_is_known() -> None:
     ],
 )
 def test_differences_are_named(answer: object, expected: object, difference: str) -> None:
-    """A difference tells what came, what should have, and where."""
+    """A difference has the actual and the expected value, and the place."""
     assert difference_of(answer, expected) == difference
 
 
 @pytest.mark.parametrize(("answers", "exit_code"), [([1, 2], 1), ([1, 1], 0), ([], 1)])
 def test_one_difference_fails_the_run(answers: list[int], exit_code: int) -> None:
-    """The verdict is bad with any difference, and when nothing was compared; it names the question."""
+    """A difference, or no comparison at all, fails the run, and the report names the question."""
     report = Report()
     report.console = Console(file=io.StringIO(), width=100)
     seen: list[Comparison] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three logs that elect one of them by a real etcd: leaders are killed, frozen, stopped and cut off under load."""
+"""Three logs that elect a leader by a real etcd: leaders are killed, frozen, stopped and cut off under load."""
 
 import asyncio
 import contextlib
@@ -43,11 +43,11 @@ class Trio:
         self.clients: dict[str, log_served.Client] = {}
 
     def coordinator(self, name: str) -> tuple[str, ...]:
-        """The flags by which one finds it."""
+        """Return the flags by which a log finds the coordinator."""
         return ("--coordinator", "etcd", "--etcd-targets", self.etcd.target)
 
     async def start(self, name: str) -> None:
-        """Start one, and wait until it serves."""
+        """Start a log, and wait until it serves."""
         own = ("--bootstrap-replica-id", "a", "--replica-id", name, "--port", str(self._ports[name]))
         process = await self._stack.enter_async_context(
             log_served.process(
@@ -58,14 +58,14 @@ class Trio:
         self.clients[name] = await self._stack.enter_async_context(process.client())
 
     async def status(self, name: str) -> log_pb.GetStatusResponse:
-        """The state of one; an empty one if it can't be asked."""
+        """Return the status of a log, or an empty status if the log does not answer."""
         try:
             return await self.clients[name].log.GetStatus(log_pb.GetStatusRequest(), timeout=1)
         except grpc.aio.AioRpcError:
             return log_pb.GetStatusResponse()
 
     async def leader(self, *, but: str = "", in_sync: int = 2) -> str:
-        """Wait until one leads with so many in sync; its name."""
+        """Wait until a log leads with this many in sync, and return its name."""
         async with asyncio.timeout(LIMIT_S):
             while True:
                 for name in self.clients:
@@ -77,13 +77,13 @@ class Trio:
 
     @property
     def targets(self) -> str:
-        """Where all of them are."""
+        """The addresses of all logs."""
         return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
 
 
 @contextlib.asynccontextmanager
 async def trio(directory: Path, *flags: str) -> AsyncIterator[Trio]:
-    """All three, in sync."""
+    """Three logs, all in sync."""
     async with contextlib.AsyncExitStack() as stack:
         logs = Trio(directory, stack, *flags)
         logs.etcd.start()
@@ -95,7 +95,7 @@ async def trio(directory: Path, *flags: str) -> AsyncIterator[Trio]:
 
 
 class Load:
-    """A writer and a producer, who ask for REPLICATED, through whatever happens."""
+    """A writer and a producer, which ask for REPLICATED during all events."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -106,7 +106,7 @@ class Load:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["Load"]:
-        """For a block; in the end all is acknowledged."""
+        """Run the load for a block. In the end all messages are acknowledged."""
         retry = RetryPolicy(retries=100, delay_max_s=0.2)
         producer = self._client.producer(ProducerOptions(durability=Durability.REPLICATED, retry=retry))
         writer = self._client.writer("w", durability=Durability.REPLICATED)
@@ -130,7 +130,7 @@ class Load:
             self.longest_s = max(self.longest_s, time.monotonic() - began_s)
 
     def check(self, stored: list[bytes]) -> None:
-        """A producer's messages are all there, a writer's once each and in order."""
+        """Check that a producer's messages are all there, and a writer's once each and in order."""
         numbers = range(1, len(self.sent) + 1)
         assert {b"p%d" % number for number in numbers} <= set(stored)
         assert [body for body in stored if body.startswith(b"w")] == [b"w%d" % number for number in numbers]
@@ -138,7 +138,7 @@ class Load:
 
 @contextlib.asynccontextmanager
 async def loaded(logs: Trio) -> AsyncIterator[Load]:
-    """A load on all of them."""
+    """A load on all logs."""
     options = Options(commitlog=logs.targets, timeout_s=LIMIT_S)
     async with (
         AsyncClient(options, RetryPolicy(retries=100, delay_max_s=0.2)) as client,
@@ -149,7 +149,10 @@ async def loaded(logs: Trio) -> AsyncIterator[Load]:
 
 @pytest.mark.parametrize("role", ["async_master", "sync_master"])
 async def test_leaders_die(tmp_path: Path, role: str) -> None:
-    """Another one leads by itself; nothing that was replicated is lost, and the dead one comes back as a follower."""
+    """After a leader's death another log leads by itself.
+
+    No replicated message is lost, and the dead log comes back as a follower.
+    """
     async with trio(tmp_path, "--role", role) as logs:
         async with loaded(logs) as load:
             for _ in range(3):
@@ -168,7 +171,10 @@ async def test_leaders_die(tmp_path: Path, role: str) -> None:
 
 
 async def all_the_same(logs: Trio, leader: str) -> None:
-    """Wait until all have synced all, and stop the followers before the leader: then nobody begins another epoch."""
+    """Wait until all logs have synced everything, and stop the followers before the leader.
+
+    So no log begins another epoch.
+    """
     end = (await logs.status(leader)).max_physical_offset
     for name in sorted(logs.clients, key=lambda each: each == leader):
         async with asyncio.timeout(LIMIT_S):
@@ -178,7 +184,10 @@ async def all_the_same(logs: Trio, leader: str) -> None:
 
 
 async def test_leaders_stop(tmp_path: Path) -> None:
-    """An orderly stop hands over: nothing that was acknowledged is lost, at any durability; no lease is awaited."""
+    """An orderly stop hands the lead over without waiting for the lease.
+
+    No acknowledged message is lost, at any durability.
+    """
     async with trio(tmp_path, "--lease-duration-ms", "60000") as logs:
         stored: dict[int, bytes] = {}
         for number in range(6):
@@ -199,7 +208,7 @@ async def test_leaders_stop(tmp_path: Path) -> None:
 
 
 async def test_a_frozen_leader(tmp_path: Path) -> None:
-    """When it goes on it acknowledges nothing that it may have to give up, and follows."""
+    """A leader that was frozen and continues acknowledges no message that it may lose, and follows."""
     async with trio(tmp_path) as logs:
         old = await logs.leader(in_sync=3)
         messages = [append_pb.AppendMessage(topic=T, body=b"frozen")]
@@ -219,7 +228,10 @@ async def _append(client: log_served.Client, request: append_pb.AppendRequest) -
 
 
 async def test_without_etcd(tmp_path: Path) -> None:
-    """The leader goes on while all others promise not to stand, and no longer; its epoch is the same if nobody led."""
+    """Without etcd the leader continues while all others promise not to stand for election, and no longer.
+
+    After a restart of etcd its epoch is the same if no other log led.
+    """
     async with trio(tmp_path) as logs:
         leader = await logs.leader(in_sync=3)
         epoch = (await logs.status(leader)).epoch
@@ -244,7 +256,7 @@ async def test_without_etcd(tmp_path: Path) -> None:
 
 
 async def test_handover(tmp_path: Path) -> None:
-    """`reput handover` names who leads next, and the record tells it to all."""
+    """`reput handover` names the next leader, and all logs learn it from the record."""
     async with trio(tmp_path) as logs:
         leader = await logs.leader(in_sync=3)
         other = next(name for name in "abc" if name != leader)

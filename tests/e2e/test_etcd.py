@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EtcdCoordinator with a real etcd: the contract of coordinators, and what etcd, its disk and the network can do."""
+"""EtcdCoordinator with a real etcd: the contract of coordinators, and faults of etcd, its disk and the network."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ PATIENT_MS = int(LIMIT_S * 1000)
 
 
 class EtcdStage:
-    """A prefix of its own in one etcd."""
+    """A prefix of a shared etcd."""
 
     lease_s = 2.0
 
@@ -41,7 +41,7 @@ class EtcdStage:
         self._doors: list[EtcdCoordinator] = []
 
     def door(self, identity: str, *, timeout_ms: int | None = None) -> EtcdCoordinator:
-        """One more process' door."""
+        """Return the door of a further process."""
         config = self._config
         if timeout_ms is not None:
             config = EtcdConfig(targets=config.targets, timeout_ms=timeout_ms)
@@ -51,11 +51,11 @@ class EtcdStage:
         return made
 
     async def pass_time(self, seconds: float) -> None:
-        """Wait."""
+        """Wait this long."""
         await asyncio.sleep(seconds)
 
     def now_s(self) -> float:
-        """As etcd counts."""
+        """The time as etcd counts it."""
         return time.monotonic()
 
     async def close(self) -> None:
@@ -66,7 +66,7 @@ class EtcdStage:
 
 @contextlib.asynccontextmanager
 async def staged(config: EtcdConfig, *, lease_s: float = EtcdStage.lease_s) -> AsyncIterator[EtcdStage]:
-    """A stage that is closed in the end."""
+    """A stage that is closed at the end."""
     stage = EtcdStage(config, lease_s=lease_s)
     try:
         yield stage
@@ -86,7 +86,7 @@ def running(server: EtcdServer) -> Iterator[EtcdServer]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    """One etcd for all tests that leave it as it is."""
+    """An etcd for all tests that leave it unchanged."""
     with running(EtcdServer(tmp_path_factory.mktemp("etcd"))) as server:
         yield server
 
@@ -100,13 +100,13 @@ def server(tmp_path: Path) -> Iterator[EtcdServer]:
 
 @pytest.fixture
 async def stage(shared: EtcdServer) -> AsyncIterator[EtcdStage]:
-    """Nothing is there yet."""
+    """A stage without any record."""
     async with staged(EtcdConfig(targets=shared.target, timeout_ms=PATIENT_MS)) as made:
         yield made
 
 
 class TestContract(CoordinatorContract):
-    """All that coordinators promise."""
+    """All promises of coordinators."""
 
 
 async def read_patiently(door: EtcdCoordinator) -> View:
@@ -119,7 +119,10 @@ async def read_patiently(door: EtcdCoordinator) -> View:
 
 
 async def test_etcd_is_killed_and_comes_back(server: EtcdServer) -> None:
-    """Meanwhile all calls and watches fail; then what was there is there, and the same doors work."""
+    """While etcd is down, all calls and watches fail.
+
+    After its restart the record and the holder are unchanged, and the same doors work.
+    """
     async with staged(EtcdConfig(targets=server.target), lease_s=30) as stage:
         door = stage.door("a")
         await read_patiently(door)
@@ -143,7 +146,7 @@ async def test_etcd_is_killed_and_comes_back(server: EtcdServer) -> None:
 
 
 async def test_etcd_stands_still(server: EtcdServer) -> None:
-    """Each call and a watch give up after their time, and work again when it goes on."""
+    """While etcd is frozen, each call and a watch fail after their time-out, and they work again afterwards."""
     async with staged(EtcdConfig(targets=server.target, timeout_ms=500), lease_s=30) as stage:
         door, patient = stage.door("a"), stage.door("a", timeout_ms=PATIENT_MS)
         held = await patient.elect(await patient.read(), record_of(1))
@@ -164,7 +167,7 @@ async def test_etcd_stands_still(server: EtcdServer) -> None:
 
 
 async def test_an_answer_that_was_lost(stage: EtcdStage) -> None:
-    """Who was elected without hearing of it reads so, and renews and changes as if it had heard."""
+    """A process that lost the answer of its election reads that it holds the lease, and can renew and change."""
     silent, door = stage.door("a"), stage.door("a")
     view = await silent.elect(await silent.read(), record_of(1))
     with pytest.raises(Lost):
@@ -176,7 +179,7 @@ async def test_an_answer_that_was_lost(stage: EtcdStage) -> None:
 
 
 async def test_a_lease_is_revoked_early(shared: EtcdServer, stage: EtcdStage) -> None:
-    """The key goes with it: watchers hear of it, and the holder has lost."""
+    """When a lease is revoked early, its key is removed, watchers are notified, and the holder has lost."""
     door = stage.door("a")
     held = await door.elect(await door.read(), record_of(1))
     found = shared.post("kv/range", key=f"{stage.prefix}/leader".encode())
@@ -192,7 +195,7 @@ async def test_a_lease_is_revoked_early(shared: EtcdServer, stage: EtcdStage) ->
 
 
 async def test_who_loses_leaves_no_lease(shared: EtcdServer, stage: EtcdStage) -> None:
-    """The lease of an election that failed is revoked, and so is that of who has released."""
+    """The lease of a failed election is revoked, and so is the lease of a holder that has released it."""
     before = shared.post("lease/leases").get("leases", [])
     a, b = stage.door("a"), stage.door("b")
     seen = await a.read()
@@ -210,7 +213,7 @@ async def test_who_loses_leaves_no_lease(shared: EtcdServer, stage: EtcdStage) -
     ids=range(5),
 )
 async def test_a_damaged_record(shared: EtcdServer, stage: EtcdStage, value: bytes) -> None:
-    """It is told as an outage, by reads and watches, until a person has put it right."""
+    """Reads and watches report a damaged record as an outage, until a person has repaired it."""
     door = stage.door("a")
     view = await door.elect(await door.read(), record_of(1))
     shared.post("kv/put", key=f"{stage.prefix}/record".encode(), value=value)
@@ -225,7 +228,10 @@ async def test_a_damaged_record(shared: EtcdServer, stage: EtcdStage, value: byt
 
 
 async def test_what_a_watch_needs_is_compacted(shared: EtcdServer, stage: EtcdStage) -> None:
-    """A watch that was not read for so long fails, and the next one goes on from what is there."""
+    """A watch fails if etcd has compacted the changes that it has not read.
+
+    The next watch begins with the current view.
+    """
     door = stage.door("a")
     view = await door.elect(await door.read(), record_of(1))
     views = door.watch()
@@ -240,7 +246,7 @@ async def test_what_a_watch_needs_is_compacted(shared: EtcdServer, stage: EtcdSt
 
 
 async def test_a_quiet_watch_shows_that_it_lives(shared: EtcdServer) -> None:
-    """etcd answers when it is asked for a sign of life, without events."""
+    """A watch without events stays alive, because etcd answers its requests for progress."""
     endpoints = Endpoints(EtcdConfig(targets=shared.target, timeout_ms=1_000))
     async with asyncio.timeout(LIMIT_S):
         while True:
@@ -253,14 +259,14 @@ async def test_a_quiet_watch_shows_that_it_lives(shared: EtcdServer) -> None:
 
 
 async def test_keys_of_others(shared: EtcdServer, stage: EtcdStage) -> None:
-    """Logs whose names begin alike, and what else is below the prefix, are not this record."""
+    """Records of logs with similar names, and other keys below the prefix, are not read as this record."""
     for key in ("/recorder", "/later", "-2/record", "0/record"):
         shared.post("kv/put", key=f"{stage.prefix}{key}".encode(), value=b"x")
     assert await stage.door("a").read() == View(None, "")
 
 
 async def test_one_of_two_members_is_dead(server: EtcdServer) -> None:
-    """Calls and watches go on with the other one, whichever comes first."""
+    """Calls and watches use the living member, in any order of the targets."""
     dead = f"127.0.0.1:{free_port()}"
     for targets in (f"{dead},{server.target}", f"{server.target}, {dead}"):
         async with staged(EtcdConfig(targets=targets, timeout_ms=PATIENT_MS)) as stage:
@@ -272,7 +278,7 @@ async def test_one_of_two_members_is_dead(server: EtcdServer) -> None:
 
 
 def test_all_members_are_dead() -> None:
-    """Each call says who did not answer."""
+    """The error of each call names the members that did not answer."""
 
     async def call() -> None:
         dead = [f"127.0.0.1:{free_port()}" for _ in range(2)]
@@ -285,7 +291,7 @@ def test_all_members_are_dead() -> None:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    """An etcd with users: `store` may read and write below its prefix alone. Tokens last one second."""
+    """An etcd with users: `store` may read and write below its prefix alone. Tokens last a second."""
     with running(EtcdServer(tmp_path_factory.mktemp("guarded"), "--auth-token-ttl", "1")) as server:
         for name, password in (("root", "r"), ("store", "s3cret")):
             server.post("auth/user/add", name=name, password=password)
@@ -298,7 +304,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
 
 
 async def test_a_user_with_a_password(guarded: EtcdServer, tmp_path: Path) -> None:
-    """All calls carry a token; one that is over is replaced without anybody noticing."""
+    """All calls carry a token, and a token that has expired is replaced without an error."""
     password_file = tmp_path / "password"
     password_file.write_text("s3cret\n")
     config = EtcdConfig(targets=guarded.target, user="store", password_file=password_file, timeout_ms=PATIENT_MS)
@@ -314,7 +320,7 @@ async def test_a_user_with_a_password(guarded: EtcdServer, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("user", "password"), [("store", "wrong"), ("nobody", "s3cret"), ("", "")])
 async def test_who_is_not_known(guarded: EtcdServer, tmp_path: Path, user: str, password: str) -> None:
-    """Calls fail, and say why; a password that was put right counts without a new start."""
+    """Calls of an unknown user fail with the reason, and a corrected password takes effect without a restart."""
     password_file = tmp_path / "password"
     password_file.write_text(password)
     config = EtcdConfig(
@@ -332,7 +338,7 @@ async def test_who_is_not_known(guarded: EtcdServer, tmp_path: Path, user: str, 
 
 
 async def test_a_password_that_nobody_asks_for(shared: EtcdServer, tmp_path: Path) -> None:
-    """Where etcd knows no users, calls go without a token."""
+    """With an etcd without users, calls carry no token and succeed."""
     (tmp_path / "password").write_text("x")
     config = EtcdConfig(targets=shared.target, user="store", password_file=tmp_path / "password", timeout_ms=PATIENT_MS)
     async with staged(config) as stage:
@@ -347,7 +353,7 @@ def pems(tmp_path: Path) -> dict[str, Path]:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 async def test_tls(tmp_path: Path, pems: dict[str, Path]) -> None:
-    """Certificates are shown and checked in both directions; without the right one there is no answer."""
+    """Certificates are checked in both directions, and a client with wrong certificates gets no answer."""
     flags = (
         *("--cert-file", str(pems["server.pem"]), "--key-file", str(pems["server.key"])),
         *("--client-cert-auth", "--trusted-ca-file", str(pems["client.pem"])),

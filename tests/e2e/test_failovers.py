@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long nobody takes appends: after the leader's death, and while it hands over. At default settings, under load.
+"""The time without a log that accepts appends: after the leader's death, and during a handover.
 
-`make failovers` prints histograms, with etcd; `make test-kubernetes` with kube-apiserver itself.
+Settings are the defaults, and there is load. `make failovers` prints histograms, with etcd; `make test-kubernetes`
+with kube-apiserver itself.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
 FAILOVER_COUNT = int(os.environ.get("REPUT_FAILOVERS", "20"))
 LEASE = ("--lease-duration-ms", "5000", "--lease-renew-ms", "1500")
 SETTINGS = ("--role", "sync_master", *LEASE, "--replica-lag-ms-max", "10000", "--reconnect-ms-max", "2000")
-"""The defaults; other tests are quicker."""
+"""The defaults. Other tests use shorter times."""
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 BUCKET_COUNT = 10
 
@@ -52,7 +53,10 @@ async def by_etcd(directory: Path) -> AsyncIterator[Trio]:
 
 @contextlib.asynccontextmanager
 async def by_kubernetes(directory: Path) -> AsyncIterator[Trio]:
-    """Three logs with Kubernetes' own API server, and a pod of each, which nothing starts. A label tells who leads."""
+    """Three logs with Kubernetes' own API server, and a pod object for each, which no kubelet starts.
+
+    A label names the leader.
+    """
     server = KubeApiServer(directory / "kubernetes")
     try:
         await asyncio.to_thread(server.start)
@@ -82,19 +86,19 @@ def labelled(server: KubeApiServer) -> list[str]:
     ]
 )
 def elected(request: pytest.FixtureRequest, tmp_path: Path) -> Elected:
-    """Makes three logs that elect one of them."""
+    """Return a function that starts three logs that elect a leader."""
     return lambda: request.param(tmp_path)
 
 
 async def test_failovers(tmp_path: Path, elected: Elected) -> None:
-    """Nothing replicated is lost; how long it takes is printed."""
+    """Failovers lose no replicated message, and their times are printed."""
     await measured(
         tmp_path, elected, failover, ("SIGKILL to the first accepted write", "SIGKILL to the first replicated one")
     )
 
 
 async def test_handovers(tmp_path: Path, elected: Elected) -> None:
-    """Nothing replicated is lost; how long it takes is printed."""
+    """Handovers lose no replicated message, and their times are printed."""
     told = "nobody accepts a write", "`reput handover` to the first accepted write of the new leader"
     await measured(tmp_path, elected, handover, told)
 
@@ -102,7 +106,7 @@ async def test_handovers(tmp_path: Path, elected: Elected) -> None:
 async def measured(
     directory: Path, elected: Elected, change: Callable[[Trio], Awaitable[tuple[float, ...]]], told: tuple[str, ...]
 ) -> None:
-    """Let another one lead again and again under load, and print how long it took."""
+    """Let the leader change again and again under load, and print the times."""
     async with elected() as logs:
         async with loaded(logs) as load:
             times = [await change(logs) for _ in range(FAILOVER_COUNT)]
@@ -115,7 +119,7 @@ async def measured(
 
 
 async def failover(logs: Trio) -> tuple[float, float]:
-    """Kill who leads; how long until a write is accepted, and until one is replicated."""
+    """Kill the leader. Return the times until a write is accepted, and until a write is replicated."""
     dead = await logs.leader(in_sync=3)
     await asyncio.sleep(random.uniform(0, 2))  # somewhere between two renewals
     began_s = time.monotonic()
@@ -128,7 +132,10 @@ async def failover(logs: Trio) -> tuple[float, float]:
 
 
 async def handover(logs: Trio) -> tuple[float, float]:
-    """Let the leader hand over; for how long nobody accepts a write, and how long it takes with the command's start."""
+    """Let the leader hand over.
+
+    Return the time without a log that accepts writes, and the time with the command's start.
+    """
     leader = await logs.leader(in_sync=3)
     await asyncio.sleep(random.uniform(0, 2))
     other = random.choice([name for name in "abc" if name != leader])
@@ -145,7 +152,7 @@ async def handover(logs: Trio) -> tuple[float, float]:
 
 
 async def first_write(logs: Trio, names: Sequence[str], request: append_pb.AppendRequest) -> float:
-    """Ask again and again, until one of the logs takes it; when that was."""
+    """Try again and again, until a log accepts the request. Return the time of its answer."""
     async with asyncio.timeout(LIMIT_S):
         while True:
             for name in names:
@@ -155,7 +162,7 @@ async def first_write(logs: Trio, names: Sequence[str], request: append_pb.Appen
 
 
 async def is_accepted(logs: Trio, name: str, request: append_pb.AppendRequest) -> bool:
-    """Whether a log takes a write, as durable as it asks to be."""
+    """Whether a log accepts a write with the requested durability."""
     if not request.messages:
         request.messages.add(topic=T, body=b"first")
     with contextlib.suppress(grpc.aio.AioRpcError):
@@ -165,7 +172,7 @@ async def is_accepted(logs: Trio, name: str, request: append_pb.AppendRequest) -
 
 
 def histogram(what: str, seconds: Sequence[float]) -> str:
-    """Return a text of lines: least, median, most, and bars of times."""
+    """Return lines of text: least, median, most, and bars of times."""
     least, most = min(seconds), max(seconds)
     width_s = max((most - least) / BUCKET_COUNT, 0.001)
     counts = Counter(min(math.floor((second - least) / width_s), BUCKET_COUNT - 1) for second in seconds)

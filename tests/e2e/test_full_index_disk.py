@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One client gives the Indexer more queues than its disk holds: nobody dies, and it comes back without a loss."""
+"""A client gives the Indexer more queues than its disk holds.
+
+No process ends, and the Indexer recovers without a loss.
+"""
 
 import subprocess
 import time
@@ -24,7 +27,7 @@ from tests.support.patience import LIMIT_S
 from tests.support.trusted import trusted
 
 DISK_BYTES = {"tmpfs": 3 << 20, "ext4": 6 << 20}
-"""Room for some of the queues: each takes a block of 4 KiB, and on ext4 one for its directory."""
+"""Room for some of the queues: each takes a block of 4 KiB, and on ext4 another block for its directory."""
 LARGE_BYTES = 64 << 20
 QUEUE_COUNT = 1_000
 ORDER_COUNT = 25
@@ -76,31 +79,31 @@ class Store:
         self.queues = queue_service_pb2_grpc.QueueServiceStub(self.indexer_channel)
 
     def stop(self) -> None:
-        """In order."""
+        """Stop the services in order."""
         for channel in (self.log_channel, self.indexer_channel):
             channel.close()
         for service in (self.indexer, self.log):
             service.stop()
 
     def append_orders(self, first: int) -> None:
-        """Numbered messages of a topic that stays."""
+        """Append numbered messages of a topic that stays."""
         numbers = range(first, first + ORDER_COUNT)
         messages = [append_pb.AppendMessage(topic="orders", queue_id=0, body=b"%d" % number) for number in numbers]
         self.appends.Append(append_pb.AppendRequest(messages=messages), timeout=LIMIT_S)
 
     def status(self) -> index_pb.GetStatusResponse:
-        """How far the Indexer is."""
+        """Return the Indexer's status."""
         return self.index.GetStatus(index_pb.GetStatusRequest(), timeout=LIMIT_S, wait_for_ready=True)
 
     def wait_until_stuck(self) -> None:
-        """Until it says that there is no room."""
+        """Wait until the Indexer reports that there is no room."""
         end_s = time.monotonic() + LIMIT_S
         while "no room" not in self.status().last_error:
             assert time.monotonic() < end_s, self.status()
             time.sleep(0.05)
 
     def wait_until_indexed(self) -> index_pb.GetStatusResponse:
-        """Until everything is."""
+        """Wait until every message is indexed."""
         end_s = time.monotonic() + LIMIT_S
         request = log_service_pb2.GetStatusRequest()
         end = log_service_pb2_grpc.LogServiceStub(self.log_channel).GetStatus(request).confirmed_physical_offset
@@ -110,7 +113,7 @@ class Store:
         return status
 
     def orders(self) -> list[int]:
-        """The numbers that a consumer gets."""
+        """Return the numbers that a consumer gets."""
         request = queue_service_pb2.PullRequest(topic="orders", queue_id=0, queue_offset=0, message_count_max=1_000)
         return [int(message.body) for message in self.queues.Pull(request, timeout=LIMIT_S).messages]
 
@@ -121,7 +124,10 @@ class Store:
     indirect=["disk"],
 )
 def test_more_queues_than_the_disk_holds(tmp_path: Path, disk: Path, way: str) -> None:
-    """It waits, also after kills; the topic goes, or the disk grows, and every other message is there."""
+    """The Indexer waits while it has no room, also after kills.
+
+    After the topic is deleted or the disk grows, every other message is there.
+    """
     store = Store(tmp_path / "log", disk)
     try:
         store.append_orders(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gateway as each client's library calls it; with the libraries themselves it is tried by `make clients`."""
+"""The gateway as each client's library calls it. `make clients` tests it with the libraries themselves."""
 
 import hashlib
 import hmac
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 OK = wire.CODE_OK
 LONG_ENOUGH_S = 3
-"""To renew a message before its time is over."""
+"""Time to renew a message before its time is over."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 def publishing(language: int = wire.LANGUAGE_JAVA) -> wire.Settings:
-    """What a producer says."""
+    """Return the settings of a producer."""
     return wire.Settings(
         client_type=wire.CLIENT_TYPE_PRODUCER,
         request_timeout=Duration(seconds=3),
@@ -56,7 +56,7 @@ def publishing(language: int = wire.LANGUAGE_JAVA) -> wire.Settings:
 
 
 def subscription(group: str = "g", language: int = wire.LANGUAGE_JAVA) -> wire.Settings:
-    """What a push consumer says."""
+    """Return the settings of a push consumer."""
     expression = wire.FilterExpression(type=wire.FILTER_TYPE_TAG, expression="*")
     entry = wire.SubscriptionEntry(topic=named("t"), expression=expression)
     return wire.Settings(
@@ -67,7 +67,7 @@ def subscription(group: str = "g", language: int = wire.LANGUAGE_JAVA) -> wire.S
 
 
 async def test_the_life_of_a_producer_and_a_simple_consumer(served: Served) -> None:
-    """Route, settings, send, receive, acknowledge, end; all that libraries need is there."""
+    """Route, settings, send, receive, acknowledge and end have all fields that libraries need."""
     producer, consumer = served.caller("p", x_mq_language="JAVA"), served.caller("c", x_mq_language="GO")
     route = await producer.call("QueryRoute", wire.QueryRouteRequest(topic=named("t"), endpoints=PLACE))
     assert (route.status.code, [queue.id for queue in route.message_queues]) == (OK, [0, 1, 2, 3])
@@ -101,7 +101,7 @@ async def test_the_life_of_a_producer_and_a_simple_consumer(served: Served) -> N
 
 
 async def test_nobody_needs_to_have_been_here_before(tmp_path: Path) -> None:
-    """Another gateway takes a handle, and serves a client that never opened a stream: nothing is kept of either."""
+    """Another gateway accepts a handle, and serves a client without a stream: gateways keep no state of them."""
     async with store(tmp_path) as targets:
         async with gateway(*targets) as first:
             await first.caller().send("t")
@@ -112,7 +112,7 @@ async def test_nobody_needs_to_have_been_here_before(tmp_path: Path) -> None:
 
 
 async def test_a_producer_hears_what_its_library_needs(served: Served) -> None:
-    """Java and Node.js don't begin without a growing wait; a largest body of 0 would refuse every body."""
+    """A producer gets a growing wait, which Java and Node.js need, and the largest body, because 0 would refuse any."""
     answer = await served.caller().settings(publishing())
     settings = answer.settings
     assert (answer.status.code, settings.WhichOneof("pub_sub")) == (OK, "publishing")
@@ -135,7 +135,7 @@ async def test_a_producer_hears_what_its_library_needs(served: Served) -> None:
 async def test_a_consumer_hears_its_groups_policy_as_its_library_reads_it(
     served: Served, language: int, strategy: str
 ) -> None:
-    """Python reads lists alone, Node.js growing waits alone."""
+    """A consumer gets its group's policy in its library's form: Python reads only lists, Node.js only growing waits."""
     await served.policy("g", attempts_max=5, backoffs=[Duration(seconds=2), Duration(seconds=9)], is_ordered=True)
     answer = await served.caller().settings(subscription(language=language))
     settings = answer.settings
@@ -150,7 +150,7 @@ async def test_a_consumer_hears_its_groups_policy_as_its_library_reads_it(
 
 
 async def test_a_group_that_nobody_has_heard_of_has_the_default(served: Served) -> None:
-    """So a consumer's stream comes before its first receive."""
+    """An unknown group has the default policy, because a consumer's stream comes before its first receive."""
     answer = await served.caller().settings(subscription("new"))
     policy = answer.settings.backoff_policy
     assert (policy.max_attempts, policy.customized_backoff.next[0].seconds) == (17, 10)
@@ -158,7 +158,7 @@ async def test_a_group_that_nobody_has_heard_of_has_the_default(served: Served) 
 
 
 async def test_an_ordered_group_without_waits_of_its_own_has_rocketmqs(served: Served) -> None:
-    """A push consumer repeats a failure after 1 s and 5 s first, as it does before RocketMQ's proxy."""
+    """An ordered group without its own waits has RocketMQ's: 1 s, 5 s, 10 s, 30 s and so on, in 18 steps."""
     await served.policy("g", is_ordered=True)
     waits = (await served.caller().settings(subscription())).settings.backoff_policy.customized_backoff.next
     assert [one.seconds for one in waits][:4] == [1, 5, 10, 30]
@@ -166,7 +166,7 @@ async def test_an_ordered_group_without_waits_of_its_own_has_rocketmqs(served: S
 
 
 async def test_a_stream_begins_at_once(served: Served) -> None:
-    """The library for Rust says nothing before it has seen the head of the answer."""
+    """A stream gets the head of the answer at once, because the Rust library sends nothing before it."""
     stream = served.caller().telemetry()
     await stream.initial_metadata()
     await stream.write(wire.TelemetryRequest(settings=publishing()))
@@ -176,7 +176,7 @@ async def test_a_stream_begins_at_once(served: Served) -> None:
 
 @pytest.mark.parametrize("group", ["with.a.dot", "x" * 123])
 async def test_a_group_name_that_is_refused(served: Served, group: str) -> None:
-    """Settings get the code and the limit, and the end of the stream, as a receive gets them."""
+    """For an illegal group name settings get the code, the limit and the end of the stream, and a receive the code."""
     stream = served.caller().telemetry()
     await stream.write(wire.TelemetryRequest(settings=subscription(group)))
     answer = await stream.read()
@@ -189,14 +189,14 @@ async def test_a_group_name_that_is_refused(served: Served, group: str) -> None:
 
 
 async def test_node_hears_of_its_settings_a_little_later(served: Served) -> None:
-    """One that hears of them while it asks for its second topic waits for them for ever."""
+    """The Node.js library gets its settings after a delay: settings during its second route query would block it."""
     began_s = time.monotonic()
     await served.caller(x_mq_language="HTTP").settings(publishing(wire.LANGUAGE_NODE_JS))
     assert time.monotonic() - began_s >= NODE_DELAY_S
 
 
 async def test_a_failure_told_by_node_waits_as_the_group_says(served: Served) -> None:
-    """It asks for a thousandth of what it means; other libraries mean what they say."""
+    """Node.js asks for a thousandth of the meant delay, so the group's backoff applies. Other delays are kept."""
     await served.policy("g", backoffs=[Duration(seconds=3_600)])
     await served.caller().send("t")
     (message,) = await served.caller(x_mq_language="HTTP").receive("t")
@@ -211,7 +211,7 @@ async def test_a_failure_told_by_node_waits_as_the_group_says(served: Served) ->
 
 
 async def test_an_outdated_handle_is_told_so(served: Served) -> None:
-    """Libraries repeat an acknowledgement that is refused in any other way for ever."""
+    """An outdated handle has its own code: libraries repeat an acknowledgement with any other refusal for ever."""
     caller = served.caller()
     await caller.send("t")
     (message,) = await caller.receive("t")
@@ -232,7 +232,7 @@ async def test_an_outdated_handle_is_told_so(served: Served) -> None:
 
 
 async def test_the_server_chooses_the_queue(served: Served) -> None:
-    """By the message group: libraries of different languages would choose differently."""
+    """The gateway chooses the queue by the message group, because libraries would choose differently."""
     first, second = served.caller("a", x_mq_language="JAVA"), served.caller("b", x_mq_language="PYTHON")
     for index in range(8):
         caller = (first, second)[index % 2]
@@ -247,7 +247,7 @@ async def test_the_server_chooses_the_queue(served: Served) -> None:
 
 
 async def test_an_ordered_group_gets_one_of_a_message_group_at_a_time(served: Served) -> None:
-    """The next one comes when the one before is settled."""
+    """The next message of a message group is delivered when the message before it is settled."""
     await served.policy("g", is_ordered=True)
     caller = served.caller()
     for body in (b"1", b"2"):
@@ -261,7 +261,7 @@ async def test_an_ordered_group_gets_one_of_a_message_group_at_a_time(served: Se
 
 
 async def test_a_namespace_from_the_metadata(served: Served) -> None:
-    """Node.js names it nowhere else; topics of two namespaces have nothing to do with each other."""
+    """The namespace is read from the metadata, where Node.js has it, and separates topics of the same name."""
     shop = served.caller(x_mq_namespace="shop")
     await shop.send("t", shop.message("t", b"of the shop"))
     await served.caller().send("t", shop.message("t", b"of nobody"))
@@ -272,7 +272,7 @@ async def test_a_namespace_from_the_metadata(served: Served) -> None:
 
 
 async def test_a_simple_consumer_for_go_waits_by_its_deadline(served: Served) -> None:
-    """It says no time. An answer without a message has the code of RocketMQ's proxy."""
+    """A receive without a time waits by its deadline, and an empty answer has the code of RocketMQ's proxy."""
     await served.caller().call("QueryRoute", wire.QueryRouteRequest(topic=named("t"), endpoints=PLACE))
     request = receive_request("t")
     request.ClearField("long_polling_timeout")
@@ -282,7 +282,7 @@ async def test_a_simple_consumer_for_go_waits_by_its_deadline(served: Served) ->
 
 
 class Gone:
-    """The context of a caller that goes."""
+    """The context of a caller that leaves."""
 
     async def send_initial_metadata(self, _: object) -> None:
         """See ServicerContext."""
@@ -292,7 +292,7 @@ class Gone:
 
 
 async def test_what_a_consumer_does_not_take_comes_again_at_once(served: Served) -> None:
-    """It went while the messages were on their way to it."""
+    """Messages on their way to a consumer that leaves are delivered again at once."""
     caller = served.caller()
     await caller.send("t", *[caller.message("t", bytes([index])) for index in range(3)])
     delivery = DeliveryClient(Leading("delivery", [Connection(served.delivery, LIMIT_S, lambda: ())]))
@@ -312,7 +312,7 @@ async def test_what_a_consumer_does_not_take_comes_again_at_once(served: Served)
 
 
 async def test_a_renewed_message_keeps_its_handle(served: Served) -> None:
-    """Until it is settled: then there is nothing to renew."""
+    """A renewal keeps a message's handle, and after an acknowledgement the handle can't be renewed."""
     caller = served.caller()
     await caller.send("t")
     (message,) = await caller.receive("t", invisible_duration=Duration(seconds=LONG_ENOUGH_S))
@@ -325,7 +325,7 @@ async def test_a_renewed_message_keeps_its_handle(served: Served) -> None:
 
 
 async def test_a_push_consumer_receives_from_the_whole_topic(served: Served) -> None:
-    """One assignment, of any queue."""
+    """A push consumer gets a single assignment, of any queue."""
     await served.caller().send("t")
     request = wire.QueryAssignmentRequest(topic=named("t"), group=named("g"), endpoints=PLACE)
     answer = await served.caller().call("QueryAssignment", request)
@@ -335,7 +335,7 @@ async def test_a_push_consumer_receives_from_the_whole_topic(served: Served) -> 
 
 
 async def test_a_dead_letter_by_its_consumers_wish(served: Served) -> None:
-    """As FIFO push consumers put it there; once."""
+    """A FIFO push consumer's forward makes a dead letter, and a repeated forward makes no second."""
     caller = served.caller()
     await caller.send("t", caller.message("t", b"bad"))
     (message,) = await caller.receive("t", auto_renew=True)
@@ -353,14 +353,14 @@ async def test_a_dead_letter_by_its_consumers_wish(served: Served) -> None:
 
 
 async def test_calls_that_are_not_served_are_refused(served: Served) -> None:
-    """By a status, as the protocol tells it."""
+    """A call that is not served gets the status UNSUPPORTED with a text."""
     for method, request in (("SyncLiteSubscription", wire.SyncLiteSubscriptionRequest()),):
         answer = await served.caller().call(method, request)
         assert (answer.status.code, bool(answer.status.message)) == (wire.CODE_UNSUPPORTED, True)
 
 
 async def test_requests_that_are_refused(served: Served) -> None:
-    """With the code that libraries know what to do about."""
+    """A bad request is refused with the code that libraries expect."""
     caller = served.caller()
     codes = {
         "no client": (await served.caller("").send("t")).status.code,
@@ -394,7 +394,7 @@ async def test_requests_that_are_refused(served: Served) -> None:
 
 
 async def test_a_receive_that_is_repeated_gets_the_same(served: Served) -> None:
-    """By its attempt id, as libraries repeat one whose answer was lost."""
+    """A receive with the same attempt id gets the same message: libraries repeat a receive with a lost answer."""
     producer, consumer = served.caller("p"), served.caller("c")
     await producer.send("t", *(producer.message("t", b"%d" % number) for number in range(4)))
     (first,) = await consumer.receive("t", batch_size=1, attempt_id="a")
@@ -407,7 +407,7 @@ async def test_a_receive_that_is_repeated_gets_the_same(served: Served) -> None:
 
 
 async def test_topics_are_made_only_where_that_is_wanted(tmp_path: Path) -> None:
-    """Elsewhere an unknown one is told so, whatever the store would do with a message for it."""
+    """Without `auto_create_topics` an unknown topic is refused, also if the store would create it."""
     async with store(tmp_path) as targets, gateway(*targets, auto_create_topics=False) as served:
         request = wire.QueryRouteRequest(topic=named("t"), endpoints=PLACE)
         assert (await served.caller().call("QueryRoute", request)).status.code == wire.CODE_TOPIC_NOT_FOUND
@@ -418,7 +418,7 @@ async def test_topics_are_made_only_where_that_is_wanted(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["%DLQ%g", "%RETRY%g"])
 async def test_a_topic_of_a_group_is_neither_made_nor_sent_to(served: Served, name: str) -> None:
-    """A misspelt name would make a topic that looks like that of a group; what is there can be received."""
+    """A group's topic is neither created by a route query nor sent to, because the name may be a typing error."""
     caller = served.caller()
     route = wire.QueryRouteRequest(topic=named(name), endpoints=PLACE)
     assert (await caller.call("QueryRoute", route)).status.code == wire.CODE_TOPIC_NOT_FOUND
@@ -427,14 +427,14 @@ async def test_a_topic_of_a_group_is_neither_made_nor_sent_to(served: Served, na
 
 
 def signed(key: str, secret: str) -> dict[str, str]:
-    """What a client with a key shows."""
+    """Return the metadata of a client with a key."""
     digits = hmac.new(secret.encode(), b"20260101T000000Z", hashlib.sha1).hexdigest()
     shown = f"MQv2-HMAC-SHA1 Credential={key}, SignedHeaders=x-mq-date-time, Signature={digits}"
     return {"x_mq_date_time": "20260101T000000Z", "authorization": shown}
 
 
 async def test_access_keys(tmp_path: Path) -> None:
-    """Nobody gets anything without; a stream says why, and ends."""
+    """A caller without a valid key gets UNAUTHORIZED for every call. A stream gets it, too, and ends."""
     keys = tmp_path / "keys"
     keys.write_text("# of the shop\nalice secret\nalice newer\nbob other\n")
     keys.chmod(0o440)
@@ -450,7 +450,7 @@ async def test_access_keys(tmp_path: Path) -> None:
 
 
 async def test_settings_that_can_not_work(tmp_path: Path) -> None:
-    """The gateway does not start, and says what to do."""
+    """With invalid settings the gateway does not start, and its error says how to correct them."""
     keys = tmp_path / "keys"
     for text, mode, said in (
         ("alice secret\n", 0o644, "chmod 600"),
@@ -469,7 +469,7 @@ async def test_settings_that_can_not_work(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_is_away_is_told_so() -> None:
-    """Libraries try again then."""
+    """Without a store a call gets HA_NOT_AVAILABLE, after which libraries try again."""
     async with gateway("127.0.0.1:1", "127.0.0.1:1") as served:
         assert (await served.caller().send("t")).status.code == wire.CODE_HA_NOT_AVAILABLE
         acked = await served.caller().ack("t", "handle")
@@ -477,7 +477,7 @@ async def test_a_store_that_is_away_is_told_so() -> None:
 
 
 async def test_a_stop_lets_nobody_wait(tmp_path: Path) -> None:
-    """Streams and receives end by themselves."""
+    """A stop of the gateway ends streams and receives."""
     async with store(tmp_path) as targets, gateway(*targets) as served:
         await served.caller().call("QueryRoute", wire.QueryRouteRequest(topic=named("t"), endpoints=PLACE))
         stream = served.caller().telemetry()

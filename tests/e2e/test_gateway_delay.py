@@ -24,14 +24,17 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 def at(delay_s: float) -> Timestamp:
-    """A time from now on."""
+    """Return the time this many seconds from now."""
     found = Timestamp()
     found.FromMilliseconds(int((time.time() + delay_s) * 1000))
     return found
 
 
 async def test_a_delayed_message(served: Served) -> None:
-    """It comes at its time and says when that was; one that is recalled never comes, and later it is too late."""
+    """A delayed message is delivered at its time, and has its delivery time.
+
+    A recalled message is never delivered. After the delivery a recall is refused.
+    """
     caller = served.caller()
     kind = wire.MESSAGE_TYPE_DELAY
     due = at(2)
@@ -64,7 +67,7 @@ async def test_a_delayed_message(served: Served) -> None:
 
 
 async def test_what_a_delayed_message_must_be(served: Served) -> None:
-    """It has a time within 40 days and no message group. A time that is over is one, too."""
+    """A delayed message has a time within 40 days and no message group. A time in the past is valid, too."""
     caller = served.caller()
     for kind, fields, code in (
         (wire.MESSAGE_TYPE_DELAY, {}, wire.CODE_ILLEGAL_DELIVERY_TIME),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gateway before three copies of a log, each with its Delivery: whichever leads is found, also after a failover."""
+"""A gateway before three copies of a log, each with its Delivery: it finds the leader, also after a failover."""
 
 import asyncio
 import contextlib
@@ -25,12 +25,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 OK = wire.CODE_OK
 TOPIC = "t"
 AGAIN_S = 10
-"""When messages come again that nobody settled."""
+"""The time after which messages that were not settled are delivered again."""
 
 
 @contextlib.asynccontextmanager
 async def copies(directory: Path) -> AsyncIterator[tuple[Store, Served]]:
-    """Three stores that elect one of them, and a gateway that knows all of them."""
+    """Three stores that elect a leader, and a gateway with the addresses of all of them."""
     with contextlib.ExitStack() as stack:
         etcd = EtcdServer(directory / "etcd")
         etcd.start()
@@ -43,7 +43,7 @@ async def copies(directory: Path) -> AsyncIterator[tuple[Store, Served]]:
 
 
 async def accepted(call: Any) -> Any:
-    """Repeat a call until it is answered with OK, as libraries do while nobody leads."""
+    """Repeat a call until it is answered with OK, as libraries do while there is no leader."""
     async with asyncio.timeout(LIMIT_S):
         while True:
             answer = await call()
@@ -54,7 +54,7 @@ async def accepted(call: Any) -> Any:
 
 
 async def received(caller: Caller, bodies: set[bytes]) -> dict[bytes, str]:
-    """Receive until all of these have come, and return the handle of each that came."""
+    """Receive until all of these bodies have arrived, and return the handle of each message."""
     found: dict[bytes, str] = {}
     request = receive_request(TOPIC, wait_s=2, invisible_duration=Duration(seconds=AGAIN_S))
     async with asyncio.timeout(LIMIT_S):
@@ -67,7 +67,10 @@ async def received(caller: Caller, bodies: set[bytes]) -> dict[bytes, str]:
 
 @pytest.mark.skipif(ETCD is None, reason=NO_ETCD)
 async def test_the_leader_is_lost(tmp_path: Path) -> None:
-    """What was settled never comes again, what was not does, and a handle that was given before it fits after it."""
+    """After a failover no settled message is delivered again, and messages that were not settled are.
+
+    A receipt handle from before the failover is valid after it.
+    """
     async with copies(tmp_path) as (running, served):
         caller = served.caller()
         first = [b"%d" % number for number in range(8)]
@@ -86,7 +89,7 @@ async def test_the_leader_is_lost(tmp_path: Path) -> None:
 
 
 async def test_a_list_has_no_gaps() -> None:
-    """An address that is missing in a list is told at the start."""
+    """An empty address in a list of addresses is refused at the start."""
     with pytest.raises(ConfigError, match="delivery_target"):
         async with gateway("127.0.0.1:1", "127.0.0.1:1,"):
             pass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a message through the gateway: its texts, its body, its kind, and a second one of it."""
+"""The path of a message through the gateway: its texts, its body, its type, and a repeated send."""
 
 import gzip
 import zlib
@@ -24,7 +24,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def test_texts_as_rocketmq_takes_them(served: Served) -> None:
-    """The longest tag, a key and a tag with spaces, and a property without a value go through the store."""
+    """The longest tag, a key and a tag with spaces, and a property without a value are stored and received."""
     caller = served.caller()
     await caller.send("t", caller.message("t", tag="a" * 16_384))
     (message,) = await caller.receive("t", filter_expression=wire.FilterExpression(expression="a" * 16_384))
@@ -38,7 +38,7 @@ async def test_texts_as_rocketmq_takes_them(served: Served) -> None:
 
 
 async def test_bodies_that_clients_compress(served: Served) -> None:
-    """Consumers get the body that was compressed. One that can't be read is refused."""
+    """Consumers get the inflated body. A body that can't be inflated is refused."""
     caller = served.caller()
     for body in (zlib.compress(b"one" * 100), gzip.compress(b"one" * 100)):
         assert (await caller.send("t", caller.message("t", body, body_encoding=wire.ENCODING_GZIP))).status.code == OK
@@ -56,7 +56,7 @@ async def test_bodies_that_clients_compress(served: Served) -> None:
     ],
 )
 async def test_kinds_that_are_not_served_are_refused(served: Served, kind: int, fields: dict[str, object]) -> None:
-    """Never taken and forgotten; nor if the message says that it is a normal one."""
+    """A message of a type that is not served is refused and not stored, also if it claims to be a normal message."""
     caller = served.caller()
     message = caller.message("t", message_type=kind, **fields)
     answer = await caller.send("t", message)
@@ -70,7 +70,10 @@ async def test_kinds_that_are_not_served_are_refused(served: Served, kind: int, 
 
 
 async def test_what_is_sent_again_is_there_once(tmp_path: Path) -> None:
-    """As libraries repeat a send: to another queue, some time later. The answer is the first one's."""
+    """A repeated send, to another queue and some time later, stores the message once.
+
+    The answer is the answer of the first send.
+    """
     async with store(tmp_path) as (commitlog, delivery), gateway(commitlog, delivery, once=True) as served:
         producer = served.caller("p")
         await producer.send("t", producer.message("t", b"before", queue_id=1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions as RocketMQ 5's libraries make them; with the libraries themselves they are tried by `make clients`."""
+"""Transactions as RocketMQ 5's libraries make them. `make clients` tests them with the libraries themselves."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -42,7 +42,10 @@ async def begin(caller: Caller, body: bytes, **system: Any) -> str:
 
 
 async def test_a_message_comes_when_it_is_committed(served: Served) -> None:
-    """What is rolled back never does; an end is repeated without harm, and the other one comes too late."""
+    """A message is delivered after its commit, and a message that was rolled back is never delivered.
+
+    A repeated end has no effect, and the opposite end is refused.
+    """
     caller = served.caller()
     await caller.call("QueryRoute", wire.QueryRouteRequest(topic=named("t"), endpoints=PLACE))
     first, second = await begin(caller, b"a", tag="x"), await begin(caller, b"b")
@@ -62,7 +65,10 @@ async def test_a_message_comes_when_it_is_committed(served: Served) -> None:
 
 @pytest.mark.parametrize("by_settings", [True, False])
 async def test_another_producer_is_asked_by_another_gateway(tmp_path: Path, *, by_settings: bool) -> None:
-    """One that publishes the topic, as its settings say, or what it sends if it has not said it again."""
+    """Another gateway asks another producer, which publishes the topic by its settings.
+
+    Without settings the gateway uses the topics of the producer's sends.
+    """
     async with store(tmp_path) as targets:
         async with gateway(*targets) as first:
             name = await begin(first.caller("gone"), b"a", **AT_ONCE)
@@ -94,7 +100,10 @@ async def test_another_producer_is_asked_by_another_gateway(tmp_path: Path, *, b
     ],
 )
 async def test_a_message_that_contradicts_itself_is_refused(served: Served, fields: Any, code: int) -> None:
-    """It is no transaction, or in an order besides, or its time is none."""
+    """A contradictory message is refused with its code.
+
+    Its type is no transaction, or it has a message group, too, or its time is invalid.
+    """
     caller = served.caller()
     answer = await caller.send("t", caller.message("t", **{**AT_ONCE, **fields}))
     assert answer.status.code == code

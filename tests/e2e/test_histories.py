@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both engines on disks in memory: an Indexer follows a log that loses tails, files and its past, or is another one.
+"""Both engines on disks in memory: an Indexer follows a log that loses tails, files or its past, or another log.
 
-The promise is the same in all cases: once the Indexer is at the end, its queue files are those of one that was built
-anew from the same log, and no queue offset is given twice.
+The promise is the same in all cases: once the Indexer is at the end, its queue files are equal to the files of an
+Indexer that was built anew from the same log, and no queue offset is given twice.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ QUEUES = Path("/data/consumequeue")
 
 
 class Follower:
-    """An Indexer's disk, and the log that it is pointed at."""
+    """An Indexer's disk, and the log that it follows."""
 
     def __init__(self) -> None:
         self.fs = MemoryFs()
 
     @contextlib.asynccontextmanager
     async def following(self, machine: Machine, log: OpenLog, *, is_other: bool = False) -> AsyncIterator[Indexer]:
-        """Follow a log for a block; at its begin everything is indexed and the queues are compared.
+        """Follow a log for a block. At its begin everything is indexed and the queues are compared.
 
-        If it is another log than the one before, somebody has to say that it is the right one.
+        If it is another log than before, the Indexer waits until a rebuild is requested.
         """
         server = Server(log, Process("log", machine.fs))
         link = Link(lambda: server, random.Random(0), record_count_max=100, delay_ms_max=0, listener=Listener())
@@ -70,7 +70,7 @@ class Follower:
 
 
 async def caught_up(indexer: Indexer, log: OpenLog) -> None:
-    """Wait until all is indexed and the queues were compared."""
+    """Wait until everything is indexed and the queues were compared."""
     await eventually(
         lambda: (
             indexer.follow.reput.state is ReputState.LIVE
@@ -81,7 +81,7 @@ async def caught_up(indexer: Indexer, log: OpenLog) -> None:
 
 
 async def check(follower: Follower, machine: Machine) -> None:
-    """Compare the Indexer's queues with those of a new one, and the log's queue offsets with each other."""
+    """Compare the Indexer's queues with the queues of a new Indexer, and the log's queue offsets with each other."""
     async with machine.running() as log:
         async with follower.following(machine, log):
             pass
@@ -102,7 +102,7 @@ async def write(log: OpenLog, count: int, text: str, *, durability: int = 1) -> 
 
 
 async def started(machine: Machine) -> OpenLog:
-    """Start, and wait for the sync that each start makes: what is appended from here on is lost with the power."""
+    """Start, and wait for the sync of each start, so that records from here on are lost with the power."""
     log = await machine.start()
     await asyncio.sleep(0)  # the loops that save begin
     await log.snapshot.save()
@@ -110,7 +110,7 @@ async def started(machine: Machine) -> OpenLog:
 
 
 async def lose_power(machine: Machine, log: OpenLog) -> None:
-    """Lose what was not synced, which must be something."""
+    """Lose the unsynced records. There must be some."""
     end = log.chain.max_physical_offset
     await machine.kill(log, nothing_survives)
     async with machine.running() as found:
@@ -118,7 +118,7 @@ async def lose_power(machine: Machine, log: OpenLog) -> None:
 
 
 async def lose_tail(machine: Machine, text: str) -> None:
-    """Start, append what is synced and what is not, and lose the power."""
+    """Start, append synced and unsynced records, and lose the power."""
     log = await started(machine)
     await write(log, 3, text, durability=2)
     await write(log, 4, f"{text} unsynced")
@@ -127,7 +127,10 @@ async def lose_tail(machine: Machine, text: str) -> None:
 
 @pytest.mark.parametrize("seen_count", [0, 1, 2])
 async def test_offline_through_several_lost_tails(seen_count: int) -> None:
-    """The Indexer saw a tail that was lost, and missed the next ones; its offset is somewhere in another history."""
+    """The Indexer saw a tail that was lost, and missed the next tails.
+
+    Its offset is somewhere in another history.
+    """
     machine, follower = Machine(), Follower()
     async with machine.running() as log:
         await write(log, 5, "first")
@@ -146,7 +149,10 @@ async def test_offline_through_several_lost_tails(seen_count: int) -> None:
 
 
 async def test_epochs_that_were_deleted_with_their_segments() -> None:
-    """The log forgot the epoch that the Indexer knows: its end is where the oldest kept epoch begins."""
+    """The log no longer knows the epoch that the Indexer knows.
+
+    That epoch then ends where the oldest kept epoch begins.
+    """
     machine, follower = Machine(), Follower()
     log = await started(machine)
     await write(log, 9, "lost")
@@ -162,7 +168,10 @@ async def test_epochs_that_were_deleted_with_their_segments() -> None:
 
 @pytest.mark.parametrize("count", [2, 9, 60], ids=["shorter", "as long", "longer"])
 async def test_a_log_restored_from_a_copy(count: int) -> None:
-    """It gives an epoch's number once more, from another place on, and its records begin where those of before did."""
+    """A restored log gives the number of an epoch a second time, from another physical offset on.
+
+    Its records begin where the earlier records began.
+    """
     machine, restored, follower = Machine(), Machine(), Follower()
     log = await started(machine)
     await write(log, 5, "first", durability=2)
@@ -181,7 +190,10 @@ async def test_a_log_restored_from_a_copy(count: int) -> None:
 
 @pytest.mark.parametrize("length", [3, 40], ids=["shorter", "longer"])
 async def test_an_indexer_of_another_log(length: int) -> None:
-    """Equal epochs, offsets below or beyond the log's end: once it is accepted, nothing of the other log stays."""
+    """Once a log with equal epochs is accepted, the indexes keep nothing of the other log.
+
+    The Indexer's offset is below or beyond the log's end.
+    """
     mine, other, follower = Machine(), Machine(), Follower()
     async with other.running() as log:
         await write(log, 20, "other")
@@ -196,7 +208,7 @@ async def test_an_indexer_of_another_log(length: int) -> None:
 
 @pytest.mark.parametrize("follows_lost", [False, True])
 async def test_a_lost_epoch_file(*, follows_lost: bool) -> None:
-    """The log counts epochs from 1 again, but nobody takes its new epoch for the old one: it is another log now."""
+    """A log without its epoch file begins with epoch 1 again, and the Indexer recognizes it as another log."""
     machine, follower = Machine(), Follower()
     log = await started(machine)
     await write(log, 4, "kept", durability=2)
@@ -216,7 +228,7 @@ async def test_a_lost_epoch_file(*, follows_lost: bool) -> None:
 
 
 async def test_a_lost_name_costs_no_index() -> None:
-    """The epochs are there, so the Indexer goes on; it enters nothing twice."""
+    """A log that lost its history id but kept its epochs is followed further, and no record is indexed twice."""
     machine, follower = Machine(), Follower()
     async with machine.running() as log:
         await write(log, 9, "first")
@@ -232,7 +244,10 @@ async def test_a_lost_name_costs_no_index() -> None:
 
 @pytest.mark.parametrize("indexer_loses", ["nothing", "progress", "power"])
 async def test_a_log_that_lost_its_count_asks_the_indexer(indexer_loses: str) -> None:
-    """Old segments and the snapshot are gone: the queues go on where the Indexer knows that they ended."""
+    """Without old segments and the snapshot, the log asks the Indexer for the ends of the queues.
+
+    The queues continue from there.
+    """
     machine, follower = Machine(), Follower()
     async with machine.running() as log:
         await append(log, *(message(topic="spent") for _ in range(7)))
@@ -254,7 +269,7 @@ async def test_a_log_that_lost_its_count_asks_the_indexer(indexer_loses: str) ->
 
 
 async def test_an_indexer_that_was_not_there_opens_nothing() -> None:
-    """A new Indexer knows no more than the log itself; appends wait on."""
+    """A new Indexer knows no more queue ends than the log itself, so appends keep waiting."""
     machine = Machine()
     async with machine.running() as log:
         await append(log, message(topic="spent"))
@@ -267,7 +282,7 @@ async def test_an_indexer_that_was_not_there_opens_nothing() -> None:
 
 
 async def test_appends_wait_for_a_real_indexer(tmp_path: Path) -> None:
-    """Over the wire: clients are told to come back, and get their queue offsets once the Indexer has connected."""
+    """Appends are refused until the Indexer has connected, and then get their queue offsets, over the wire."""
     log_dir, index_dir = tmp_path / "log", tmp_path / "index"
     spent = append_pb.AppendRequest(messages=[message(topic="spent")])
     async with log_served.served(log_dir) as (service, client):

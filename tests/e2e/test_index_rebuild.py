@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput index rebuild`, by the running Indexer and without it: the indexes come back the same, whatever happens."""
+"""`reput index rebuild`, by the running Indexer and without it.
+
+The indexes are the same afterwards, after any event.
+"""
 
 import asyncio
 import json
@@ -46,7 +49,10 @@ sys.exit(main())
 
 
 async def test_the_running_indexer_rebuilds(tmp_path: Path) -> None:
-    """Calls are refused meanwhile, and a second rebuild; a watcher may leave; afterwards all is there."""
+    """During a rebuild calls are refused, and so is a second rebuild.
+
+    A watcher may leave. Afterwards all messages are found.
+    """
     async with store(tmp_path) as (log, client):
         await put(log, client, *[new(index, index % 3) for index in range(900)])
         with armed("create.before_rename", "sleep:300@2"):
@@ -84,7 +90,7 @@ async def test_the_running_indexer_rebuilds(tmp_path: Path) -> None:
 
 
 async def rebuilt(client: Client) -> list[rebuild_pb.RebuildIndexesResponse]:
-    """All that a rebuild tells; nothing if another one is under way."""
+    """Return all states of a rebuild, or nothing if another rebuild is under way."""
     try:
         return [state async for state in client.rebuilds.RebuildIndexes(rebuild_pb.RebuildIndexesRequest())]
     except grpc.aio.AioRpcError as error:
@@ -106,13 +112,13 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def filled(before: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """A copy of the store at rest."""
     subprocess.run(["cp", "-r", before, tmp_path / "store"], check=True)
     return tmp_path / "store"
 
 
 def until_indexed(running: Store) -> None:
-    """Wait until the Indexer has all of the log."""
+    """Wait until the Indexer has indexed the whole log."""
     end_s = time.monotonic() + LIMIT_S
     while True:
         (states,) = running.json("status")
@@ -129,12 +135,12 @@ def offline(data_dir: Path, *arguments: str) -> reput_up.Result:
 
 
 def assert_equal(data_dir: Path, before: Path) -> None:
-    """The same queue files byte for byte, and the same entries."""
+    """Check that the queue files are the same byte for byte, and that the entries are the same."""
     assert differences(PosixFs(), data_dir, before, index_slot_count=500) == []
 
 
 def test_offline_equals_live(filled: Path, before: Path) -> None:
-    """What the command builds is what the Indexer had built; the next start replays nothing and answers at once."""
+    """The command builds the indexes that the Indexer had built. The next start replays nothing and answers at once."""
     result = offline(filled)
     assert result.code == 0, result
     (report,) = result.rows
@@ -149,7 +155,10 @@ def test_offline_equals_live(filled: Path, before: Path) -> None:
 
 
 def test_a_kill_in_the_middle(filled: Path, before: Path) -> None:
-    """SIGKILL at any sync of a file: another rebuild ends with the same, and so does the next start of the Indexer."""
+    """After SIGKILL at any sync of a file another rebuild has the same result.
+
+    So has the next start of the Indexer.
+    """
     for failpoint in ("create.before_rename=kill@3", "write_atomic.after_rename=kill@1", "file.sync=kill@5"):
         done = subprocess.run(
             [sys.executable, "-c", ARMED, failpoint, "index", "rebuild", "--data-dir", str(filled), "--yes"],
@@ -167,7 +176,7 @@ def test_a_kill_in_the_middle(filled: Path, before: Path) -> None:
 
 
 def test_refusals(filled: Path) -> None:
-    """Not while a service uses the directory, not where no log is; each with its code and reason."""
+    """A rebuild of a directory in use, or of a directory without a log, is refused with its code and reason."""
     with reput_up.store(filled, extra=SMALL):
         result = offline(filled)
         assert (result.code, result.errors.split()[1]) == (5, "STORE_LOCKED:")
@@ -178,7 +187,7 @@ def test_refusals(filled: Path) -> None:
 
 
 def test_more_queues_than_descriptors(tmp_path: Path) -> None:
-    """With eight times as many queues as file descriptors a rebuild ends well, and the store is sound."""
+    """With eight times as many queues as file descriptors a rebuild succeeds, and the store is sound."""
     log, data_dir = FakeLog(segment_size_bytes=SEGMENT_SIZE_BYTES), tmp_path / "store"
     for index in range(3_000):
         log.append("T", index * 7 % 1_000, keys=f"k{index}")
@@ -194,7 +203,7 @@ def test_more_queues_than_descriptors(tmp_path: Path) -> None:
 
 
 def test_damage_is_named(filled: Path) -> None:
-    """A record with a changed byte ends it with code 6 and its place."""
+    """A record with a changed byte ends a rebuild with code 6 and the record's place."""
     segment = filled / "commitlog" / f"{0:020d}"
     data = bytearray(segment.read_bytes())
     data[50_000] ^= 1
@@ -205,7 +214,10 @@ def test_damage_is_named(filled: Path) -> None:
 
 
 def test_online(filled: Path, before: Path) -> None:
-    """Without --data-dir the Indexer does it while appends go on; nobody there is an error of the connection."""
+    """Without --data-dir the running Indexer rebuilds while appends continue.
+
+    Without an Indexer the command fails with UNAVAILABLE.
+    """
     with reput_up.store(filled, extra=SMALL) as running:
         (report,) = running.json("index", "rebuild", "--yes")
         assert report["record_count"] == MESSAGE_COUNT
@@ -216,7 +228,7 @@ def test_online(filled: Path, before: Path) -> None:
 
 
 def test_the_indexer_is_killed_in_the_middle(filled: Path, before: Path) -> None:
-    """Its next start goes on building and answers only when all is there."""
+    """After a kill during a rebuild the next start continues it, and answers only when it is complete."""
     with reput_up.store(filled, extra={**SMALL, "REPUT_FAILPOINTS": "index_file.before_sync=kill@3"}) as running:
         result = running.run("index", "rebuild", "--yes")
         assert result.code == 4, result
@@ -227,7 +239,7 @@ def test_the_indexer_is_killed_in_the_middle(filled: Path, before: Path) -> None
 
 
 def test_ready_is_said_when_commands_are_answered(filled: Path) -> None:
-    """A store that lost its indexes is ready when they are there again, and not when its services listen."""
+    """A store that lost its indexes is ready when they are complete, and not when its services listen."""
     shutil.rmtree(filled / "consumequeue")
     slow = {**SMALL, "REPUT_FAILPOINTS": "create.before_rename=sleep:50"}
     with reput_up.store(filled, extra=slow) as running:

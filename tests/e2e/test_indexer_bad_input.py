@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad requests to every RPC of the Indexer: each gets its code, reason and field, and none leaves a trace.
 
-One server takes the whole table; afterwards every file of the indexes has the bytes that it had before, and the server
-still serves.
+A single server takes the whole table. Afterwards every file of the indexes has the same bytes as before, and the
+server still serves.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ RANGE_OK = scan_pb.ScanRange(topic=TOPIC, start_queue_offset=0, end_queue_offset
 
 @dataclass(frozen=True)
 class Case:
-    """One bad request. `request` is a message or raw bytes."""
+    """A bad request. `request` is a message or raw bytes."""
 
     rpc: str
     name: str
@@ -55,12 +55,12 @@ class Case:
 
 
 def bad(rpc: str, request: Message, field: str, reason: str = "BAD_ARGUMENT") -> Case:
-    """A request with one bad field."""
+    """A request with a bad field."""
     return Case(rpc, str(request)[:60].replace("\n", " "), request, INVALID, reason, field)
 
 
 def topic_requests() -> dict[str, Any]:
-    """For every RPC that takes a topic a request with it, and the field that has it."""
+    """Return, for every RPC that takes a topic, a request with the topic and the field that has it."""
     offset, ids = offset_pb.ConsumerOffset, {"group": "g"}
     return {
         "QueueService/Pull": lambda t: (queue_pb.PullRequest(topic=t), "topic"),
@@ -92,7 +92,7 @@ def topic_requests() -> dict[str, Any]:
 
 
 def bad_topics() -> list[Case]:
-    """Every RPC that takes a topic, with every name that is none."""
+    """Return cases of every RPC that takes a topic, with every invalid name."""
     optional = {"QueueService/ListQueues", "QueryService/QueryById", "ConsumerOffsetService/DeleteConsumerGroup"}
     return [
         Case(rpc, f"topic {name[:20]!r}", *_split(make(name)))
@@ -103,7 +103,7 @@ def bad_topics() -> list[Case]:
 
 
 def topics_set_apart() -> list[Case]:
-    """Every RPC that reads a topic, or says how far it was read, with one that only RocketMQ uses."""
+    """Every RPC that reads a topic, or commits offsets of it, with a topic that only RocketMQ uses."""
     refused = (grpc.StatusCode.FAILED_PRECONDITION, "TOPIC_SET_APART")
     offset_only = {"ConsumerOffsetService/GetConsumerOffset", "ConsumerOffsetService/DeleteConsumerGroup"}
     cases = [
@@ -122,7 +122,7 @@ def _split(made: tuple[Message, str]) -> tuple[Message, grpc.StatusCode, str, st
 
 
 def bad_queue_requests() -> list[Case]:
-    """QueueService."""
+    """Return bad requests to QueueService."""
     pull, subscribe, by_time = "QueueService/Pull", "QueueService/Subscribe", "QueueService/GetOffsetByTime"
     make, sub, at = queue_pb.PullRequest, queue_pb.SubscribeRequest, queue_pb.GetOffsetByTimeRequest
     return [
@@ -177,7 +177,7 @@ def bad_queue_requests() -> list[Case]:
 
 
 def bad_query_requests() -> list[Case]:
-    """QueryService."""
+    """Return bad requests to QueryService."""
     by_key, by_time, by_id = "QueryService/QueryByKey", "QueryService/QueryByTime", "QueryService/QueryById"
     make, at, one = query_pb.QueryByKeyRequest, query_pb.QueryByTimeRequest, query_pb.QueryByIdRequest
     late, early = Timestamp(seconds=9), Timestamp(seconds=8)
@@ -217,7 +217,7 @@ def bad_query_requests() -> list[Case]:
 
 
 def bad_scan_requests() -> list[Case]:
-    """ScanService."""
+    """Return bad requests to ScanService."""
     plan, scan = "ScanService/PlanScan", "ScanService/Scan"
     make, part, cut, sieve = scan_pb.PlanScanRequest, scan_pb.ScanPartition, scan_pb.ScanRange, scan_pb.ScanFilter
 
@@ -267,7 +267,7 @@ def bad_scan_requests() -> list[Case]:
 
 
 def bad_offset_requests() -> list[Case]:
-    """ConsumerOffsetService and IndexService."""
+    """Return bad requests to ConsumerOffsetService and IndexService."""
     name, row = "ConsumerOffsetService/", "offsets[1].queue_id"
     verbs = ("CommitConsumerOffset", "ResetConsumerOffset", "ListConsumerGroups", "DeleteConsumerGroup")
     commit_name, reset_name, list_name, delete_name = (f"{name}{verb}" for verb in verbs)
@@ -308,7 +308,7 @@ def bad_offset_requests() -> list[Case]:
 
 
 def malformed() -> list[Case]:
-    """Bytes that are no message of the RPC's type."""
+    """Return cases of bytes that are not a message of the RPC's type."""
     requests: dict[str, Message] = {
         "QueueService/Pull": queue_pb.PullRequest(topic=TOPIC, queue_id=3),
         "QueueService/Subscribe": queue_pb.SubscribeRequest(topic=TOPIC, queue_id=3),
@@ -355,7 +355,7 @@ CASES = [
 
 
 async def refusal(client: Client, case: Case) -> Refusal:
-    """Send one bad request as raw bytes, to a unary or a streaming RPC, and take its refusal apart."""
+    """Send a bad request as raw bytes, to a unary or a streaming RPC, and take its refusal apart."""
     path = f"/reput.indexer.v1.{case.rpc}"
     raw = case.request if isinstance(case.request, bytes) else case.request.SerializeToString()
     try:
@@ -369,17 +369,20 @@ async def refusal(client: Client, case: Case) -> Refusal:
 
 
 def check(found: Refusal, case: Case) -> str:
-    """What is wrong with a refusal; empty if nothing is."""
+    """Return the difference between a refusal and its case, empty if there is none."""
     expected = (case.code, case.reason, case.field or found.field)
     actual = (found.code, found.reason, found.field)
     return "" if actual == expected else f"{case.rpc} {case.name}: {actual} instead of {expected}"
 
 
 async def test_bad_requests_leave_no_trace(tmp_path: Path) -> None:
-    """Every bad request gets its code, reason and field; the indexes' bytes stay as they are, and the server lives."""
+    """Every bad request gets its code, reason and field.
+
+    The indexes' bytes stay the same, and the server still serves.
+    """
     async with served_log(tmp_path / "log") as (log_service, log):
         target = f"127.0.0.1:{log_service.server.port}"
-        hour_ms = 3_600_000  # what is entered is written down by itself, whenever that is due
+        hour_ms = 3_600_000  # entries are written by themselves, whenever that is due
         intervals = {"flush_interval_ms": hour_ms, "flush_thorough_interval_ms": hour_ms}
         async with served(tmp_path / "index", target, **intervals) as (_, client):
             good = append_pb.AppendRequest(messages=[message(topic=TOPIC, queue_id=0, properties={"KEYS": "k"})] * 3)
@@ -397,7 +400,7 @@ async def test_bad_requests_leave_no_trace(tmp_path: Path) -> None:
 
 
 async def test_tokens_of_other_queries(tmp_path: Path) -> None:
-    """A token is good for the query that returned it, and for no other."""
+    """A page token is valid only for the query that returned it."""
     async with served_log(tmp_path / "log") as (log_service, log):
         target = f"127.0.0.1:{log_service.server.port}"
         async with served(tmp_path / "index", target) as (_, client):
@@ -418,6 +421,6 @@ async def test_tokens_of_other_queries(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rpc", sorted({case.rpc for case in CASES}))
 def test_every_rpc_has_its_bad_requests(rpc: str) -> None:
-    """No RPC that takes anything is left out of the table."""
+    """The table has bad requests for every RPC with a request."""
     assert len(CASES) >= 40
     assert sum(case.rpc == rpc for case in CASES) >= (1 if rpc == "IndexService/GetStatus" else 4)

@@ -39,7 +39,7 @@ def new(index: int) -> append_pb.AppendMessage:
 
 
 async def put(log: LogProcess, count: int, start: int = 0) -> int:
-    """Append messages; return an offset below which all of them are."""
+    """Append messages, and return an offset above all of them."""
     end = 0
     async with log.client() as client:
         for first in range(start, start + count, 50):
@@ -50,7 +50,7 @@ async def put(log: LogProcess, count: int, start: int = 0) -> int:
 
 
 async def answers(client: Client) -> dict[str, Any]:
-    """The same questions, whose answers must not change."""
+    """Ask the same questions, whose answers must not change."""
     found: dict[str, Any] = {}
     for queue_id in range(4):
         request = queue_pb.PullRequest(
@@ -69,7 +69,10 @@ async def answers(client: Client) -> dict[str, Any]:
 
 
 async def patient_answers(client: Client) -> dict[str, Any]:
-    """The answers once the Indexer has found the log again; until then it says UNAVAILABLE, as clients may retry."""
+    """Return the answers once the Indexer has found the log again.
+
+    Until then it is UNAVAILABLE, so clients may retry.
+    """
     async with asyncio.timeout(LIMIT_S):
         while True:
             try:
@@ -81,7 +84,10 @@ async def patient_answers(client: Client) -> dict[str, Any]:
 
 
 async def test_the_same_answers_after_every_kill(tmp_path: Path) -> None:
-    """SIGKILL of the Indexer, of the CommitLog, of both, and new messages in between: nothing is lost or repeated."""
+    """No message is lost or repeated after SIGKILL of the Indexer, of the CommitLog, or of both.
+
+    New messages arrive in between.
+    """
     port = free_port()
     log = await start_log(tmp_path, port)
     flags = ("--flush-interval-ms", "50", "--flush-thorough-interval-ms", "200", "--port", str(free_port()))
@@ -118,7 +124,7 @@ async def test_the_same_answers_after_every_kill(tmp_path: Path) -> None:
 
 
 async def test_indexes_that_are_lost_come_back_the_same(tmp_path: Path) -> None:
-    """Delete the indexes, or only their progress file: the next start builds the same queue files."""
+    """After the indexes, or only their progress file, are deleted the next start builds the same queue files."""
     port = free_port()
     log = await start_log(tmp_path, port)
     try:
@@ -144,7 +150,7 @@ async def test_indexes_that_are_lost_come_back_the_same(tmp_path: Path) -> None:
 
 
 async def test_the_indexer_may_be_first(tmp_path: Path) -> None:
-    """Started before the CommitLog, the Indexer serves, waits, and catches up by itself."""
+    """An Indexer that starts before the CommitLog serves, waits, and catches up by itself."""
     port = free_port()
     async with process(tmp_path, f"127.0.0.1:{port}") as indexer, indexer.client() as client:
         assert (await client.status()).last_error != "" or (await client.status()).state == 2
@@ -156,14 +162,14 @@ async def test_the_indexer_may_be_first(tmp_path: Path) -> None:
 
 
 async def ended(child: Process) -> tuple[int, str]:
-    """Exit code and what it said, of a start that can't be."""
+    """Return the exit code and the output of a start that must fail."""
     async with asyncio.timeout(LIMIT_S):
         code = await child.wait_ended()
     return code, "".join(child.lines)
 
 
 async def test_starts_that_cannot_be(tmp_path: Path) -> None:
-    """A port in use, a directory in use, and files of another size give one clear line each and their exit code."""
+    """A port in use, a directory in use, and files of another size give a clear line each and their exit code."""
     port = free_port()
     log = await start_log(tmp_path / "a", port)
     try:
@@ -192,7 +198,10 @@ async def test_starts_that_cannot_be(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("point", ["file.sync=raise", "index_file.before_sync=raise"])
 async def test_a_failing_disk_ends_the_process(tmp_path: Path, point: str) -> None:
-    """After a failed sync nobody knows what the disk holds: the process ends, and the next one builds it again."""
+    """A failed sync ends the process, because the content of the disk is unknown.
+
+    The next process builds the indexes again.
+    """
     port = free_port()
     log = await start_log(tmp_path, port)
     try:

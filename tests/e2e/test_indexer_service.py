@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Indexer's API over gRPC with a real CommitLog behind it: what each RPC answers."""
+"""The Indexer's API over gRPC with a real CommitLog behind it: the answers of each RPC."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ T = "orders"
 
 @contextlib.asynccontextmanager
 async def store(tmp_path: Path, **config: Any) -> AsyncIterator[tuple[LogClient, Client]]:
-    """A CommitLog and an Indexer over one directory, as they may share one."""
+    """A CommitLog and an Indexer over the same directory, which they may share."""
     async with served_log(tmp_path) as (log_service, log):
         target = f"127.0.0.1:{log_service.server.port}"
         async with served(tmp_path, target, **config) as (_, client):
@@ -48,7 +48,7 @@ async def store(tmp_path: Path, **config: Any) -> AsyncIterator[tuple[LogClient,
 
 
 async def put(log: LogClient, client: Client, *batch: append_pb.AppendMessage) -> append_pb.AppendResult:
-    """Append messages and wait until they are indexed; the result has the offsets of all of them."""
+    """Append messages and wait until they are indexed. The result has the offsets of all of them."""
     total = append_pb.AppendResult()
     for start in range(0, len(batch), 100):
         total.MergeFrom((await log.append.Append(append_pb.AppendRequest(messages=batch[start : start + 100]))).result)
@@ -63,7 +63,7 @@ def new(index: int, queue_id: int = 0, topic: str = T, **properties: str) -> app
 
 
 async def test_pull_returns_what_was_appended(tmp_path: Path) -> None:
-    """Every field of a pulled message is that of the appended one."""
+    """Every field of a pulled message equals the field of the appended message."""
     async with store(tmp_path) as (log, client):
         result = await put(log, client, *[new(index) for index in range(10)])
         answer = await client.queues.Pull(queue_pb.PullRequest(topic=T, queue_offset=3, message_count_max=4))
@@ -79,7 +79,7 @@ async def test_pull_returns_what_was_appended(tmp_path: Path) -> None:
 
 
 async def test_statuses_have_the_protocol_s_numbers() -> None:
-    """The engine's enums and the protocol's are one and the same."""
+    """The engine's enums and the protocol's have the same names and numbers."""
     for mine, theirs, prefix in (
         (PullStatus, queue_pb.PullStatus, "PULL_STATUS_"),
         (ReputState, index_pb.ReputState, "REPUT_STATE_"),
@@ -90,7 +90,7 @@ async def test_statuses_have_the_protocol_s_numbers() -> None:
 
 
 async def test_a_long_poll_ends_with_the_first_message(tmp_path: Path) -> None:
-    """A pull that waits is answered by an append, long before its time is over."""
+    """An append answers a waiting pull long before its time is over."""
     async with store(tmp_path) as (log, client):
         request = queue_pb.PullRequest(topic=T, wait=Duration(seconds=30))
         waiting = asyncio.ensure_future(client.queues.Pull(request))
@@ -102,7 +102,10 @@ async def test_a_long_poll_ends_with_the_first_message(tmp_path: Path) -> None:
 
 
 async def test_subscribe_follows_a_queue(tmp_path: Path) -> None:
-    """A stream on a queue that does not exist yet gets everything that comes, in order, and resumes where it was."""
+    """A stream on a queue that does not exist yet gets all its messages, in order.
+
+    A new stream resumes at its offset.
+    """
     async with store(tmp_path) as (log, client):
         call = client.queues.Subscribe(queue_pb.SubscribeRequest(topic=T, message_count_max=7))
         found: list[int] = []
@@ -132,7 +135,10 @@ async def test_subscribe_follows_a_queue(tmp_path: Path) -> None:
     [(99, queue_pb.PULL_STATUS_OFFSET_OVERFLOW_BADLY, 4), (0, queue_pb.PULL_STATUS_FOUND, 4)],
 )
 async def test_subscribe_outside_of_the_queue(tmp_path: Path, start: int, status: int, next_offset: int) -> None:
-    """The first answer says that the offset lies outside, and the stream goes on from the queue."""
+    """A subscription at an offset outside the queue is answered with the status and the next offset.
+
+    The stream continues from there.
+    """
     async with store(tmp_path) as (log, client):
         await put(log, client, *[new(index) for index in range(4)])
         call = client.queues.Subscribe(queue_pb.SubscribeRequest(topic=T, queue_offset=start))
@@ -149,7 +155,7 @@ async def test_subscribe_outside_of_the_queue(tmp_path: Path, start: int, status
 
 
 async def test_subscriptions_are_bounded(tmp_path: Path) -> None:
-    """One subscription too many is refused; when one ends, there is room again."""
+    """A subscription above the limit is refused. When a subscription ends, there is room again."""
     async with store(tmp_path, stream_count_max=1) as (log, client):
         await put(log, client, new(0))
         first = client.queues.Subscribe(queue_pb.SubscribeRequest(topic=T))
@@ -169,7 +175,7 @@ async def test_subscriptions_are_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("length", [100, 9_000, 200_000])
 async def test_a_long_id_is_refused_with_a_reason(tmp_path: Path, length: int) -> None:
-    """However long the id is that nobody has: the answer fits into what gRPC lets metadata have."""
+    """The refusal of an unknown id of any length fits into gRPC's limit of metadata."""
     async with store(tmp_path) as (log, client):
         await put(log, client, new(0))
         for topic in (T, ""):
@@ -181,7 +187,7 @@ async def test_a_long_id_is_refused_with_a_reason(tmp_path: Path, length: int) -
 
 
 async def test_queues_and_offsets_by_time(tmp_path: Path) -> None:
-    """Ranges, lists and times agree with what was appended."""
+    """Ranges, lists and times agree with the appended messages."""
     async with store(tmp_path) as (log, client):
         stamps = []
         for index in range(6):
@@ -273,7 +279,7 @@ async def test_scans(tmp_path: Path) -> None:
 
 
 async def test_consumer_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups commit, read, list and reset their offsets, with their lag, and find them again after a restart."""
+    """Groups commit, read, list and reset their offsets, with their lag, and keep them after a restart."""
     offset = offset_pb.ConsumerOffset
     async with store(tmp_path) as (log, client):
         await put(log, client, *[new(index, index % 2) for index in range(10)])
@@ -313,7 +319,10 @@ async def test_consumer_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_trim_and_status(tmp_path: Path) -> None:
-    """After a trim readers see nothing older, the status says so, and the log heard how far the indexes are."""
+    """After a trim readers get no older messages, and the status has the new minimum.
+
+    The Indexer reports its progress to the log.
+    """
     async with store(tmp_path, flush_interval_ms=20, flush_thorough_interval_ms=20) as (log, client):
         result = await put(log, client, *[new(index) for index in range(500)])
         async with asyncio.timeout(LIMIT_S):
@@ -348,7 +357,7 @@ async def test_trim_and_status(tmp_path: Path) -> None:
 
 
 async def test_removal_of_queues(tmp_path: Path) -> None:
-    """The queue of a topic that was deleted goes; a dry run says so before. It is no expired queue."""
+    """The queue of a deleted topic is removed after a dry run with the same answer, and is no expired queue."""
     async with store(tmp_path) as (log, client):
         await put(log, client, *[new(index) for index in range(3)])
         request = index_pb.RemoveQueuesRequest(selection=index_pb.QUEUE_SELECTION_EXPIRED)
@@ -369,7 +378,10 @@ async def test_removal_of_queues(tmp_path: Path) -> None:
 
 
 async def test_without_the_log(tmp_path: Path) -> None:
-    """The Indexer serves what needs no log and names the missing service for the rest. Health waits for the log."""
+    """Without the log the Indexer serves from its own files, and names the missing service otherwise.
+
+    It is unhealthy.
+    """
     async with store(tmp_path) as (log, client):
         await put(log, client, *[new(index) for index in range(3)])
     async with served(tmp_path, "127.0.0.1:1") as (_, client):
@@ -386,7 +398,7 @@ async def test_without_the_log(tmp_path: Path) -> None:
 
 
 async def test_a_plan_of_an_unknown_topic_fails(tmp_path: Path) -> None:
-    """A topic that was made but has no messages is an empty plan; one that nobody made is NOT_FOUND."""
+    """A topic without messages has an empty plan, and a topic that was never created is NOT_FOUND."""
     async with store(tmp_path) as (log, client):
         await log.topics.CreateTopic(topic_pb.CreateTopicRequest(name="empty"))
         plan = await client.scans.PlanScan(scan_pb.PlanScanRequest(topics=["empty"]))
@@ -400,7 +412,7 @@ async def test_a_plan_of_an_unknown_topic_fails(tmp_path: Path) -> None:
 
 
 async def test_a_scan_ends_when_its_caller_goes(tmp_path: Path) -> None:
-    """A caller who reads one frame and leaves gives the scan's place back at once."""
+    """A caller that reads a frame and leaves gives the scan's place back at once."""
     async with (
         served_log(tmp_path) as (log_service, log),
         served(tmp_path, f"127.0.0.1:{log_service.server.port}") as (service, client),

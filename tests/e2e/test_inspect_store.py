@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput inspect` knows every file that a store can have, and calls none of a healthy one damaged."""
+"""`reput inspect` knows every file that a store can have, and finds no damage in a healthy store."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 
 def findings_of_all(data_dir: Path) -> dict[str, list[Finding]]:
-    """What is found in each file of a store; raises UnknownKind for a file that inspection does not know."""
+    """Return the findings in each file of a store. Raises UnknownKind for a file that inspection does not know."""
     files = sorted(path for path in data_dir.rglob("*") if path.is_file())
     return {str(path.relative_to(data_dir)): findings_in(inspect_file(path, limit=0)) for path in files}
 
@@ -43,7 +43,7 @@ def kill(running: Store) -> None:
 def test_every_file_of_a_store_is_known_and_sound(tmp_path: Path, end: Callable[[Store], None]) -> None:
     """After messages of all kinds, offsets of groups, a run of the Janitor, and any stop: no finding in any file.
 
-    The second start and stop leave what a first one leaves not: backups, a cut tail's copy where there is one.
+    The second start and stop make files that the first do not make: backups, and the copy of a truncated tail.
     """
     for round_count in range(2):
         with store(tmp_path) as running:

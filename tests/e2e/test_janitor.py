@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Retention over a real store: what expires is gone from log, queues and index; what stays is found as before."""
+"""Retention over a real store.
+
+Expired messages are removed from log, queues and index, and other messages are found as before.
+"""
 
 import time
 from pathlib import Path
@@ -26,7 +29,10 @@ def fill(running: Store, count: int) -> None:
 
 
 def test_retention(tmp_path: Path) -> None:
-    """A dry run tells what a run does; old messages are gone everywhere, new ones are found, also after a restart."""
+    """A dry run has the decisions of a run.
+
+    After the run old messages are gone everywhere, and new messages are found, also after a restart.
+    """
     with store(tmp_path, extra=EXPIRE_AT_ONCE) as running:
         fill(running, 1200)
         before = running.json("segments")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KubernetesCoordinator: the contract of coordinators, and what an API server and the network can do."""
+"""KubernetesCoordinator: the contract of coordinators, and faults of the API server and the network."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ PATIENT_MS = int(LIMIT_S * 1000)
 
 
 class LeaseStage:
-    """A Lease of its own at one API server."""
+    """A Lease at an API server."""
 
     lease_s = 2.0
 
@@ -45,7 +45,7 @@ class LeaseStage:
     def door(
         self, identity: str, *, timeout_ms: int = PATIENT_MS, lease_s: float = lease_s, clock: Clock | None = None
     ) -> KubernetesCoordinator:
-        """One more process' door."""
+        """Return the door of a further process."""
         config = KubernetesConfig(lease=self.lease, config_file=self.config_file, timeout_ms=timeout_ms)
         lease_duration_ms = int(lease_s * 1000) - 1  # rounded up
         made = KubernetesCoordinator(config, identity=identity, lease_duration_ms=lease_duration_ms, clock=clock)
@@ -53,11 +53,11 @@ class LeaseStage:
         return made
 
     async def pass_time(self, seconds: float) -> None:
-        """Wait."""
+        """Wait this long."""
         await asyncio.sleep(seconds)
 
     def now_s(self) -> float:
-        """As the doors count."""
+        """The time as the doors count it."""
         return time.monotonic()
 
     async def close(self) -> None:
@@ -77,7 +77,7 @@ async def server() -> AsyncIterator[LeaseServer]:
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiServer]:
-    """Kubernetes' own."""
+    """Kubernetes' own API server."""
     if MISSING:
         pytest.skip(WHY)
     made = KubeApiServer(tmp_path_factory.mktemp("kubernetes"))
@@ -90,7 +90,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiServer]:
 
 @contextlib.asynccontextmanager
 async def staged(config_file: Path) -> AsyncIterator[LeaseStage]:
-    """A stage that is closed in the end."""
+    """A stage that is closed at the end."""
     made = LeaseStage(config_file)
     try:
         yield made
@@ -99,28 +99,28 @@ async def staged(config_file: Path) -> AsyncIterator[LeaseStage]:
 
 
 class TestContract(CoordinatorContract):
-    """All that coordinators promise."""
+    """All promises of coordinators."""
 
     @pytest.fixture
     async def stage(self, server: LeaseServer, tmp_path: Path) -> AsyncIterator[LeaseStage]:
-        """Nothing is there yet."""
+        """A stage without any record."""
         async with staged(server.config_file(tmp_path)) as made:
             yield made
 
 
 class TestContractOfKubernetes(CoordinatorContract):
-    """The same with kube-apiserver itself."""
+    """All promises of coordinators, with kube-apiserver itself."""
 
     @pytest.fixture
     async def stage(self, real: KubeApiServer, tmp_path: Path) -> AsyncIterator[LeaseStage]:
-        """Nothing is there yet."""
+        """A stage without any record."""
         async with staged(real.config_file(tmp_path)) as made:
             yield made
 
 
 @pytest.fixture
 async def stage(server: LeaseServer, tmp_path: Path) -> AsyncIterator[LeaseStage]:
-    """Nothing is there yet, at the server that a test may break."""
+    """A stage without any record, at the server that a test may break."""
     async with staged(server.config_file(tmp_path)) as made:
         yield made
 
@@ -135,7 +135,7 @@ async def read_patiently(door: KubernetesCoordinator) -> View:
 
 
 async def test_what_is_there_for_people(server: LeaseServer, stage: LeaseStage) -> None:
-    """kubectl shows who holds, since when, for how long, in which epoch; what others keep in the Lease stays."""
+    """kubectl shows the holder, since when, for how long, and the epoch. Annotations of others in the Lease stay."""
     door = stage.door("a")
     view = await door.elect(await door.read(), record_of(1))
     await server.edit(note="kept")
@@ -150,7 +150,7 @@ async def test_what_is_there_for_people(server: LeaseServer, stage: LeaseStage) 
 
 
 async def test_kubernetes_is_killed_and_comes_back(real: KubeApiServer, tmp_path: Path) -> None:
-    """Meanwhile all calls and watches fail; then what was there is there, and the same doors work."""
+    """While Kubernetes is down, calls and watches fail. After its restart the record is there, and the doors work."""
     async with staged(real.config_file(tmp_path)) as stage:
         door = stage.door("a", timeout_ms=2_000, lease_s=600)
         held = await door.elect(await read_patiently(door), record_of(1))
@@ -173,7 +173,7 @@ async def test_kubernetes_is_killed_and_comes_back(real: KubeApiServer, tmp_path
 
 
 async def test_kubernetes_stands_still(real: KubeApiServer, tmp_path: Path) -> None:
-    """Each call and a watch give up after their time, and work again when it goes on."""
+    """While the API server is frozen, calls and a watch fail after their time-out, and they work again afterwards."""
     async with staged(real.config_file(tmp_path)) as stage:
         door, patient = stage.door("a", timeout_ms=500, lease_s=600), stage.door("a", lease_s=600)
         held = await patient.elect(await patient.read(), record_of(1))
@@ -195,7 +195,7 @@ async def test_kubernetes_stands_still(real: KubeApiServer, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("call", ["elect", "change", "renew", "release"])
 async def test_an_answer_that_was_lost(server: LeaseServer, stage: LeaseStage, call: str) -> None:
-    """It is an outage, the change is there, and the same call again says that what was seen is not there any more."""
+    """A lost answer is an outage, the change is made, and a second call with the same view raises Lost."""
     door = stage.door("a")
     held = await door.elect(await door.read(), record_of(1))
     server.faults.append(("put", Fault.ANSWER_LOST))
@@ -216,7 +216,7 @@ async def test_an_answer_that_was_lost(server: LeaseServer, stage: LeaseStage, c
 
 
 async def test_an_election_whose_answer_was_lost(server: LeaseServer, stage: LeaseStage) -> None:
-    """Nobody leads by it: it is stood for again, as who reads that it holds may do at once."""
+    """A process does not lead by an election whose answer was lost, and may stand for election again at once."""
     door = stage.door("a")
     server.faults.append(("post", Fault.ANSWER_LOST))
     with pytest.raises(CoordinatorUnavailable):
@@ -231,7 +231,7 @@ async def test_an_election_whose_answer_was_lost(server: LeaseServer, stage: Lea
 
 @pytest.mark.parametrize("fault", [Fault.DROPPED, Fault.SILENT])
 async def test_a_request_that_is_lost(server: LeaseServer, stage: LeaseStage, fault: Fault) -> None:
-    """Nothing has changed, and it may be made again."""
+    """A lost request changes nothing, and may be made again."""
     door = stage.door("a", timeout_ms=1_000)
     held = await stage.door("a").elect(await door.read(), record_of(1))
     for verb in ("get", "put"):
@@ -242,7 +242,7 @@ async def test_a_request_that_is_lost(server: LeaseServer, stage: LeaseStage, fa
 
 
 async def test_a_request_that_comes_late(server: LeaseServer, stage: LeaseStage) -> None:
-    """What a former leader has sent before is refused after the next election."""
+    """A request that a former leader sent before the next election is refused after it."""
     a, b = stage.door("a", timeout_ms=1_000), stage.door("b")
     held = await a.elect(await read_patiently(a), record_of(1))
     server.faults.append(("put", Fault.LATE))
@@ -258,11 +258,11 @@ async def test_a_request_that_comes_late(server: LeaseServer, stage: LeaseStage)
 
 @pytest.mark.parametrize("code", [400, 401, 403, 422, 429, 500, 503])
 async def test_what_is_refused(server: LeaseServer, stage: LeaseStage, code: int) -> None:
-    """It is told with the API server's words, and has changed nothing."""
+    """A refused request changes nothing, and the error has the API server's words."""
     door = stage.door("a")
     held = await door.elect(await door.read(), record_of(1))
     for verb in ("get", "put"):
-        # who is not known is asked for a newer token first
+        # after a 401 the door asks for a newer token first
         server.faults += [(verb, Refusal(code, "Because"))] * (2 if code == 401 else 1)
         with pytest.raises(CoordinatorUnavailable, match=f"{server.url}: {code} told by the test"):
             await door.change(held, record_of(2))
@@ -273,7 +273,7 @@ async def test_what_is_refused(server: LeaseServer, stage: LeaseStage, code: int
 
 
 async def test_a_token_that_is_replaced(server: LeaseServer, stage: LeaseStage) -> None:
-    """The kubelet writes another one before the old one is over: nobody notices, in the middle of a watch neither."""
+    """The kubelet writes a new token before the old token expires, and no call or watch fails."""
     a, b = stage.door("a"), stage.door("b")
     held = await a.elect(await a.read(), record_of(1))
     watching = asyncio.create_task(seen_when(b, lambda view: view.record == record_of(2)))
@@ -284,7 +284,7 @@ async def test_a_token_that_is_replaced(server: LeaseServer, stage: LeaseStage) 
 
 
 async def test_a_token_that_is_gone(server: LeaseServer, stage: LeaseStage) -> None:
-    """Calls fail, and say so, until it is back."""
+    """Calls without a valid token fail with the reason, until the token is back."""
     door = stage.door("a")
     server.token = "another"
     with pytest.raises(CoordinatorUnavailable, match="401 Unauthorized"):
@@ -297,7 +297,7 @@ async def test_a_token_that_is_gone(server: LeaseServer, stage: LeaseStage) -> N
 
 
 async def test_others_change_the_lease_meanwhile(server: LeaseServer, stage: LeaseStage) -> None:
-    """What does not touch record and holder is no reason to give up."""
+    """Changes of the Lease that leave record and holder alone make no call fail."""
     door = stage.door("a")
     held = await door.elect(await door.read(), record_of(1))
     for number in range(5):
@@ -310,7 +310,7 @@ async def test_others_change_the_lease_meanwhile(server: LeaseServer, stage: Lea
 
 
 async def test_somebody_else_changes_the_record(server: LeaseServer, stage: LeaseStage) -> None:
-    """What a person has written is seen, and not overwritten."""
+    """A record that a person has written is read, and not overwritten."""
     door = stage.door("a")
     held = await door.elect(await door.read(), record_of(1))
     await server.edit(record=record_of(7).encode().decode())
@@ -333,7 +333,7 @@ async def test_somebody_else_changes_the_record(server: LeaseServer, stage: Leas
     ids=range(6),
 )
 async def test_a_damaged_record(server: LeaseServer, stage: LeaseStage, notes: dict[str, str | None]) -> None:
-    """It is told as an outage, by reads and watches, until a person has put it right."""
+    """Reads and watches report a damaged record as an outage, until a person has repaired it."""
     door = stage.door("a")
     view = await door.elect(await door.read(), record_of(1))
     before = server.lease["metadata"]["annotations"]
@@ -347,7 +347,7 @@ async def test_a_damaged_record(server: LeaseServer, stage: LeaseStage, notes: d
 
 
 async def test_the_lease_is_deleted(server: LeaseServer, stage: LeaseStage) -> None:
-    """Watchers hear of it, the holder has lost, and a new record is newer than all before."""
+    """When the Lease is deleted, watchers are notified, the holder has lost, and a new record has a newer version."""
     a, b = stage.door("a"), stage.door("b")
     held = await a.elect(await a.read(), record_of(1))
     started = asyncio.Event()
@@ -363,7 +363,7 @@ async def test_the_lease_is_deleted(server: LeaseServer, stage: LeaseStage) -> N
 
 
 async def test_the_lease_is_deleted_between(server: LeaseServer, stage: LeaseStage) -> None:
-    """A change that was on its way does not make it anew."""
+    """A change that arrives after the Lease was deleted does not create it again."""
     door = stage.door("a", timeout_ms=1_000)
     held = await door.elect(await read_patiently(door), record_of(1))
     server.faults.append(("put", Fault.LATE))
@@ -376,7 +376,7 @@ async def test_the_lease_is_deleted_between(server: LeaseServer, stage: LeaseSta
 
 
 async def test_a_watch_that_is_too_old(server: LeaseServer, stage: LeaseStage) -> None:
-    """It begins anew by itself."""
+    """A watch of a version that is too old begins anew by itself."""
     a, b = stage.door("a"), stage.door("b")
     held = await a.elect(await a.read(), record_of(1))
     server.faults.append(("watch", Refusal(410, "Expired")))
@@ -390,7 +390,7 @@ async def test_a_watch_that_is_too_old(server: LeaseServer, stage: LeaseStage) -
 
 
 async def test_a_watch_that_is_silent(server: LeaseServer, stage: LeaseStage) -> None:
-    """What it should have told is found by a read."""
+    """A change that a silent watch misses is found by a read."""
     a, b = stage.door("a", lease_s=600), stage.door("b", timeout_ms=1_000)
     held = await a.elect(await a.read(), record_of(1))
     server.faults.append(("watch", Fault.SILENT))
@@ -403,7 +403,7 @@ async def test_a_watch_that_is_silent(server: LeaseServer, stage: LeaseStage) ->
 
 
 async def test_who_comes_late_waits_as_long_as_all(stage: LeaseStage) -> None:
-    """A lease is over when nothing was heard of its holder for its time, since one looked first."""
+    """For each reader a lease expires when it was not renewed for its time, counted from the reader's first read."""
     clocks = [ManualClock() for _ in range(3)]
     a, b, c = (stage.door(name, clock=clock) for name, clock in zip("abc", clocks, strict=True))
     await a.elect(await a.read(), record_of(1))
@@ -423,7 +423,7 @@ async def test_who_comes_late_waits_as_long_as_all(stage: LeaseStage) -> None:
 
 
 async def test_a_holder_that_slept(server: LeaseServer, stage: LeaseStage) -> None:
-    """Its lease is over by its own clock: it changes nothing before a sign of life, if nobody else was elected."""
+    """A holder whose lease expired by its own clock changes nothing before a renewal, if no other was elected."""
     door = stage.door("a", clock=(clock := ManualClock()))
     held = await door.elect(await door.read(), record_of(1))
     clock.advance(2_000)
@@ -437,7 +437,7 @@ async def test_a_holder_that_slept(server: LeaseServer, stage: LeaseStage) -> No
 
 
 async def test_an_answer_of_something_else(tmp_path: Path, server: LeaseServer) -> None:
-    """A proxy, or another program at this port: an outage, and never a crash."""
+    """An answer of a proxy, or of another program at this port, is an outage, and never a crash."""
     for answer in (
         b"HTTP/1.1 502 Bad Gateway\r\n\r\n<html>",
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{}",
@@ -464,7 +464,7 @@ async def test_an_answer_of_something_else(tmp_path: Path, server: LeaseServer) 
 
 @pytest.mark.parametrize("text", [None, "", "x", "a: [", "clusters: []\ncontexts: []\ncurrent-context: one\n"])
 def test_a_file_that_says_nothing(tmp_path: Path, text: str | None) -> None:
-    """It is named before anything is started; so is a pod that has no service account."""
+    """A configuration file without a server, or a pod without a service account, is refused before the start."""
     file = tmp_path / "kubeconfig"
     if text is not None:
         file.write_text(text)
@@ -474,14 +474,14 @@ def test_a_file_that_says_nothing(tmp_path: Path, text: str | None) -> None:
 
 
 def test_an_extra_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is named, with the way to get it; etcd needs none of it."""
+    """A missing extra is named, with the way to install it."""
     monkeypatch.setitem(sys.modules, "services.commitlog.rpc.coordinate.kubernetes", None)
     with pytest.raises(ConfigError, match=r"install reput-server\[kubernetes\]"):
         open_door("kubernetes", EtcdConfig(targets=""), KubernetesConfig(), identity="a", lease_duration_ms=2_000)
 
 
 async def test_the_role_of_a_pod(server: LeaseServer, stage: LeaseStage) -> None:
-    """Its label follows who leads, survives outages and rights that are missing, and is taken back by a stop."""
+    """A pod's label follows its log's role, survives outages and missing rights, and is reset by a stop."""
     leads = True
     server.pods["log-0"] = {}
     server.faults += [("patch", Refusal(403, "Forbidden")), ("patch", Fault.ANSWER_LOST)]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three logs that elect one of them by a Lease of Kubernetes; with kube-apiserver itself: test_failovers.py."""
+"""Three logs that elect a leader by a Lease of Kubernetes.
+
+The API server is a LeaseServer. test_failovers.py uses kube-apiserver itself.
+"""
 
 import asyncio
 import contextlib
@@ -22,21 +25,21 @@ LABEL = "reput.dev/role"
 
 
 class LeaseTrio(Trio):
-    """Logs a, b and c, each in a pod of its name, or what the API server takes for one."""
+    """Logs a, b and c, each in a pod of its name, or a pod object at the API server."""
 
     def __init__(self, directory: Path, stack: contextlib.AsyncExitStack, config_file: Path, *flags: str) -> None:
         super().__init__(directory, stack, *flags)
         self._config_file = config_file
 
     def coordinator(self, name: str) -> tuple[str, ...]:
-        """The flags by which they find it."""
+        """Return the flags by which a log finds the coordinator."""
         where = ("--kubernetes-config-file", str(self._config_file), "--kubernetes-pod", name)
         return ("--coordinator", "kubernetes", *where)
 
 
 @contextlib.asynccontextmanager
 async def lease_trio(directory: Path, config_file: Path, *flags: str) -> AsyncIterator[LeaseTrio]:
-    """All three, in sync."""
+    """Three logs, all in sync."""
     async with contextlib.AsyncExitStack() as stack:
         logs = LeaseTrio(directory, stack, config_file, *flags)
         for name in "abc":
@@ -47,7 +50,7 @@ async def lease_trio(directory: Path, config_file: Path, *flags: str) -> AsyncIt
 
 @pytest.fixture
 async def server() -> AsyncIterator[LeaseServer]:
-    """Where the Lease and the pods are."""
+    """The API server with the Lease and the pods."""
     made = LeaseServer()
     made.pods = {name: {} for name in "abc"}
     await made.start()
@@ -56,7 +59,7 @@ async def server() -> AsyncIterator[LeaseServer]:
 
 
 async def check_leaders_die(logs: LeaseTrio, load: Load, roles: Callable[[], dict[str, str]], count: int) -> None:
-    """Each time another one leads by itself, and its pod's label says so; nothing that was replicated is lost."""
+    """Each time another log leads by itself, and its pod's label says so. No replicated message is lost."""
     for _ in range(count):
         await asyncio.sleep(0.3)
         dead = await logs.leader(in_sync=3)
@@ -72,7 +75,7 @@ async def check_leaders_die(logs: LeaseTrio, load: Load, roles: Callable[[], dic
 
 
 async def test_leaders_die(tmp_path: Path, server: LeaseServer) -> None:
-    """Another one leads by itself; the dead one comes back as a follower; all logs are the same in the end."""
+    """Another log leads by itself, the dead log comes back as a follower, and all logs are the same in the end."""
 
     def roles() -> dict[str, str]:
         return {name: pod.get("labels", {}).get(LABEL, "") for name, pod in server.pods.items()}
@@ -87,7 +90,7 @@ async def test_leaders_die(tmp_path: Path, server: LeaseServer) -> None:
 
 
 async def test_leaders_stop(tmp_path: Path, server: LeaseServer) -> None:
-    """An orderly stop hands over, and nobody waits for the lease's end; the pod's label goes with it."""
+    """An orderly stop hands over before the lease expires, and the pod's label follows."""
     async with lease_trio(tmp_path, server.config_file(tmp_path), "--lease-duration-ms", "60000") as logs:
         leader = await logs.leader(in_sync=3)
         began_s = time.monotonic()
@@ -98,7 +101,10 @@ async def test_leaders_stop(tmp_path: Path, server: LeaseServer) -> None:
 
 
 async def test_without_api_server(tmp_path: Path, server: LeaseServer) -> None:
-    """The leader goes on while all others promise not to stand, and no longer; one leads again when it is back."""
+    """Without the API server the leader continues while all others promise not to stand, and no longer.
+
+    A log leads again when the server is back.
+    """
     async with lease_trio(tmp_path, server.config_file(tmp_path)) as logs:
         leader = await logs.leader(in_sync=3)
         epoch = (await logs.status(leader)).epoch

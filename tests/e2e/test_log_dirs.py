@@ -15,7 +15,10 @@ BODY = "x" * 150_000
 
 
 def test_two_directories(tmp_path: Path) -> None:
-    """Messages of both are served and read from the files; verify, rebuild and inspect know where the segments are."""
+    """Messages in both directories are served, and read from the files.
+
+    `verify`, `rebuild` and `inspect` find the segments.
+    """
     data_dir, first, second = tmp_path / "data", tmp_path / "disk1" / "log", tmp_path / "disk2" / "log"
     extra = {"REPUT_COMMITLOG_LOG_DIRS": f"{first},{second}"}
     lines = "".join(f'{{"body": "{BODY}{number}", "keys": ["k{number}"]}}\n' for number in range(MESSAGE_COUNT))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The probe of health checks: right of every kind of server, and with next to nothing in it."""
+"""The probe of health checks has the right result for every kind of server, and is small."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ async def served(directory: Path, **server: Any) -> AsyncIterator[Service]:
 
 
 async def ask(target: str, **variables: str) -> tuple[int, str]:
-    """Run the probe as a health check does; its exit code, and what it says."""
+    """Run the probe as a health check does. Return its exit code, and its output."""
     command = [*PROGRAM, target] if target else [*PROGRAM]
     child = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, env=os.environ | variables)
     _, said = await asyncio.wait_for(child.communicate(), LIMIT_S)
@@ -47,14 +47,14 @@ async def ask(target: str, **variables: str) -> tuple[int, str]:
 
 
 async def until_serving(target: str) -> None:
-    """Ask until the server says that it serves."""
+    """Probe until the server is serving."""
     while (await ask(target))[0]:  # noqa: ASYNC110 - a process tells
         await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("front", FRONTS)
 async def test_a_server_that_serves(tmp_path: Path, front: str) -> None:
-    """By address, by Unix socket, and by the variable of the image."""
+    """A serving server is probed by address, by Unix socket, and by the variable of the image."""
     async with served(tmp_path, front=front, unix_socket=tmp_path / "s") as service:
         target = f"127.0.0.1:{service.server.port}"
         await until_serving(target)
@@ -68,7 +68,10 @@ async def test_a_server_that_serves(tmp_path: Path, front: str) -> None:
 @pytest.mark.skipif(OPENSSL is None, reason="needs openssl")
 @pytest.mark.parametrize("front", FRONTS)
 async def test_a_server_that_trusts_nobody(tmp_path: Path, front: str) -> None:
-    """With TLS, certificates of clients and a token the probe goes through the Unix socket, with none of them."""
+    """With TLS, client certificates and a token the probe succeeds through the Unix socket.
+
+    It needs none of them there.
+    """
     files = self_signed(tmp_path, "server", "client")
     (tmp_path / "token").write_text("secret")
     guard = {
@@ -91,12 +94,12 @@ async def test_a_server_that_trusts_nobody(tmp_path: Path, front: str) -> None:
     ],
 )
 async def test_nobody(target: str, reason: str) -> None:
-    """One line says why, for the list of checks that an engine keeps."""
+    """Without a server the probe prints a single line with the reason, for the list of checks that an engine keeps."""
     assert await ask(target, HEALTH_TARGET="") == (1, f"{target}: {reason}\n")
 
 
 def test_a_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes the connection and says nothing: that ends, also if single bytes come."""
+    """A server that accepts a connection and sends nothing, or single bytes, ends the probe after its time-out."""
     monkeypatch.setattr(probe, "TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         begun_s = time.monotonic()
@@ -118,7 +121,7 @@ def test_a_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_answers(answer: bytes, reason: str) -> None:
-    """Whatever comes is no reason for a traceback, and single bytes are as good as all at once."""
+    """No answer causes a traceback, and an answer in single bytes has the same result as a whole answer."""
     for size in {1 if len(answer) < 100 else 1000, len(answer) or 1}:
         ours, theirs = socket.socketpair()
         with theirs, pytest.MonkeyPatch.context() as patch:
@@ -130,7 +133,7 @@ def test_answers(answer: bytes, reason: str) -> None:
 
 
 def test_it_is_small() -> None:
-    """Nothing of a package is imported, and little else: a process each few seconds must cost next to nothing."""
+    """The probe imports no package and little else, because a process every few seconds must cost little."""
     code = f"import sys; sys.argv = ['probe', '127.0.0.1:1']; import runpy; runpy.run_path({probe.__file__!r})"
     ending = "print(sorted({name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)))"
     done = subprocess.run(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log and its copy as processes of their own: what is appended to one is in both, whoever is killed."""
+"""A log and its copy as processes: records that are appended to the leader are in both, after any kills."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ SMALL = ("--segment-size-bytes", "65536", "--disk-reserve-bytes", "0", "--disk-b
 
 @contextlib.asynccontextmanager
 async def follower(data_dir: Path, leader_port: int, *flags: str) -> AsyncIterator[log_served.Process]:
-    """A log that follows the one at this port."""
+    """A log that follows the log at this port."""
     role = ("--role", "slave", "--replica-id", data_dir.name, "--reconnect-ms-max", "100")
     target = ("--leader-target", f"127.0.0.1:{leader_port}")
     async with log_served.process(data_dir, *SMALL, *role, *target, *flags) as process:
@@ -38,7 +38,7 @@ async def follower(data_dir: Path, leader_port: int, *flags: str) -> AsyncIterat
 
 
 async def append(client: log_served.Client, number: int) -> append_pb.AppendResult:
-    """One batch of three messages."""
+    """Append a batch of three messages."""
     messages = [
         append_pb.AppendMessage(topic=T, queue_id=0, body=b"%d-%d " % (number, index) * (1 + number % 50))
         for index in range(3)
@@ -48,12 +48,12 @@ async def append(client: log_served.Client, number: int) -> append_pb.AppendResu
 
 
 async def status(client: log_served.Client) -> log_pb.GetStatusResponse:
-    """The state of a log."""
+    """Return the status of a log."""
     return await client.log.GetStatus(log_pb.GetStatusRequest())
 
 
 async def reached(client: log_served.Client, end: int) -> log_pb.GetStatusResponse:
-    """Wait until a log shows all up to here."""
+    """Wait until a log shows everything up to this offset."""
     async with asyncio.timeout(LIMIT_S):
         while (found := await status(client)).confirmed_physical_offset < end:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
@@ -61,7 +61,10 @@ async def reached(client: log_served.Client, end: int) -> log_pb.GetStatusRespon
 
 
 async def test_an_indexer_beside_a_follower(tmp_path: Path) -> None:
-    """It answers what the leader's would; what only a leader does is refused with the leader's address."""
+    """An Indexer beside a follower has the answers of the leader's Indexer.
+
+    The follower refuses calls for a leader, with the leader's address.
+    """
     async with (
         log_served.process(tmp_path / "a", *SMALL) as one,
         follower(tmp_path / "b", one.port) as other,
@@ -97,7 +100,7 @@ async def test_an_indexer_beside_a_follower(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 async def test_kills(tmp_path: Path, seed: int) -> None:
-    """Whoever is killed and comes back, both logs have the same bytes in the end, and all that was acknowledged."""
+    """After kills and restarts of leader and follower both logs have the same bytes, and all acknowledged messages."""
     chance, ends = random.Random(seed), [0]
     signals = (signal.SIGKILL, signal.SIGTERM)
     port: tuple[str, ...] = ()
@@ -125,7 +128,10 @@ async def test_kills(tmp_path: Path, seed: int) -> None:
 
 
 async def test_the_old_leader_comes_back(tmp_path: Path) -> None:
-    """It cuts off what only it had, keeps that aside, and its Indexer answers as the new leader's does."""
+    """The old leader truncates the records that only it had, and keeps a copy of them.
+
+    Its Indexer then has the answers of the new leader's Indexer.
+    """
     async with log_served.process(tmp_path / "a", *SMALL) as one, one.client() as leader:
         async with follower(tmp_path / "b", one.port) as other, other.client() as copy:
             for number in range(20):
@@ -161,12 +167,12 @@ async def test_the_old_leader_comes_back(tmp_path: Path) -> None:
 
 
 def kept_bytes(data_dir: Path) -> int:
-    """What lies aside of a log that was cut."""
+    """Return the size of the copies of truncated records."""
     return sum(path.stat().st_size for path in (data_dir / store_layout.CUT).iterdir())
 
 
 async def until_served(client: log_served.Client) -> log_pb.GetStatusResponse:
-    """The state of a log, once it answers: while it is cut it does not."""
+    """Return the status of a log, once it answers. It does not answer while it is truncated."""
     while True:
         try:
             found = await status(client)
@@ -178,7 +184,7 @@ async def until_served(client: log_served.Client) -> log_pb.GetStatusResponse:
 
 
 def compared(directory: Path) -> int:
-    """How many records two stopped logs have, which are equal."""
+    """Return the number of records of two stopped logs, which must be equal."""
     found: list[Finding] = []
     summary = verify_store(directory / "b", Report(show=found.append, limit=10), against=directory / "a")
     assert [finding for finding in found if finding.severity != "note"] == []
@@ -187,7 +193,10 @@ def compared(directory: Path) -> int:
 
 
 async def test_replicated_survives_any_one_of_three(tmp_path: Path) -> None:
-    """Members are killed in turn under load, and led by who is in sync: what was REPLICATED is where it was."""
+    """Members are killed in turn under load, and a member that is in sync leads next.
+
+    REPLICATED messages stay at their physical offsets.
+    """
     chance, replicated = random.Random(3), dict[int, bytes]()
     flags = ("--replica-lag-ms-max", "1000", "--replicate-timeout-ms", "10000")
     leads, number = "a", 0
@@ -212,7 +221,7 @@ async def test_replicated_survives_any_one_of_three(tmp_path: Path) -> None:
                 result = (await leader.append.Append(request)).result
                 assert result.durability == DURABILITY_REPLICATED
                 replicated[result.start_physical_offset] = body
-            await append(leader, number)  # on one disk alone for sure, so it may be lost
+            await append(leader, number)  # possibly on a single disk, so it may be lost
             await one.end(signal.SIGKILL)
         (leads,) = copies
     async with log_served.process(tmp_path / leads, *SMALL) as one, one.client() as leader:
@@ -222,14 +231,17 @@ async def test_replicated_survives_any_one_of_three(tmp_path: Path) -> None:
 
 
 async def in_sync(client: log_served.Client, replica_ids: Iterable[str]) -> None:
-    """Wait until REPLICATED waits for these and no others."""
+    """Wait until REPLICATED waits for these members and no others."""
     async with asyncio.timeout(LIMIT_S):
         while set((await status(client)).in_sync_replica_ids) != set(replica_ids):  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
 
 
 async def test_too_few_members(tmp_path: Path) -> None:
-    """Clients hear that nothing was stored, and when to try again; less durable batches are taken."""
+    """With too few members a REPLICATED batch is refused, and nothing is stored.
+
+    Less durable batches are accepted.
+    """
     async with log_served.process(tmp_path, *SMALL, "--role", "sync_master") as one, one.client() as leader:
         for durability in (DURABILITY_REPLICATED, DURABILITY_UNSPECIFIED):
             message = append_pb.AppendMessage(topic=T, body=b"x")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a leader refuses of those that say they follow it: each with its field, and nothing changes."""
+"""Refusals of a leader to invalid followers: each has its field, and nothing changes."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,19 +25,19 @@ HELLO: dict[str, Any] = {
 
 
 def hello(**changes: Any) -> pb.ReplicateRequest:
-    """A hello that is fine, but for the changes."""
+    """Return a valid hello with these changes."""
     return pb.ReplicateRequest(hello=pb.ReplicaHello(**{**HELLO, **changes}))
 
 
 def ack(epoch: int, received: int, flushed: int) -> pb.ReplicateRequest:
-    """An acknowledgement."""
+    """Return an acknowledgement."""
     return pb.ReplicateRequest(
         ack=pb.ReplicaAck(epoch=epoch, received_physical_offset=received, flushed_physical_offset=flushed)
     )
 
 
 async def refusal(client: Client, *requests: pb.ReplicateRequest) -> Refusal:
-    """Why a stream ends that begins so."""
+    """Return the refusal of a stream with these requests."""
 
     async def sent() -> AsyncIterator[pb.ReplicateRequest]:
         for request in requests:
@@ -68,7 +68,7 @@ async def refusal(client: Client, *requests: pb.ReplicateRequest) -> Refusal:
     ],
 )
 async def test_hellos(tmp_path: Path, changes: dict[str, Any], field: str) -> None:
-    """Nobody gets a byte before all that he says of himself makes sense."""
+    """A follower gets no bytes before all fields of its hello are valid."""
     async with served(tmp_path) as (service, client):
         refused = await refusal(client, hello(**changes))
         assert (refused.code, refused.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_ARGUMENT")
@@ -78,14 +78,14 @@ async def test_hellos(tmp_path: Path, changes: dict[str, Any], field: str) -> No
 
 
 async def test_the_wrong_step(tmp_path: Path) -> None:
-    """A stream has one hello, first, and acknowledgements."""
+    """A stream has a single hello, first, and acknowledgements."""
     async with served(tmp_path) as (_, client):
         assert (await refusal(client, ack(1, 0, 0))).field == "step"
         assert (await refusal(client, hello(), hello())).field == "step"
 
 
 async def test_what_nobody_was_sent(tmp_path: Path) -> None:
-    """An acknowledgement never says more than the leader knows."""
+    """An acknowledgement beyond the leader's own log or epoch is refused."""
     async with served(tmp_path) as (_, client):
         assert (await refusal(client, hello(), ack(1, 7, 0))).field == "ack.received_physical_offset"
         assert (await refusal(client, hello(), ack(1, 0, 7))).field == "ack.received_physical_offset"
@@ -93,7 +93,7 @@ async def test_what_nobody_was_sent(tmp_path: Path) -> None:
 
 
 async def test_another_log(tmp_path: Path) -> None:
-    """The histories are named to both sides."""
+    """A follower with another history is refused, and the error names the leader's history."""
     async with served(tmp_path) as (service, client):
         refused = await refusal(client, hello(history_id="other"))
         assert (refused.code, refused.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "HISTORY_DIFFERS")
@@ -102,7 +102,7 @@ async def test_another_log(tmp_path: Path) -> None:
 
 
 async def test_silence(tmp_path: Path) -> None:
-    """Who says nothing holds no stream."""
+    """A follower that sends nothing loses its stream."""
     async with served(tmp_path, replica_silence_ms=1_000) as (_, client):
         call = stubs.ReplicationServiceStub(client.channel).Replicate()
         await call.write(hello())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every method of every proto, asked of the three services by every role: what the table forbids is refused."""
+"""Every role calls every method of every proto at the three services: a call that the table forbids is refused."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -87,7 +87,7 @@ async def store(directory: Path, *, asks_clients: bool) -> AsyncIterator[dict[st
 
 
 async def test_a_service_with_another_token_says_so(tmp_path: Path) -> None:
-    """An Indexer that the log does not know follows nothing, and its status says why."""
+    """An Indexer with a token that the log does not know follows nothing, and its status has the reason."""
     for name in ("mine", "other"):
         (tmp_path / name).write_text(name)
     log_settings = CommitLogSettings(
@@ -118,7 +118,7 @@ async def test_a_service_with_another_token_says_so(tmp_path: Path) -> None:
 
 
 async def refusal(channel: grpc.aio.Channel, method: MethodDescriptor, metadata: Any) -> Refusal | None:
-    """How an empty request is refused for who the caller is; None if it is not, whatever comes of it."""
+    """Return the refusal of an empty request for the caller's role, or None if it is not refused for the role."""
     path = path_of(method)
     try:
         if method.client_streaming:
@@ -141,7 +141,7 @@ async def refusal(channel: grpc.aio.Channel, method: MethodDescriptor, metadata:
 
 
 def expected(method: MethodDescriptor, role: str, *, asks_clients: bool) -> str | None:
-    """The reason that the caller must get."""
+    """Return the expected reason for the caller."""
     needed = ROLES[path_of(method)]
     if role in ("nobody", "stranger"):
         if asks_clients:
@@ -152,7 +152,7 @@ def expected(method: MethodDescriptor, role: str, *, asks_clients: bool) -> str 
 
 @pytest.mark.parametrize("asks_clients", [True, False], ids=["token for clients", "clients without token"])
 async def test_each_method_asks_for_its_role(tmp_path: Path, *, asks_clients: bool) -> None:
-    """All methods of the protos, by nobody, a stranger, a client, a service and an operator."""
+    """All methods of the protos, called without a token, by a stranger, a client, a service and an operator."""
     wrong = []
     count = 0
     async with asyncio.timeout(LIMIT_S), store(tmp_path, asks_clients=asks_clients) as channels:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who leads changes while the processes run: handed over, promoted, found again by whoever follows."""
+"""The leader changes while the processes run: by handover, by promotion, and followers find the new leader."""
 
 import asyncio
 import contextlib
@@ -28,17 +28,17 @@ from tests.support.service_process import Refusal
 
 
 def target(process: log_served.Process) -> str:
-    """Where others reach it."""
+    """The address of a log."""
     return f"127.0.0.1:{process.port}"
 
 
 def service(client: log_served.Client) -> Any:
-    """The calls about who leads."""
+    """The calls about the leader."""
     return stubs.ReplicationServiceStub(client.channel)
 
 
 async def hand_over(old: log_served.Client, new: log_served.Client, leader_target: str, replica_id: str) -> int:
-    """Hand over as `reput handover` does; the epoch that begins."""
+    """Hand over as `reput handover` does, and return the new epoch."""
     answer = await service(old).Demote(pb.DemoteRequest(leader_target=leader_target, replica_id=replica_id))
     request = pb.PromoteRequest(
         epoch=answer.epoch, end_physical_offset=answer.end_physical_offset, role=answer.former_role
@@ -61,20 +61,23 @@ async def leads(client: log_served.Client, *, is_leader: bool = True) -> log_pb.
 
 
 async def served(client: log_served.Client) -> log_pb.GetStatusResponse:
-    """The state of a log, once it is open."""
+    """Return the status of a log, once it is open."""
     while (found := await until_served(client)).state != log_pb.LOG_STATE_SERVING:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0.01)
     return found
 
 
 async def more_of(done: Sized) -> None:
-    """Wait until a load has done some more."""
+    """Wait until a load has stored some more messages."""
     count = len(done)
     await eventually(lambda: len(done) > count + 20)
 
 
 async def test_handover_under_load(tmp_path: Path) -> None:
-    """Nothing that was acknowledged is lost, at any durability; a third log finds the new leader by itself."""
+    """A handover loses no acknowledged message, at any durability.
+
+    A third log finds the new leader by itself.
+    """
     stored: dict[int, bytes] = {}
     async with (
         log_served.process(tmp_path / "a", *SMALL, "--replica-id", "a") as one,
@@ -136,7 +139,10 @@ async def test_handover_under_load(tmp_path: Path) -> None:
 
 
 async def test_a_role_outlives_its_process(tmp_path: Path) -> None:
-    """Who was promoted leads after a kill, too; who handed over follows. Other settings count again."""
+    """A promoted log leads after a kill, too, and a log that handed over follows.
+
+    Settings that have changed since then take effect.
+    """
     port: tuple[str, ...] = ()
     async with log_served.process(tmp_path / "a", *SMALL, "--replica-id", "a") as one, one.client() as first:
         async with follower(tmp_path / "b", one.port) as other, other.client() as second:
@@ -155,7 +161,7 @@ async def test_a_role_outlives_its_process(tmp_path: Path) -> None:
         one.client() as first,
         other.client() as second,
     ):
-        # `b` has another leader_target than then, so its settings count; `a` has the settings of then
+        # `b` has a new leader_target, so its settings take effect; `a` has the same settings as before
         for client in (first, second):
             assert (await served(client)).HasField("following")
         refused = await refusal(service(second).Promote(pb.PromoteRequest(role=log_pb.ROLE_ASYNC_MASTER)))
@@ -169,14 +175,14 @@ async def test_a_role_outlives_its_process(tmp_path: Path) -> None:
 
 
 async def refusal(call: Any) -> Refusal:
-    """Why a call fails."""
+    """Return the refusal of a call."""
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await call
     return Refusal(refused.value)
 
 
 async def test_what_is_refused(tmp_path: Path) -> None:
-    """Nothing changes by a call that names the wrong log, the wrong time or no proof."""
+    """A call with the wrong log, the wrong epoch or no proof is refused and changes nothing."""
     async with (
         log_served.process(tmp_path / "a", *SMALL, "--replica-id", "a", "--handover-timeout-ms", "200") as one,
         follower(tmp_path / "b", one.port) as other,
@@ -220,7 +226,7 @@ async def test_what_is_refused(tmp_path: Path) -> None:
 
 
 async def test_from_the_command_line(tmp_path: Path) -> None:
-    """`reput handover` and `reput promote`, each once."""
+    """`reput handover` and `reput promote` work, each once."""
     async with (
         log_served.process(tmp_path / "a", *SMALL, "--replica-id", "a") as one,
         follower(tmp_path / "b", one.port) as other,
@@ -244,7 +250,7 @@ async def test_from_the_command_line(tmp_path: Path) -> None:
 
 
 async def test_how_far_one_has_caught_up(tmp_path: Path) -> None:
-    """The leader tells it while it gives no more than it may."""
+    """While the leader limits a follower's catch-up, it reports the follower's progress."""
     pace = ("--catch-up-bytes-per-s", "500")
     async with log_served.process(tmp_path / "a", *SMALL, "--replica-id", "a", *pace) as one, one.client() as first:
         end = 0
@@ -261,14 +267,17 @@ async def test_how_far_one_has_caught_up(tmp_path: Path) -> None:
 
 
 async def reput(process: log_served.Process, *arguments: str) -> list[Any]:
-    """What a command at a log prints."""
+    """Return the output of a command at a log."""
     result = await asyncio.to_thread(run, "--commitlog", target(process), *arguments, "--json")
     assert result.code == 0, result
     return result.rows
 
 
 async def test_python_clients_find_the_leader(tmp_path: Path) -> None:
-    """Through handovers and a leader's death: a producer's messages are all stored, a writer's once each, in order."""
+    """Through handovers and a leader's death all messages of a producer are stored.
+
+    A writer's messages are stored once each, in order.
+    """
     sent: list[asyncio.Future[Any]] = []
     flags = ("--replica-lag-ms-max", "1000")
     async with contextlib.AsyncExitStack() as stack:
@@ -322,7 +331,7 @@ async def test_python_clients_find_the_leader(tmp_path: Path) -> None:
 
 
 async def bodies_of(client: log_served.Client) -> list[bytes]:
-    """All bodies of a log."""
+    """Return all bodies of a log."""
     end = (await status(client)).confirmed_physical_offset
     request = log_pb.StreamRecordsRequest(end_physical_offset=end, view=log_pb.RECORD_VIEW_MESSAGES)
     return [bytes(message.body) async for answer in client.log.StreamRecords(request) for message in answer.messages]

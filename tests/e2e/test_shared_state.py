@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 
 
 def until(is_so: Callable[[], bool], what: Callable[[], Any]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     end = time.monotonic() + LIMIT_S
     while not is_so():
         assert time.monotonic() < end, what()
@@ -30,12 +30,12 @@ def until(is_so: Callable[[], bool], what: Callable[[], Any]) -> None:
 
 
 def indexers(running: Store) -> list[str]:
-    """Addresses of the Indexers."""
+    """Return the addresses of the Indexers."""
     return running.targets["indexer"].split(",")
 
 
 def offset_at(target: str, group: str) -> int | None:
-    """What one Indexer says of a group; None if it knows of nothing, -1 if it can't say."""
+    """Return the offset of a group at an Indexer, None if it knows no offset, -1 if it is unavailable."""
     with connect(indexer=target) as client:
         try:
             return client.groups.get(group, "orders", 0).queue_offset
@@ -47,7 +47,10 @@ def offset_at(target: str, group: str) -> int | None:
 
 @pytest.mark.skipif(ETCD is None, reason=NO_ETCD)
 def test_the_leader_s_machine_is_lost(tmp_path: Path) -> None:
-    """Its Indexer's directory, too: the others know the groups, and deliver what waits, each message once."""
+    """The leader's machine and its Indexer's directory are lost.
+
+    The other Indexers know the groups, and deliver the delayed messages, each once.
+    """
     with contextlib.ExitStack() as stack:
         etcd = EtcdServer(tmp_path / "etcd")
         etcd.start()

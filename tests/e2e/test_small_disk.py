@@ -64,14 +64,14 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def log_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system that a test does not fill, and nobody else."""
+    """A file system for the log, which only this test uses and does not fill."""
     with mounted(tmp_path / "log_disk", ROOMY_DISK_BYTES) as home:
         yield home
 
 
 @contextlib.contextmanager
 def mounted(home: Path, size_bytes: int) -> Iterator[Path]:
-    """A file system in memory, of which only what is used is taken."""
+    """A file system in memory, which takes only the memory in use."""
     home.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(home)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
@@ -82,7 +82,7 @@ def mounted(home: Path, size_bytes: int) -> Iterator[Path]:
 
 
 class Store:
-    """The three services on one disk."""
+    """The three services on a common disk."""
 
     def __init__(self, disk: Path, index_disk: Path | None = None, janitor_flags: tuple[str, ...] = ()) -> None:
         self.data_dir = disk / "store"
@@ -99,17 +99,17 @@ class Store:
 
     @property
     def services(self) -> list[FixedService]:
-        """In the order of their start."""
+        """The services in the order of their start."""
         return [self.log, self.indexer, self.janitor]
 
     def stop(self) -> None:
-        """In order."""
+        """Stop the services in order."""
         for service in reversed(self.services):
             service.stop()
 
 
 class Producer:
-    """One writer that appends numbered messages. `refused` is set while the disk is full."""
+    """A writer that appends numbered messages. `refused` is set while the disk is full."""
 
     def __init__(self, target: str) -> None:
         self.acknowledged_count = 0
@@ -149,7 +149,7 @@ class Producer:
                 sequence += 1
 
     def _failed(self, error: grpc.RpcError) -> None:
-        """A full disk says so, and when to come again; a killed log is not there."""
+        """Check an error: a full disk has the reason STORE_FULL and a retry time, and a killed log is unavailable."""
         code = error.code()
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
             reason, retry_s = details(error)
@@ -163,17 +163,17 @@ class Producer:
 
 
 def made(number: int) -> append_pb.AppendMessage:
-    """A message, whose key is its number."""
+    """Return a message, whose key is its number."""
     return append_pb.AppendMessage(topic="orders", queue_id=0, body=body(number), properties={"KEYS": f"k{number}"})
 
 
 def body(number: int) -> bytes:
-    """The body of a message."""
+    """Return the body of a message."""
     return b"%010d" % number + b"." * BODY_SIZE_BYTES
 
 
 def details(error: grpc.RpcError) -> tuple[str, float]:
-    """Reason and retry delay of an error."""
+    """Return reason and retry delay of an error."""
     info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
     for name, value in error.trailing_metadata():
         if name == "grpc-status-details-bin":
@@ -184,7 +184,10 @@ def details(error: grpc.RpcError) -> tuple[str, float]:
 
 
 def kept(log: FixedService) -> tuple[list[int], int]:
-    """Numbers of the messages that the log has, in order, and its first byte; read again when that is deleted."""
+    """Return the numbers of the log's messages, in order, and its first byte.
+
+    It reads again when this byte is deleted.
+    """
     end_s = time.monotonic() + LIMIT_S
     while True:
         try:
@@ -195,7 +198,7 @@ def kept(log: FixedService) -> tuple[list[int], int]:
 
 
 def read_all(log: FixedService) -> tuple[list[int], int]:
-    """The same, while nothing is deleted."""
+    """Return the same as `kept`, while nothing is deleted."""
     options = [("grpc.max_receive_message_length", 1 << 26)]
     with grpc.insecure_channel(log.target, options) as channel:
         stub = log_service_pb2_grpc.LogServiceStub(channel)
@@ -209,7 +212,10 @@ def read_all(log: FixedService) -> tuple[list[int], int]:
 
 
 def test_small_disk(disk: Path) -> None:
-    """Refused cleanly at 90 %, read all the time, accepted again at 85 %; only what the Janitor tells of is gone."""
+    """Appends are refused at 90 % and accepted again at 85 %, and messages are readable all the time.
+
+    Only messages that the Janitor's history lists are gone.
+    """
     chance = random.Random(SEED)
     store = Store(disk)
     try:
@@ -220,7 +226,7 @@ def test_small_disk(disk: Path) -> None:
 
 
 def fill_and_kill(store: Store, chance: random.Random) -> None:
-    """All rounds, and what must hold after them."""
+    """Play all rounds, and check the store after them."""
     producer = Producer(store.log.target)
     try:
         for number in range(ROUND_COUNT):
@@ -239,7 +245,7 @@ def fill_and_kill(store: Store, chance: random.Random) -> None:
         history = retention_service_pb2_grpc.RetentionServiceStub(channel)
         runs = history.ListHistory(retention_service_pb2.ListHistoryRequest(page_size=100)).runs
     assert {decision.reason for one in runs for decision in one.decisions if decision.action == 2} == {"EXPIRED"}
-    # What is acknowledged in memory is shown once it is synced.
+    # A message that is acknowledged in memory is shown once it is synced.
     wait_until(lambda: kept(store.log)[0][-1] + 1 >= producer.acknowledged_count, "what is acknowledged is read")
     numbers, _ = kept(store.log)
     assert numbers == list(range(numbers[0], numbers[-1] + 1))
@@ -248,7 +254,7 @@ def fill_and_kill(store: Store, chance: random.Random) -> None:
 
 @pytest.mark.long
 def test_a_disk_without_a_free_byte(disk: Path) -> None:
-    """Somebody took every byte: services that are killed start again, and the Janitor makes room by itself."""
+    """On a full disk killed services start again, and the Janitor makes room by itself."""
     store = Store(disk)
     producer = Producer(store.log.target)
     try:
@@ -268,7 +274,7 @@ def test_a_disk_without_a_free_byte(disk: Path) -> None:
 
 
 def test_an_index_disk_without_a_free_byte(log_disk: Path, disk: Path) -> None:
-    """The Indexer alone has no room: killed it starts again, and what the Janitor has it forget goes."""
+    """A killed Indexer on a full disk starts again, and removes the files that the Janitor's deletions allow."""
     store = Store(log_disk, disk)
     producer = Producer(store.log.target)
     try:
@@ -287,7 +293,10 @@ def test_an_index_disk_without_a_free_byte(log_disk: Path, disk: Path) -> None:
 
 
 def test_an_index_disk_that_somebody_else_filled(log_disk: Path, disk: Path) -> None:
-    """Nothing goes before its time for it, however often it is looked; appends go on, and it is told whose it is."""
+    """With foreign files on a full index disk no segment is deleted early, after any number of checks.
+
+    Appends continue, and the Janitor notes that the indexes alone do not fill the disk.
+    """
     store = Store(log_disk, disk, ("--retention-hours", "72", "--check-interval-ms", "100"))
     producer = Producer(store.log.target)
     try:
@@ -315,27 +324,27 @@ def test_an_index_disk_that_somebody_else_filled(log_disk: Path, disk: Path) -> 
 
 
 def janitor_status(store: Store) -> retention_service_pb2.GetStatusResponse:
-    """What the Janitor says."""
+    """Return the Janitor's status."""
     with grpc.insecure_channel(store.janitor.target) as channel:
         stub = retention_service_pb2_grpc.RetentionServiceStub(channel)
         return stub.GetStatus(retention_service_pb2.GetStatusRequest(), timeout=LIMIT_S)
 
 
 def index_files(store: Store) -> set[Path]:
-    """Queue files and index files that are there."""
+    """Return the existing queue files and index files."""
     return {
         path for name in ("consumequeue", "index") for path in (store.index_dir / name).rglob("*") if path.is_file()
     }
 
 
 def verify(store: Store) -> None:
-    """Nothing is wrong with the files."""
+    """Check that the files have no faults."""
     done = run("verify", str(store.data_dir), "--json", "--index-slots", "1000")
     assert done.code == 0, done.output + done.errors
 
 
 def take_every_byte(path: Path) -> None:
-    """Fill the disk with one file."""
+    """Fill the disk with a file."""
     with path.open("wb", buffering=0) as file:
         for size_bytes in (1 << 20, 4096, 1):
             with contextlib.suppress(OSError):
@@ -344,13 +353,13 @@ def take_every_byte(path: Path) -> None:
 
 
 def disk_used_percent(disk: Path) -> float:
-    """Used part of a file system."""
+    """Return the used part of a file system."""
     found = os.statvfs(disk)
     return 100 - 100 * found.f_bavail / found.f_blocks
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for something that comes by itself."""
+    """Wait until a condition holds."""
     end_s = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < end_s, what

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Silent streams of clients: they keep no follower out, and end after a while; producers do not notice."""
+"""Silent streams of clients take no place from followers, and end after a while without an error for producers."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ IDLE_MS = 150
 
 
 async def wait_until(is_so: Callable[[], bool]) -> None:
-    """Look until it is so."""
+    """Wait until a condition holds."""
     async with asyncio.timeout(LIMIT_S):
         while True:
             if is_so():
@@ -33,13 +33,13 @@ async def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 async def wait_streams(service: Any, count: int) -> None:
-    """Wait until the log has so many AppendStreams."""
+    """Wait until the log has this many AppendStreams."""
     await wait_until(lambda: len(service.append.made.sessions) == count)
 
 
 @contextlib.asynccontextmanager
 async def silent(client: Client, service: Any, count: int) -> AsyncIterator[None]:
-    """So many AppendStreams that say nothing."""
+    """Open this many AppendStreams that send nothing."""
     calls = [client.append.AppendStream() for _ in range(count)]
     try:
         await wait_streams(service, count)
@@ -50,7 +50,7 @@ async def silent(client: Client, service: Any, count: int) -> AsyncIterator[None
 
 
 async def reason_of(call: Any) -> str:
-    """Why a stream ended."""
+    """Return the reason with which a stream ended."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         async with asyncio.timeout(LIMIT_S):
             await call.read()
@@ -72,7 +72,7 @@ async def test_clients_do_not_take_the_place_of_followers(tmp_path: Path) -> Non
 
 
 async def test_services_have_a_bound_too(tmp_path: Path) -> None:
-    """One that opens streams without end harms itself."""
+    """A service that opens streams without end is bounded, too, and harms only itself."""
     async with served(tmp_path, service_stream_count_max=1) as (_, client):
         following = client.log.Dispatch(log_pb.DispatchRequest())
         assert (await following.read()).HasField("handshake")
@@ -81,7 +81,7 @@ async def test_services_have_a_bound_too(tmp_path: Path) -> None:
 
 
 async def test_a_silent_stream_ends(tmp_path: Path) -> None:
-    """It says why, and makes room."""
+    """A silent stream ends with STREAM_IDLE, and its place is free."""
     async with served(tmp_path, stream_count_max=1, append_stream_idle_timeout_ms=IDLE_MS) as (service, client):
         call = client.append.AppendStream()
         assert await reason_of(call) == "UNAVAILABLE STREAM_IDLE"
@@ -90,7 +90,7 @@ async def test_a_silent_stream_ends(tmp_path: Path) -> None:
 
 
 async def test_a_stream_that_waits_for_its_outcome_is_not_idle(tmp_path: Path) -> None:
-    """However slow the disk is: the outcome comes, and only then the time begins."""
+    """With any slow disk the outcome arrives, and only then the idle time begins."""
     disk_is_slow = threading.Event()
     async with served(tmp_path, append_stream_idle_timeout_ms=IDLE_MS) as (service, client):
         with armed("segment.before_sync", disk_is_slow.wait):
@@ -107,13 +107,13 @@ async def test_a_stream_that_waits_for_its_outcome_is_not_idle(tmp_path: Path) -
 
 
 async def test_no_limit(tmp_path: Path) -> None:
-    """0 is never, and keeps no task."""
+    """With an idle time-out of 0 no stream ends, and no task checks."""
     async with served(tmp_path, append_stream_idle_timeout_ms=0) as (service, client), silent(client, service, 1):
         await eventually(lambda: "append stream: idle" not in {task.get_name() for task in asyncio.all_tasks()})
 
 
 async def test_a_producer_does_not_notice(tmp_path: Path) -> None:
-    """Its stream ended while it had nothing to send; the next message goes over another one, and is stored once."""
+    """A producer's idle stream is ended, its next message uses a new stream, and it is stored once."""
     async with served(tmp_path, append_stream_idle_timeout_ms=IDLE_MS) as (service, _):
         target = f"127.0.0.1:{service.server.port}"
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deploy/systemd: systemd finds nothing wrong with the unit, and what it starts says that it is ready, and alive."""
+"""deploy/systemd: systemd accepts the unit.
+
+The started services notify systemd that they are ready and alive.
+"""
 
 import contextlib
 import os
@@ -23,7 +26,7 @@ PROGRAM, DATA_DIR = "/opt/reput/bin/reput", "/var/lib/reput/data"
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_the_unit(tmp_path: Path) -> None:
-    """With a program that is there."""
+    """systemd accepts the unit with an existing program."""
     unit = tmp_path / "reput@indexer.service"
     unit.write_text(UNIT.read_text().replace(PROGRAM, "/bin/true"))
     done = subprocess.run(
@@ -33,7 +36,7 @@ def test_the_unit(tmp_path: Path) -> None:
 
 
 def test_what_it_starts(tmp_path: Path) -> None:
-    """Each service, by the unit's own words, those with files in one directory; they find each other."""
+    """Each service starts by the unit's own command, with a common directory for files, and they find each other."""
     lines = UNIT.read_text().replace(DATA_DIR, str(tmp_path / "data")).splitlines()
     line = next(line for line in lines if line.startswith("ExecStart="))
     own = dict(line.split("=", 2)[1:] for line in lines if line.startswith("Environment=REPUT_"))
@@ -65,9 +68,11 @@ def test_what_it_starts(tmp_path: Path) -> None:
 
 
 def test_one_that_hangs_is_ended(tmp_path: Path) -> None:
-    """Its event loop says that it turns; one that hangs is silent, and the signal that systemd has for it ends it.
+    """A running event loop notifies systemd's watchdog.
 
-    Where it hung is told.
+    A loop that hangs does not, and systemd's signal ends the process.
+
+    The place where it hung is logged.
     """
     assert "WatchdogSec=120\n" in UNIT.read_text()
     watchdog_s = 2.0
@@ -109,4 +114,4 @@ PEERS = (
     ("INDEXER", "COMMITLOG"), ("JANITOR", "COMMITLOG"), ("JANITOR", "INDEXER"),
     ("DELIVERY", "COMMITLOG"), ("DELIVERY", "INDEXER"), ("GATEWAY", "COMMITLOG"), ("GATEWAY", "DELIVERY"),
 )  # fmt: skip
-"""Who is told where whom is; in an installation all are at their default ports."""
+"""Pairs of a service and a peer whose address it needs. In an installation all are at their default ports."""

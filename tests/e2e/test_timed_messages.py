@@ -46,14 +46,17 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
 
 
 async def test_they_come_at_their_time(stack: Stack) -> None:
-    """Each once, none early, and nobody has to ask."""
+    """Timed messages are delivered once, not early, and without a request for them."""
     await stack.load.send(300, least_ms=0, most_ms=2_500)
     outcome = await stack.load.until_delivered()
     assert (outcome.early_count, outcome.twice, outcome.missing) == (0, [], [])
 
 
 async def test_list_and_cancel(stack: Stack) -> None:
-    """By unique id, and by the id that the append answered; what was cancelled is not there, and never comes."""
+    """Waiting messages are listed and cancelled by unique id, and by the id in the answer of the append.
+
+    A cancelled message is not listed and never delivered.
+    """
     due = Timestamp(seconds=int(time.time()) + HOUR_S)
     named = {"UNIQ_KEY": "u1", "KEYS": "order-7", "TIMER_DELIVER_MS": str(due.seconds * 1000)}
     messages = [
@@ -88,7 +91,7 @@ async def test_list_and_cancel(stack: Stack) -> None:
 
 
 async def test_too_late(stack: Stack) -> None:
-    """What was delivered can't be cancelled, and the error says so."""
+    """A message that was delivered can't be cancelled, and the reason is DELAYED_TOO_LATE."""
     properties = {"UNIQ_KEY": "soon", "TIMER_DELAY_MS": "20"}
     await stack.log.append.Append(AppendRequest(messages=[AppendMessage(topic=TOPIC, properties=properties)]))
     stack.load.due_ms["soon"] = 0
@@ -99,7 +102,10 @@ async def test_too_late(stack: Stack) -> None:
 
 
 async def test_kills(tmp_path: Path) -> None:
-    """Log, index and Delivery are killed again and again: each comes once, none early, none that was cancelled."""
+    """Through repeated kills of log, index and Delivery each message is delivered once, and none early.
+
+    No cancelled message is delivered.
+    """
     chance = random.Random(3)
     ports = [free_port() for _ in range(3)]
     log_target, index_target, target = (f"127.0.0.1:{port}" for port in ports)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic that is deleted and made again: readers of each kind go on, and get each new message once."""
+"""A topic that is deleted and created again: readers of each kind continue, and get each new message once."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ OLD_COUNT = 5
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """One store for all tests; each uses topics and groups of its own."""
+    """A common store for all tests. Each test uses its own topics and groups."""
     with store(tmp_path_factory.mktemp("store"), "--delivery", "--delivery-port", "0") as running:
         yield running
 
@@ -32,10 +32,10 @@ def client(running: Store) -> Iterator[Client]:
 
 
 class Reader(Protocol):
-    """Reads a topic from its first message on, and remembers where it is while nobody reads."""
+    """Reads a topic from its first message on, and keeps its position between reads."""
 
     def read(self, count: int) -> list[str]:
-        """The next messages, so many."""
+        """Return this many next messages."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class OpenConsumer:
 
 @dataclass
 class GroupOfOffsets:
-    """A consumer that is made anew each time, from the offsets of its group."""
+    """A consumer that is created anew each time, from the offsets of its group."""
 
     client: Client
     topic: str
@@ -67,7 +67,7 @@ class GroupOfOffsets:
 
 @dataclass
 class SharingGroup:
-    """A member of a group that shares, which leaves each time."""
+    """A member of a sharing group, which leaves the group after each read."""
 
     client: Client
     topic: str
@@ -106,7 +106,10 @@ KINDS: tuple[Callable[[Client, str], Reader], ...] = (OpenConsumer, GroupOfOffse
 @pytest.mark.parametrize("new_count", [3, 8], ids=["shorter", "longer"])
 @pytest.mark.parametrize("is_removed", [False, True], ids=["deleted", "deleted and removed"])
 def test_readers_get_each_new_message_once(running: Store, client: Client, *, is_removed: bool, new_count: int) -> None:
-    """With queues that were removed or not, with fewer new messages than the readers had read, or with more."""
+    """After a topic is deleted and created again, each reader gets each new message once.
+
+    This is true with and without removed queues, and with fewer or more new messages than it had read before.
+    """
     topic = f"again-{is_removed}-{new_count}"
     readers = {kind.__name__: kind(client, topic) for kind in KINDS}
     old = _sent(client, topic, "old", OLD_COUNT)
@@ -121,7 +124,10 @@ def test_readers_get_each_new_message_once(running: Store, client: Client, *, is
 
 
 def test_messages_of_a_deleted_topic_are_gone(tmp_path: Path) -> None:
-    """No reader gets them, nor when the topic is made again, after a start of all services, or after a rebuild."""
+    """No reader gets messages of a deleted topic.
+
+    This is true also after the topic is created again, after a restart of all services, and after a rebuild.
+    """
     services = "--delivery", "--delivery-port", "0"
     with store(tmp_path, *services) as running, reput_client.connect(**running.targets) as client:
         old = _sent(client, "secret", "old", OLD_COUNT, key="k")
@@ -149,7 +155,10 @@ def test_messages_of_a_deleted_topic_are_gone(tmp_path: Path) -> None:
 
 
 def test_a_group_gets_what_is_in_any_queue(running: Store, client: Client) -> None:
-    """Also above the number of queues to read, and above both numbers after they were made smaller; its lag says so."""
+    """A group gets messages of queues above the number of queues to read.
+
+    This is true also above both numbers after they were reduced, and its lag has these messages.
+    """
     running.json("topics", "create", "wide", "--read-queues", "2", "--write-queues", "8")
     reader = SharingGroup(client, "wide")
     high = _sent(client, "wide", "high", 1, queue_id=7)
@@ -170,7 +179,7 @@ def _in_each_way(bodies: list[str]) -> dict[str, list[str]]:
 
 
 def _found(client: Client, topic: str) -> dict[str, list[str]]:
-    """What readers of each way get of queue 0, whose messages have the key k. A topic may be away."""
+    """Return the messages of queue 0 by each way to read. All have the key k. The topic may be missing."""
 
     def pulled() -> Iterable[Any]:
         return client.queues.pull(topic, 0, client.queues.range(topic, 0).min_queue_offset).messages

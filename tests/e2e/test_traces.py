@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces across the services: one question, one trace, seen by a collector as an operator would run one."""
+"""Traces across the services: a question makes a single trace, which a collector receives."""
 
 import threading
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         return trace_service_pb2.ExportTraceServiceResponse()
 
     def wait_for(self, expected: set[tuple[str, str]]) -> bool:
-        """Whether one trace comes to have all of these spans."""
+        """Whether a single trace gets all of these spans."""
         with self._arrived:
             return self._arrived.wait_for(
                 lambda: any(expected <= spans for spans in self.spans.values()), EXPORT_TIMEOUT_S
@@ -60,7 +60,7 @@ def collecting() -> Iterator[tuple[Collector, int]]:
 
 
 def test_one_question_is_one_trace(tmp_path: Path) -> None:
-    """A query whose record only the CommitLog can tell of is one trace with the CommitLog's; so is a dry run."""
+    """A query that reads a record from the CommitLog is a single trace over both services, and so is a dry run."""
     with collecting() as (collector, port):
         settings = {
             f"REPUT_{service}_{name}": value

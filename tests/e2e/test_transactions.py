@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that are seen when their producer says so, over real services."""
+"""Messages that are visible when their producer commits them, over real services."""
 
 import asyncio
 import contextlib
@@ -48,29 +48,29 @@ class Stack:
         return encode_offset_id(host, result.physical_offsets[0])
 
     async def end(self, name: str, how: pb.Resolution.ValueType = COMMIT, group: str = GROUP) -> bool:
-        """End a transaction. Returns whether it was ended so before."""
+        """End a transaction. Return whether it was ended so before."""
         request = pb.EndTransactionRequest(transaction_id=name, producer_group=group, resolution=how)
         return bool((await self.client.transactions.EndTransaction(request)).is_repeated)
 
     async def checks(self, *groups: str, wait_s: int = 20) -> Sequence[pb.TransactionCheck]:
-        """Be asked."""
+        """Receive checks, as a producer does."""
         request = pb.ReceiveChecksRequest(producer_groups=groups or [GROUP], wait=Duration(seconds=wait_s))
         return (await self.client.transactions.ReceiveChecks(request)).checks
 
     async def open(self) -> list[pb.Transaction]:
-        """List what is open."""
+        """List the open transactions."""
         request = pb.ListTransactionsRequest()
         return list((await self.client.transactions.ListTransactions(request)).transactions)
 
     async def until_open(self, count: int) -> None:
-        """Wait until so many are open."""
+        """Wait until this many transactions are open."""
         while True:
             if len(await self.open()) == count:
                 return
             await asyncio.sleep(0.02)
 
     async def stored(self, topic: str = TOPIC, queue_id: int = 1, wait_s: int = 0) -> list[StoredMessage]:
-        """Return what everybody sees."""
+        """Return the messages that every consumer sees."""
         found: list[StoredMessage] = []
         while True:
             wait = Duration(seconds=0 if found else wait_s)
@@ -101,7 +101,10 @@ async def refused(call: object) -> Refusal:
 
 
 async def test_a_message_is_seen_as_rocketmq_stores_it_when_it_is_committed(stack: Stack) -> None:
-    """Neither its topic nor a group has it before; then it is there once, and says that it was a transaction."""
+    """Before the commit neither the topic nor a group has the message.
+
+    Afterwards it is there once, and has the properties of a transaction.
+    """
     offset_id = await stack.begin("a", **LATER)
     assert await stack.begin("b", **LATER) != offset_id
     assert await stack.stored() == []
@@ -124,7 +127,10 @@ async def test_a_message_is_seen_as_rocketmq_stores_it_when_it_is_committed(stac
 
 
 async def test_a_producer_that_says_nothing_is_asked(stack: Stack) -> None:
-    """Any member of its group hears of it, with the message as it would be; then it is over."""
+    """A transaction without an end is checked at any member of its producer group, with its message.
+
+    After the producer's end it is closed.
+    """
     await stack.begin("a", KEYS="k")
     (transaction,) = await stack.open()
     assert (transaction.transaction_id, transaction.producer_group, transaction.topic) == ("a", GROUP, TOPIC)
@@ -133,7 +139,7 @@ async def test_a_producer_that_says_nothing_is_asked(stack: Stack) -> None:
     assert (check.transaction.transaction_id, check.transaction.check_count > 0) == ("a", True)
     assert (check.message.topic, check.message.queue_id, check.message.body) == (TOPIC, 1, b"a")
     assert check.message.properties["KEYS"] == "k"
-    (again,) = await stack.checks()  # nobody answered
+    (again,) = await stack.checks()  # no producer answered
     assert again.transaction.check_count > check.transaction.check_count
     await stack.end("a")
     (message,) = await stack.stored(wait_s=20)
@@ -143,7 +149,10 @@ async def test_a_producer_that_says_nothing_is_asked(stack: Stack) -> None:
 
 
 async def test_what_is_wrong_is_named(stack: Stack) -> None:
-    """Each field of each request, another group, and a message that the log does not take."""
+    """Each bad field of each request is named, and so is another producer group.
+
+    A message that the log does not take is named, too.
+    """
     await stack.begin("a")
     bad = (
         (pb.EndTransactionRequest(resolution=COMMIT), "transaction_id"),
@@ -164,7 +173,7 @@ async def test_what_is_wrong_is_named(stack: Stack) -> None:
         assert (await refused(stack.client.transactions.ReceiveChecks(ask))).field == field
     too_long = pb.ListTransactionsRequest(producer_group="x" * 256)
     assert (await refused(stack.client.transactions.ListTransactions(too_long))).field == "producer_group"
-    # A half message for a queue that its topic has not, as one that was made smaller since.
+    # A half message for a queue that its topic does not have, as after a reduction of its queues.
     own = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": "b", "REAL_TOPIC": TOPIC, "REAL_QID": "9"}
     half = AppendMessage(topic="RMQ_SYS_TRANS_HALF_TOPIC", queue_id=0, body=b"b", properties=own)
     await stack.log.append.AppendState(AppendStateRequest(messages=[half]))
@@ -175,7 +184,7 @@ async def test_what_is_wrong_is_named(stack: Stack) -> None:
 
 
 async def test_a_list_has_pages(stack: Stack) -> None:
-    """The oldest first; a page goes on where the one before ended."""
+    """A list has the oldest transaction first, and each page continues after the page before."""
     for name in "abc":
         await stack.begin(name, group=f"g-{name == 'c'}", **LATER)
     async with asyncio.timeout(LIMIT_S):
@@ -194,7 +203,7 @@ async def test_a_list_has_pages(stack: Stack) -> None:
 
 
 class Kills:
-    """Producers that end what they begin, or forget it, and answer when they are asked, whatever is killed."""
+    """Producers that end or forget their transactions, and answer when they are asked, during kills."""
 
     def __init__(self, stack: Stack, names: Sequence[str]) -> None:
         self.stack = stack
@@ -203,11 +212,11 @@ class Kills:
         self.is_over = False
 
     def how(self, name: str) -> pb.Resolution.ValueType:
-        """Return what a producer says, whenever it is asked."""
+        """Return the producer's answer, which is always the same for a transaction."""
         return COMMIT if int(name) % 3 else ROLLBACK
 
     async def produce(self, mine: Sequence[str]) -> None:
-        """Send, and say how it ends of two in three."""
+        """Send the messages, and end three of four transactions."""
         for name in mine:
             while True:  # an answer that is lost makes it send again
                 with contextlib.suppress(grpc.aio.AioRpcError):
@@ -220,7 +229,7 @@ class Kills:
                     await self.stack.end(name, self.how(name))
 
     async def answer(self) -> None:
-        """Be asked."""
+        """Answer checks until the test is over."""
         while not self.is_over:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 for check in await self.stack.checks(wait_s=1):
@@ -230,7 +239,10 @@ class Kills:
 
 
 async def test_kills_show_each_commit_once_and_leave_no_orphan(tmp_path: Path) -> None:
-    """Log, index and Delivery are killed; half messages are sent twice, ends are lost, some are forgotten."""
+    """Through kills of log, index and Delivery each committed message is there once, and no transaction stays open.
+
+    Half messages are sent twice, ends are lost, and some transactions are forgotten.
+    """
     chance = random.Random(11)
     ports = [free_port() for _ in range(3)]
     log_target, index_target, target = (f"127.0.0.1:{port}" for port in ports)

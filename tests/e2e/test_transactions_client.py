@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions by the Python client, in both of its doors, and by the command line."""
+"""Transactions by the Python client, synchronous and asynchronous, and by the command line."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ TOPIC, GROUP = "orders", "shop"
 
 @pytest.fixture
 async def targets(tmp_path: Path) -> AsyncIterator[Targets]:
-    """Where the services of a store are."""
+    """The addresses of a store's services."""
     async with (
         served_commitlog.served(tmp_path) as (commitlog, _),
         served_indexer.served(tmp_path, f"127.0.0.1:{commitlog.server.port}") as (indexer, _),
@@ -31,7 +31,7 @@ async def targets(tmp_path: Path) -> AsyncIterator[Targets]:
 
 
 async def seen(client: aio.AsyncClient, count: int) -> list[bytes]:
-    """Return the bodies that consumers see, once there are so many."""
+    """Return the bodies that consumers see, once there are this many."""
     async with asyncio.timeout(LIMIT_S):
         while True:
             queues = [queue async for queue in client.queues.list(TOPIC)]
@@ -43,7 +43,7 @@ async def seen(client: aio.AsyncClient, count: int) -> list[bytes]:
 
 
 async def test_a_block_commits_and_an_exception_rolls_back(targets: Targets) -> None:
-    """What the block of a producer does decides whether its message is seen; ends may be repeated."""
+    """A block without an error commits, an exception rolls back, and a repeated end has no effect."""
     async with aio.connect(**targets) as client:
         begin = client.transactions.begin
         async with await begin(TOPIC, b"a", group=GROUP, tag="t", keys=["k"], check_after_s=600) as first:
@@ -51,7 +51,7 @@ async def test_a_block_commits_and_an_exception_rolls_back(targets: Targets) -> 
         with pytest.raises(ZeroDivisionError):
             async with await begin(TOPIC, b"b", group=GROUP, check_after_s=600) as second:
                 raise ZeroDivisionError
-        again = await begin(TOPIC, b"c", group=GROUP, unique_id=first.id)  # it is the first one
+        again = await begin(TOPIC, b"c", group=GROUP, unique_id=first.id)  # it is the first transaction
         assert await seen(client, 1) == [b"a"]
         await first.commit()
         await second.rollback()
@@ -66,7 +66,7 @@ async def test_a_block_commits_and_an_exception_rolls_back(targets: Targets) -> 
 
 
 def of_threads(targets: Targets) -> tuple[str, list[str]]:
-    """Do the same with the synchronous door. Returns the id of what is left open, and what was asked."""
+    """Do the same with the synchronous client. Return the id of an open transaction, and the bodies of the checks."""
     with reput_client.connect(**targets) as client:
         with client.transactions.begin(TOPIC, b"a", group=GROUP):
             pass
@@ -81,7 +81,10 @@ def of_threads(targets: Targets) -> tuple[str, list[str]]:
 
 
 async def test_a_producer_is_asked_and_an_operator_ends_what_is_left(targets: Targets) -> None:
-    """A member of the group answers; `reput tx` shows what is open, asks before it ends it, and says so."""
+    """A member of the group answers.
+
+    `reput tx` lists open transactions, and ends a transaction after a confirmation.
+    """
     left, asked = await asyncio.to_thread(of_threads, targets)
     assert asked == ["asked"]
     variables = {f"REPUT_CLIENT_{name.upper()}_TARGET": target for name, target in targets.items()}

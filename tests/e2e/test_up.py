@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput up`: starts, stops, and says in one line why it can't."""
+"""`reput up` starts and stops the services, and prints a single line when it can't."""
 
 import contextlib
 import os
@@ -35,7 +35,7 @@ def wait_gone(*process_ids: int) -> None:
 
 
 def test_starts_and_stops(tmp_path: Path) -> None:
-    """All three serve; Ctrl-C stops them in reverse order with exit code 0; a second start finds what was stored."""
+    """All three serve, Ctrl-C stops them in reverse order with exit code 0, and a second start finds the messages."""
     with store(tmp_path) as first:
         children = [first.child(service) for service in first.targets]
         assert first.run("health").code == 0
@@ -54,7 +54,7 @@ def test_starts_and_stops(tmp_path: Path) -> None:
 
 
 def test_behind_a_proxy(tmp_path: Path) -> None:
-    """`http_proxy` without exceptions is for the world outside: services and commands find each other."""
+    """With `http_proxy` set and without exceptions, services and commands find each other."""
     proxy = {"http_proxy": "http://127.0.0.1:1"}
     with store(tmp_path, extra=proxy) as running:
         extra = {**proxy, **running.client_environment()}
@@ -65,7 +65,7 @@ def test_behind_a_proxy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("service", ["commitlog", "indexer", "janitor"])
 def test_one_failing_service_stops_the_rest(tmp_path: Path, service: str) -> None:
-    """A service that dies is named with its reason; the others are stopped and the exit code is not 0."""
+    """A service that dies is named with its reason, the others are stopped, and the exit code is 1."""
     with store(tmp_path) as running:
         children = [running.child(name) for name in running.targets]
         os.kill(running.child(service), signal.SIGKILL)
@@ -78,7 +78,7 @@ def test_one_failing_service_stops_the_rest(tmp_path: Path, service: str) -> Non
 
 
 SLOW_STOP = {"REPUT_FAILPOINTS": "mark_clean.before_remove=sleep:3000"}
-"""The CommitLog, which is stopped last, takes its time."""
+"""The CommitLog, which is stopped last, stops slowly."""
 NEVER_STOPS = {"REPUT_FAILPOINTS": "mark_clean.before_remove=sleep:600000"}
 
 
@@ -90,14 +90,14 @@ def wait_stopping(running: Store) -> None:
 
 
 def ended(running: Store) -> tuple[int, str]:
-    """The exit code, and the rest of what was said: some of it is in the buffer of who has read lines."""
+    """Return the exit code, and the rest of the output, a part of which is in the reader's buffer."""
     assert running.process.stderr is not None
     errors = running.process.stderr.read()
     return running.process.wait(LIMIT_S), errors
 
 
 def test_sigterm_may_come_again(tmp_path: Path) -> None:
-    """A process manager that says it twice gets the same orderly stop."""
+    """A second SIGTERM, as some process managers send it, gives the same orderly stop."""
     with store(tmp_path, extra=SLOW_STOP) as running:
         running.process.terminate()
         wait_stopping(running)
@@ -108,7 +108,7 @@ def test_sigterm_may_come_again(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_during_the_stop_kills(tmp_path: Path) -> None:
-    """Whoever presses it again will not wait; the next start recovers."""
+    """A second Ctrl-C kills the services at once, and the next start recovers."""
     with store(tmp_path, extra=NEVER_STOPS) as running:
         children = [running.child(name) for name in running.targets]
         running.process.terminate()
@@ -122,7 +122,7 @@ def test_ctrl_c_during_the_stop_kills(tmp_path: Path) -> None:
 
 
 def test_children_die_with_their_parent(tmp_path: Path) -> None:
-    """When `reput up` itself is killed nothing is left running, and the store opens again."""
+    """When `reput up` itself is killed, no service is left running, and the store opens again."""
     with store(tmp_path) as running:
         children = [running.child(name) for name in running.targets]
         running.process.kill()
@@ -133,7 +133,7 @@ def test_children_die_with_their_parent(tmp_path: Path) -> None:
 
 
 def refused(*arguments: str) -> tuple[int, str]:
-    """Exit code and the only error line of a start that fails."""
+    """Return the exit code and the only error line of a start that fails."""
     result = run("up", *arguments)
     assert "Traceback" not in result.errors
     (line,) = [line for line in result.errors.splitlines() if not line.startswith("{")]
@@ -156,7 +156,7 @@ def test_port_in_use(tmp_path: Path) -> None:
 
 
 def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
-    """A directory below a file can't be made: one line names it."""
+    """A directory below a file can't be made, and a single line names it."""
     (tmp_path / "file").write_text("")
     code, line = refused("--data-dir", str(tmp_path / "file" / "store"), *FREE_PORTS)
     assert code == 1
@@ -165,7 +165,7 @@ def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 def test_read_only_directory(tmp_path: Path) -> None:
-    """A directory on a read-only file system: one line names it. Needs the right to mount."""
+    """A directory on a read-only file system is named in a single line. Needs the right to mount."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -184,7 +184,7 @@ def test_read_only_directory(tmp_path: Path) -> None:
 
 
 def test_directory_in_use(tmp_path: Path) -> None:
-    """A directory that another store has open: one line, exit code 5, and the other store goes on."""
+    """A directory that another store has open gives a line and exit code 5, and the other store continues."""
     with store(tmp_path) as running:
         code, line = refused("--data-dir", str(tmp_path), *FREE_PORTS)
         assert code == 5
@@ -193,7 +193,7 @@ def test_directory_in_use(tmp_path: Path) -> None:
 
 
 def test_wrong_segment_size(tmp_path: Path) -> None:
-    """A store made with another segment size: one line with both sizes."""
+    """A store that was made with another segment size gives a single line with both sizes."""
     with store(tmp_path) as running:
         running.json("put", "orders", "hello")
     result = run(
@@ -207,7 +207,7 @@ def test_wrong_segment_size(tmp_path: Path) -> None:
 
 
 def test_wrong_setting(tmp_path: Path) -> None:
-    """A setting that is wrong is named with what it must be, exit code 2."""
+    """A wrong setting is named with the valid values in a single line, with exit code 2."""
     result = run("up", "--data-dir", str(tmp_path), *FREE_PORTS, extra={"REPUT_INDEXER_FLUSH_INTERVAL_MS": "soon"})
     (line,) = [line for line in result.errors.splitlines() if not line.startswith("{")]
     assert result.code == 2
@@ -215,12 +215,12 @@ def test_wrong_setting(tmp_path: Path) -> None:
 
 
 def test_command_is_installed() -> None:
-    """The command tree answers --help with the exit codes."""
+    """`reput --help` prints the exit codes."""
     assert "Exit codes:" in run("--help").output
 
 
 def test_a_port_where_somebody_else_serves_is_never_ready(tmp_path: Path) -> None:
-    """A healthy server of another store at our port is a port in use, not a service of ours that is ready."""
+    """A port where another store's server is healthy is reported as in use, and never as ready."""
     with store(tmp_path / "first") as other:
         port = other.targets["janitor"].partition(":")[2]
         command = ("up", "--data-dir", str(tmp_path / "second"), *FREE_PORTS, "--janitor-port", port)
@@ -234,7 +234,10 @@ def test_a_port_where_somebody_else_serves_is_never_ready(tmp_path: Path) -> Non
     "has_etcd", [False, pytest.param(True, marks=pytest.mark.skipif(ETCD is None, reason=NO_ETCD))]
 )
 def test_copies(tmp_path: Path, *, has_etcd: bool) -> None:
-    """Three stores, of which one leads; a leader that is killed is started again, and nothing replicated is lost."""
+    """Of three stores a single store leads, and a killed leader is started again.
+
+    No replicated message is lost.
+    """
     with contextlib.ExitStack() as stack:
         flags: tuple[str, ...] = ("--replicas", "3")
         if has_etcd:
@@ -255,12 +258,12 @@ def test_copies(tmp_path: Path, *, has_etcd: bool) -> None:
 
 
 def rows(running: Store) -> list[dict[str, Any]]:
-    """What `reput replicas` tells of each log."""
+    """Return the rows of `reput replicas` about each log."""
     return running.run("replicas", "--json").rows
 
 
 def in_sync(running: Store) -> None:
-    """Wait until one leads, and all are in sync."""
+    """Wait until a log leads, and all are in sync."""
     end = time.monotonic() + LIMIT_S
     while [row.get("is_in_sync") for row in rows(running)] != [True] * 3:
         assert time.monotonic() < end, rows(running)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheels in an empty environment, without a compiler and without Java: what the README says of installing."""
+"""The wheels in an empty environment, without a compiler and without Java: the README's steps of installing work."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_is_in_them(environment: Path) -> None:
-    """Each has the licence and a version, and the server's has the compiled kernel."""
+    """Each wheel has the licence and a version, and the server's wheel has the compiled kernel."""
     shown = (
         "import importlib.metadata as m, reput_client\n"
         "for name in ('reput-protos', 'reput-client', 'reput-server'):\n"
@@ -76,7 +76,10 @@ def test_first_lines(environment: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["PYTHONPATH", "."])
 def test_nobody_else_s_packages_are_taken_for_ours(environment: Path, tmp_path: Path, place: str) -> None:
-    """Whatever is called `cli` or `libs` in PYTHONPATH or in the folder where a command is started, also by `up`."""
+    """Other packages named `cli`, `libs` or `services` are never imported in place of ours, also by `up`.
+
+    They may be in PYTHONPATH or in the folder where a command is started.
+    """
     for name in ("cli", "libs", "services"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('another package was taken for ours')\n")
@@ -106,7 +109,7 @@ def _run(command: list[str | Path], variables: dict[str, str], folder: Path) -> 
 
 
 def test_wheels_are_installed_by_path() -> None:
-    """No package of the same name from an index takes the place of a wheel, and versions are those of uv.lock."""
+    """No package of the same name from an index replaces a wheel, and versions are from uv.lock."""
     built = [Path(f"dist/reput_{name}-0.1.0-py3-none-any.whl") for name in ("client", "server", "spark")]
     line = "pip install -c dist/constraints.txt dist/reput_client-0.1.0-py3-none-any.whl"
     assert wheels.install_line(Path("dist"), built) == f"{line} dist/reput_server-0.1.0-py3-none-any.whl"

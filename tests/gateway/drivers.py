@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drivers: programs on the official clients, which do what a line of JSON says; build/gateway has what they need."""
+"""Drivers: programs on the official clients, which carry out a line of JSON.
+
+Everything that they need is in build/gateway.
+"""
 
 import asyncio
 import contextlib
@@ -22,7 +25,7 @@ NODE_CLIENT = "rocketmq-client-nodejs@1.0.8"
 
 
 class Missing(Exception):
-    """This machine has not the tool that builds a driver."""
+    """This machine does not have the tool that builds a driver."""
 
 
 class ClientError(AssertionError):
@@ -31,14 +34,14 @@ class ClientError(AssertionError):
 
 @dataclass(frozen=True)
 class Command:
-    """How a driver is started."""
+    """The command that starts a driver."""
 
     words: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     place_of_keys: str = "guarded"
-    """The gateway where it is tried with access keys."""
+    """The gateway for the feature of access keys."""
     lacks: Collection[str] = ()
-    """What the client has not, by parts of the names of features."""
+    """Features that the client lacks, as parts of their names."""
 
 
 def _run(*words: str | Path, cwd: Path | None = None) -> None:
@@ -55,7 +58,7 @@ def _need(tool: str) -> str:
 
 
 def python() -> Command:
-    """The client for Python, in an environment of its own: it has other versions of gRPC than ours."""
+    """Build the client for Python, in a separate environment, because it needs other versions of gRPC than ours."""
     home = BUILD / "python"
     if not (home / "ready").exists():
         _run(sys.executable, "-m", "venv", home)
@@ -94,7 +97,7 @@ def go() -> Command:
 
 
 def rust() -> Command:
-    """The client for Rust: no push consumers, nothing that takes a message back, and no way yet to turn TLS on."""
+    """Build the client for Rust, which has no push consumers and no recall, and no way yet to turn TLS on."""
     home = BUILD / "rust"
     _run(_need("cargo"), "build", "--quiet", "--locked", "--target-dir", home, cwd=HERE / "rust")
     lacks = ("PushConsumer", "dead letter", "change invisible", "recall", "TLS")
@@ -117,7 +120,10 @@ class Driver:
         self._child = child
 
     async def ask(self, do: str, **arguments: Any) -> Any:
-        """Let it do something, and return what came of it. Raises ClientError, and AssertionError if it has ended."""
+        """Let the driver do something, and return the result.
+
+        Raises ClientError, and AssertionError if the driver has ended.
+        """
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._child.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
@@ -135,7 +141,7 @@ class Driver:
 
 @contextlib.asynccontextmanager
 async def running(command: Command, authorities: Path, errors: Path) -> AsyncIterator[Driver]:
-    """A driver that trusts these authorities; what it says besides goes to a file."""
+    """Run a driver that trusts these authorities. Its output beside its answers goes to a file."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     trust = {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(authorities)}
     with errors.open("ab") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Features: what programs do with the official clients, each as a function that a driver is taken through."""
+"""Features: uses of the official clients, each as a function that takes a driver through it."""
 
 import asyncio
 import contextlib
@@ -20,14 +20,14 @@ from tests.gateway.stage import Stage
 INVISIBLE_S = 60
 RECEIVE_S = 60.0
 DELAY_S = 15
-"""Long enough that a client has begun, sent and taken back before the time comes."""
+"""Long enough that a client has begun, sent and recalled before the time comes."""
 LATE_S = 10
-"""After so long a delayed message is late."""
+"""The delay after which a delayed message is late."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A driver, a stage, and names that nobody else has."""
+    """A driver, a stage, and names that no other scene has."""
 
     driver: Driver
     stage: Stage
@@ -42,11 +42,11 @@ class Scene:
         return str(sent["id"])
 
     async def begin(self, body: str, end: str) -> None:
-        """Send a message that is seen later, and say how it ends: "commit", "rollback", or nothing."""
+        """Send a message that is visible later, and end its transaction: "commit", "rollback", or no end."""
         await self.driver.ask("begin", topic=self.topic, body=body, end=end)
 
     async def receive(self, count: int, *, invisible_s: int = INVISIBLE_S, **more: Any) -> list[dict[str, Any]]:
-        """Receive until so many have come, or the time is over."""
+        """Receive until this many messages have arrived, or the time is over."""
         found: list[dict[str, Any]] = []
         end_s = time.monotonic() + RECEIVE_S
         names = {"topic": self.topic, "consumer_group": self.group, **more}
@@ -56,7 +56,7 @@ class Scene:
         return found
 
     async def nothing(self, **more: Any) -> None:
-        """Receive, and get nothing."""
+        """Receive, and check that no message arrives."""
         names = {"topic": self.topic, "consumer_group": self.group, **more}
         answer = await self.driver.ask("receive", count=10, invisible_s=INVISIBLE_S, **names)
         assert answer["messages"] == []
@@ -67,7 +67,7 @@ class Scene:
         await self.stage.groups.SetGroup(group_service_pb2.SetGroupRequest(group=self.group, policy=policy))
 
     async def push(self, count: int, **more: Any) -> list[dict[str, Any]]:
-        """Let a push consumer work, and return what it was called with."""
+        """Let a push consumer work, and return the events: the messages that it was called with."""
         asked = {"topic": self.topic, "consumer_group": self.group, "count": count, "seconds": 60, **more}
         answer = await self.driver.ask("push", **asked)
         events: list[dict[str, Any]] = answer["events"]
@@ -79,7 +79,7 @@ def bodies(messages: list[dict[str, Any]]) -> list[str]:
 
 
 async def send_normal(scene: Scene) -> None:
-    """What was sent comes back as it was, with all that it has."""
+    """A message arrives as it was sent, with body, tag, keys and properties, at attempt 1."""
     properties = {"color": "grün", "size": "3"}
     sent = await scene.send("héllo", tag="a", keys=["k1"], properties=properties)
     (message,) = await scene.receive(1)
@@ -88,7 +88,7 @@ async def send_normal(scene: Scene) -> None:
 
 
 async def send_fifo(scene: Scene) -> None:
-    """Messages of a message group are in one queue, in their order."""
+    """Messages of a message group arrive in their order."""
     sent = [f"m{index}" for index in range(6)]
     for body in sent:
         await scene.send(body, group="g1")
@@ -98,7 +98,7 @@ async def send_fifo(scene: Scene) -> None:
 
 
 async def delay(scene: Scene) -> None:
-    """A message with a time comes then, not before, and others do not wait for it."""
+    """A delayed message is delivered at its time, not before, and other messages do not wait for it."""
     due_s = int(time.time()) + DELAY_S
     await scene.send("later", deliver_s=due_s)
     await scene.send("now")
@@ -108,7 +108,10 @@ async def delay(scene: Scene) -> None:
 
 
 async def recall(scene: Scene) -> None:
-    """A delayed message that is taken back never comes, also if that is said twice; one that came can't be."""
+    """A recalled delayed message is never delivered, also after a second recall.
+
+    A message that was delivered can't be recalled.
+    """
     due_s = int(time.time()) + DELAY_S
     names = {"topic": scene.topic, "deliver_s": due_s}
     recalled, kept = [await scene.driver.ask("send", body=body, **names) for body in ("recalled", "kept")]
@@ -123,7 +126,7 @@ async def recall(scene: Scene) -> None:
 
 
 async def receive_and_ack(scene: Scene) -> None:
-    """What is acknowledged does not come again."""
+    """An acknowledged message is not delivered again."""
     for index in range(5):
         await scene.send(f"m{index}")
     messages = await scene.receive(5, invisible_s=15)
@@ -135,13 +138,13 @@ async def receive_and_ack(scene: Scene) -> None:
 
 
 async def change_invisible(scene: Scene) -> None:
-    """A message comes again when its consumer says so, and its former handle fits no more."""
+    """A message is delivered again at the time that its consumer set, and its former handle is invalid."""
     await scene.send("m")
     (first,) = await scene.receive(1)
     await scene.driver.ask("change", number=first["number"], invisible_s=2)
     (again,) = await scene.receive(1)
     assert (again["body"], again["attempt"]) == ("m", 2)
-    with contextlib.suppress(AssertionError):  # the client for Go tells nothing of an acknowledgement that is refused
+    with contextlib.suppress(AssertionError):  # the client for Go does not report a refused acknowledgement
         await scene.driver.ask("ack", number=first["number"])
     await scene.driver.ask("change", number=again["number"], invisible_s=2)
     (third,) = await scene.receive(1)
@@ -150,7 +153,7 @@ async def change_invisible(scene: Scene) -> None:
 
 
 async def redelivery(scene: Scene) -> None:
-    """What is not settled in time comes again, and says how often it came."""
+    """A message that is not settled in time is redelivered, with the number of the attempt."""
     await scene.send("m")
     (first,) = await scene.receive(1, invisible_s=10)
     (again,) = await scene.receive(1, invisible_s=INVISIBLE_S)
@@ -159,7 +162,7 @@ async def redelivery(scene: Scene) -> None:
 
 
 async def tag_filter(scene: Scene) -> None:
-    """Only messages with a tag that was asked for come."""
+    """Only messages with a requested tag are delivered."""
     for index, tag in enumerate("abcab"):
         await scene.send(f"m{index}", tag=tag)
     messages = await scene.receive(3, tags="a || c")
@@ -168,7 +171,7 @@ async def tag_filter(scene: Scene) -> None:
 
 
 async def sql_filter(scene: Scene) -> None:
-    """Only messages whose properties fulfil a condition come."""
+    """Only messages with properties that match a condition are delivered."""
     for index in range(6):
         await scene.send(f"m{index}", tag="a", properties={"price": str(index), "region": "eu" if index % 2 else "us"})
     condition = "price > 2 AND region = 'eu'"
@@ -178,7 +181,7 @@ async def sql_filter(scene: Scene) -> None:
 
 
 async def push(scene: Scene) -> None:
-    """A push consumer gets all messages, and again what failed, after the time of its group."""
+    """A push consumer gets all messages, and a failed message again, after the backoff of its group."""
     await scene.policy(backoffs=[from_milliseconds(2_000)], attempts_max=5)
     for index in range(8):
         await scene.send(f"m{index}")
@@ -191,7 +194,7 @@ async def push(scene: Scene) -> None:
 
 
 async def push_fifo(scene: Scene) -> None:
-    """Of an ordered group each message group is processed in order, also where one fails once."""
+    """In an ordered group each message group is processed in order, also where a message fails once."""
     await scene.policy(is_ordered=True, backoffs=[from_milliseconds(1_000)], attempts_max=5)
     for index in range(4):
         for group in ("g1", "g2"):
@@ -203,7 +206,10 @@ async def push_fifo(scene: Scene) -> None:
 
 
 async def dead_letter(scene: Scene) -> None:
-    """What fails too often is found among the dead letters of its group, once, and others go on."""
+    """A message that fails too often is delivered to the dead letters of its group, once.
+
+    Other messages are not affected.
+    """
     await scene.policy(backoffs=[from_milliseconds(1_000)], attempts_max=2)
     for body in ("good", "bad"):
         await scene.send(body)
@@ -215,7 +221,7 @@ async def dead_letter(scene: Scene) -> None:
 
 
 async def dead_letter_fifo(scene: Scene) -> None:
-    """What fails too often in an ordered group goes to the dead letters, and those after it come."""
+    """A message that fails too often in an ordered group becomes a dead letter, and the next messages are delivered."""
     await scene.policy(is_ordered=True, backoffs=[from_milliseconds(1_000)], attempts_max=2)
     for index in range(3):
         await scene.send(f"m{index}", group="g1")
@@ -226,7 +232,7 @@ async def dead_letter_fifo(scene: Scene) -> None:
 
 
 async def transaction(scene: Scene) -> None:
-    """What is committed comes, what is rolled back does not."""
+    """Committed messages are delivered, and messages that were rolled back are not."""
     for body, end in (("m0", "commit"), ("m1", "rollback"), ("m2", "commit")):
         await scene.begin(body, end)
     assert sorted(bodies(await scene.receive(2))) == ["m0", "m2"]
@@ -234,7 +240,7 @@ async def transaction(scene: Scene) -> None:
 
 
 async def orphan(scene: Scene) -> None:
-    """A producer that has said nothing is asked, and what it answers counts."""
+    """A producer that has not ended a transaction is asked, and its answer is applied."""
     for body in ("commit when asked", "roll back when asked"):
         await scene.begin(body, "")
     assert bodies(await scene.receive(1)) == ["commit when asked"]
@@ -242,7 +248,7 @@ async def orphan(scene: Scene) -> None:
 
 
 async def authentication(scene: Scene) -> None:
-    """With the right secret all goes well; with another one, or an unknown key, or none, nothing does."""
+    """The right secret is accepted, and a wrong secret, an unknown key or no key are refused."""
     place, is_tls = scene.stage.places[scene.place_of_keys], scene.place_of_keys == "guarded"
     await scene.driver.ask("connect", endpoints=place, tls=is_tls, key="alice", secret="secret-of-alice")
     await scene.send("m")
@@ -255,7 +261,7 @@ async def authentication(scene: Scene) -> None:
 
 
 async def tls(scene: Scene) -> None:
-    """Over TLS."""
+    """Sending and receiving work over TLS."""
     await scene.driver.ask("connect", endpoints=scene.stage.places["tls"], tls=True)
     await scene.send("m")
     (message,) = await scene.receive(1)
@@ -284,7 +290,7 @@ FEATURES: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
 
 
 async def wrong_with(feature: str, driver: Driver, stage: Stage, command: Command) -> str:
-    """Take a driver through a feature. Returns what is wrong, "" if nothing is."""
+    """Take a driver through a feature. Return the complaint, "" if the feature works."""
     name = uuid.uuid4().hex[:10]
     scene = Scene(driver, stage, f"topic-{name}", f"group-{name}", command.place_of_keys)
     try:

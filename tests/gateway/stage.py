@@ -24,7 +24,7 @@ KEYS = "alice secret-of-alice\n"
 
 @dataclass(frozen=True)
 class Stage:
-    """Where the gateways are, by what they ask for, and the groups behind them."""
+    """The addresses of the gateways, by name of their access control, and the groups behind them."""
 
     places: dict[str, str]
     authorities: Path
@@ -33,7 +33,7 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def stage(directory: Path) -> AsyncIterator[Stage]:
-    """All of it within the block."""
+    """A store with Delivery and four gateways, for a block."""
     files = self_signed(directory, "gateway")
     keys = directory / "keys"
     keys.write_text(KEYS)

@@ -18,7 +18,7 @@ from tests.gateway.stage import Stage, stage
 from tests.support.surroundings import forget_surroundings
 
 Results = dict[tuple[str, str], str]
-"""What is wrong, by language and feature; "" where nothing is."""
+"""The complaints by language and feature, "" for a feature that works."""
 LACKING = "the client has no such thing"
 MARKS = {"": "yes", LACKING: "-"}
 
@@ -26,7 +26,7 @@ MARKS = {"": "yes", LACKING: "-"}
 async def run_all(
     commands: Mapping[str, Command], features: Sequence[str], console: Console, *, at_once: int
 ) -> Results:
-    """Take each driver through all features, so many at once: most of them wait most of the time."""
+    """Take each driver through all features, several at once, because most features wait most of the time."""
     results: Results = {}
     room = asyncio.Semaphore(at_once)
 
@@ -63,7 +63,7 @@ def tell(results: Results, languages: Sequence[str], features: Sequence[str], co
 
 
 def built(wanted: Sequence[str], console: Console) -> dict[str, Command]:
-    """Build the drivers that this machine can build, and say which it can't."""
+    """Build the drivers that this machine can build, and print the drivers that it can't build."""
     commands = {}
     for language in wanted:
         try:

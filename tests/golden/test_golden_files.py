@@ -40,7 +40,7 @@ LATER_PHYSICAL_OFFSET = PHYSICAL_OFFSET + 205
 
 
 def test_consume_queue_units() -> None:
-    """A message, a pre-blank and a negative tag hash."""
+    """The golden units are a message, a pre-blank and a negative tag hash."""
     data = golden("consume_queue/v1/units.hex")
     units = [consume_queue.decode_unit(data, position) for position in (0, 20, 40)]
     assert units == [
@@ -59,7 +59,7 @@ def test_consume_queue_units() -> None:
 
 
 def test_delayed_unit() -> None:
-    """The unit of the delayed record keeps the delivery time where the tag's hash would be."""
+    """The unit of the delayed record has the delivery time in place of the tag's hash."""
     data = golden("consume_queue/v1/delayed_unit.hex")
     delayed = record.decode(golden("commit_log/v1/delayed_record.hex"))
     code = reference.record_tags_code(delayed)
@@ -100,7 +100,7 @@ def test_index_after_the_first_record() -> None:
 
 
 def test_index_after_a_later_message() -> None:
-    """The second entry of a bucket points to the first and counts whole seconds."""
+    """The second entry of a bucket points to the first, and its time difference is in whole seconds."""
     data = golden("index_file/v1/later_message.hex")
     store_time_ms = STORE_TIME_MS + 5900
     header = IndexHeader(STORE_TIME_MS, store_time_ms, PHYSICAL_OFFSET, LATER_PHYSICAL_OFFSET, 2, 4)
@@ -112,7 +112,7 @@ def test_index_after_a_later_message() -> None:
 
 
 def test_first_entry_of_a_successor_file() -> None:
-    """RocketMQ's 42 seconds against the previous file are read as they stand."""
+    """RocketMQ's time difference of 42 seconds against the previous file is read unchanged."""
     data = golden("index_file/v1/successor_entry.hex")
     entry = IndexEntry(1_043_804_929, LATER_PHYSICAL_OFFSET, 42, 0)
     assert index_file.decode_entry(data, 0) == entry
@@ -120,7 +120,7 @@ def test_first_entry_of_a_successor_file() -> None:
 
 
 def test_checkpoints() -> None:
-    """Three fields in 4.x, five since 5.1.1; the rest of the page is zero."""
+    """A checkpoint has three fields in 4.x and five since 5.1.1, and the rest of the page is zero."""
     old = StoreCheckpoint(STORE_TIME_MS, 1_699_999_999_623, 0)
     new = StoreCheckpoint(STORE_TIME_MS, 1_699_999_999_623, 0, 0, PHYSICAL_OFFSET)
     for name, checkpoint in {"version_4": old, "version_5": new}.items():
@@ -131,7 +131,7 @@ def test_checkpoints() -> None:
 
 
 def test_epoch_file() -> None:
-    """Two epochs with RocketMQ's own checksum."""
+    """Two epochs are read and written with RocketMQ's own checksum."""
     data = golden("epoch_file/v1/two_epochs.hex")
     assert epoch_file.decode(data) == [Epoch(7, 7000), Epoch(8, 8000)]
     assert epoch_file.encode([Epoch(7, 7000), Epoch(8, 8000)]) == data
@@ -145,7 +145,7 @@ def test_envelope_of_our_own_files() -> None:
 
 
 def test_consumer_offsets() -> None:
-    """consumerOffset.json with unquoted queue ids; quoted ones read the same."""
+    """consumerOffset.json is written with unquoted queue ids, and a file with quoted queue ids reads the same."""
     text = golden("config_files/v1/consumerOffset.json").decode()
     offsets = {("TopicTest", "GroupA"): {0: 5, 1: 7}, ("%RETRY%GroupA", "GroupA"): {0: 0}}
     file = ConsumerOffsetsFile(offsets, DataVersion(3, STORE_TIME_MS))
@@ -155,7 +155,7 @@ def test_consumer_offsets() -> None:
 
 
 def test_delay_offsets() -> None:
-    """delayOffset.json with unquoted levels, ascending; quoted ones read the same."""
+    """delayOffset.json is written with unquoted levels, ascending, and a file with quoted levels reads the same."""
     text = golden("config_files/v1/delayOffset.json").decode()
     file = DelayOffsetsFile({1: 3, 18: 0, 3: STORE_TIME_MS}, DataVersion(12, STORE_TIME_MS))
     assert delay_offsets_json.loads(text) == file
@@ -168,13 +168,13 @@ def test_delay_offsets() -> None:
 
 
 def test_timer_checkpoint() -> None:
-    """Where RocketMQ goes on in its timer topic."""
+    """The file has the queue offset from which RocketMQ continues in its timer topic."""
     data = golden("config_files/v1/timercheck.hex").ljust(timer_checkpoint.SIZE_BYTES, b"\0")
     assert timer_checkpoint.encode(42, STORE_TIME_MS) == data
 
 
 def test_subscription_groups() -> None:
-    """subscriptionGroup.json as RocketMQ 5.3.3 writes it, with what means nothing here kept."""
+    """subscriptionGroup.json is written as RocketMQ 5.3.3 writes it, and fields without a meaning here are kept."""
     text = golden("config_files/v1/subscriptionGroup.json").decode()
     file = subscription_groups_json.loads(text)
     assert file.data_version == DataVersion(0, STORE_TIME_MS)
@@ -206,13 +206,13 @@ def test_subscription_groups() -> None:
     ],
 )
 def test_bad_subscription_groups(group: str) -> None:
-    """What is no group is refused."""
+    """A value that is not a valid group is refused."""
     with pytest.raises(BadField):
         subscription_groups_json.loads(f'{{"subscriptionGroupTable":{{"g":{group}}}}}')
 
 
 def test_topics() -> None:
-    """topics.json with every field."""
+    """topics.json is read and written with every field."""
     text = golden("config_files/v1/topics.json").decode()
     schedule = TopicConfig("SCHEDULE_TOPIC_XXXX", 18, 18, 4, True, "MULTI_TAG", 1, {"+message.type": "DELAY"})
     topics = {"TopicTest": TopicConfig("TopicTest", 4, 4), "SCHEDULE_TOPIC_XXXX": schedule}
@@ -229,7 +229,7 @@ LOG_HISTORY = (
 
 
 def test_log_history() -> None:
-    """What an Indexer knows of the log; a file that is older than epochs says nothing of them."""
+    """The file keeps an Indexer's knowledge of the log, and a file from before epochs is read without epochs."""
     known = LogHistoryFile(
         history_id="0123",
         is_complete=False,
@@ -246,7 +246,7 @@ def test_log_history() -> None:
 
 
 def test_topic_begins() -> None:
-    """Where the messages of deleted topics begin, and a deletion that is under way."""
+    """The file keeps where the messages of deleted topics begin, and a deletion that is under way."""
     file = TopicBeginsFile(begins={"orders": 700}, deleting="payments")
     data = b'{"begins":{"orders":700},"deleting":"payments"}'
     assert checksummed.unwrap("topic-begins", file.encode()) == data
@@ -256,7 +256,7 @@ def test_topic_begins() -> None:
 
 
 def test_replication() -> None:
-    """Who a copy is, and who is in sync with it; fields of later versions are passed over."""
+    """The files keep the identity of a copy and its in-sync set, and fields of later versions are ignored."""
     replica = ReplicaFile(store_id="0123456789abcdef" * 2, promised_epoch=7, replicated_physical_offset=900)
     data = b'{"store_id":"%s","promised_epoch":7,"replicated_physical_offset":900,"is_synchronous":false,'
     data = data % (b"0123456789abcdef" * 2) + b'"seat":null,"instead_of":null}'
@@ -273,7 +273,10 @@ def test_replication() -> None:
 
 
 def test_state_record() -> None:
-    """What Indexers share; what is no record, or one of a later form, is refused."""
+    """State records, which Indexers share, have this text.
+
+    Text that is not a record, or that has a later format, is refused. An unknown field is ignored.
+    """
     record = StateRecord(
         origin="o", number=7, offsets={"billing": {"orders": {0: 120, 1: None}}}, delays={3: DelayProgress(17, 4, 2)},
         copy=CopyPart(0, 2),
@@ -296,7 +299,7 @@ def test_state_record() -> None:
 
 
 def test_shared_state_file() -> None:
-    """How far an Indexer has read what is shared."""
+    """The file keeps how far an Indexer has read the shared state records."""
     file = SharedStateFile(next_queue_offset=9, delays={3: DelayProgress(17, 4, 2)})
     data = checksummed.wrap("shared-state", b'{"next_queue_offset":9,"delays":{"3":[17,4,2]}}')
     assert file.encode() == data
@@ -304,7 +307,7 @@ def test_shared_state_file() -> None:
 
 
 def test_unsent_offsets_file() -> None:
-    """Changes of consumer offsets that no leader took before the Indexer stopped."""
+    """The file keeps changes of consumer offsets that no leader accepted before the Indexer stopped."""
     file = UnsentOffsetsFile(next_queue_offset=9, offsets={"billing": {"orders": {0: 7, 1: None}}})
     data = checksummed.wrap(
         "unsent-offsets", b'{"next_queue_offset":9,"offsets":{"billing":{"orders":{"0":7,"1":null}}}}'
@@ -314,7 +317,7 @@ def test_unsent_offsets_file() -> None:
 
 
 def test_leadership_record() -> None:
-    """What a coordinator keeps; what is no record, or one of a later form, is refused."""
+    """A coordinator keeps the leadership record as this text, and invalid text or a later version is refused."""
     record = LeadershipRecord(
         history_id="h", epoch=3, leader=Member("b", "0b"), leader_target="b:7101",
         in_sync=(Member("b", "0b"), Member("c", "0c")), min_in_sync=2, floor_physical_offset=900,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Journals of every format that was ever written: each is read for ever, and has the same meaning."""
+"""Journals of every format that was ever written: each is readable for ever, and has the same meaning."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ def lines(name: str) -> list[bytes]:
 
 @pytest.mark.parametrize("start", [0, COPY_BEGINS])
 async def test_the_journal_of_format_1(start: int) -> None:
-    """The whole journal and its part from the copy on describe the same deliveries."""
+    """The whole journal and its part from the copy on give the same deliveries."""
     store = MemoryStore()
     store.journal_records = [
         (100 * number, body) for number, body in enumerate(lines("delivery_record/v1/journal.jsonl"))
@@ -72,7 +72,7 @@ def test_every_format_has_a_decoder_and_golden_records(name: str, decoders: Mapp
 @pytest.mark.parametrize("decode", [DeliveryRecord.decode, StateRecord.decode])
 @pytest.mark.parametrize("number", [2, 1_000_000])
 def test_a_later_format_is_no_damage(decode: Callable[[bytes], object], number: int) -> None:
-    """Its error has a kind of its own and names both versions, also when all other fields are unknown."""
+    """A journal record of a later format raises NewerVersion with both versions, also with unknown fields."""
     with pytest.raises(
         NewerVersion, match=f"is of version {number}, and this program reads versions up to 1"
     ) as caught:

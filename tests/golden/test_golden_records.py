@@ -56,7 +56,7 @@ RECORDS: dict[str, Record] = {
 
 
 def test_manifest_lists_every_file() -> None:
-    """Each golden file has a row that says what it holds, where it comes from and since when."""
+    """Each golden file has a row in the manifest with its content, its source and its date."""
     rows = tomllib.loads((DATA / "manifest.toml").read_text())["file"]
     files = {str(path.relative_to(DATA)) for path in DATA.rglob("*") if path.is_file()} - {"manifest.toml"}
     assert {row["path"] for row in rows} == files
@@ -73,7 +73,7 @@ def test_records(name: str) -> None:
 
 
 def test_crc_property_digits() -> None:
-    """The CRC property holds the masked CRC of all bytes before it, its digits reversed."""
+    """The CRC property holds the masked CRC of all bytes before it, with reversed digits."""
     data = golden("commit_log/v1/crc_property_record.hex")
     assert crc.body_crc(data[:112]) == 1_522_295_152
     assert crc.crc_property(1_522_295_152) == data[112:]
@@ -83,14 +83,14 @@ def test_crc_property_digits() -> None:
 
 
 def test_blank() -> None:
-    """A blank of 300 bytes is eight bytes, in both directions."""
+    """A blank of 300 bytes has eight bytes, in both directions."""
     data = golden("commit_log/v1/blank.hex")
     assert record.encode_blank(300) == data
     assert record.is_blank(data)
 
 
 def test_properties_stand_in_the_order_of_a_hash_map() -> None:
-    """The plain record's properties are in HashMap(128) order; HashMap(16) would order them otherwise."""
+    """The plain record's properties are in HashMap(128) order, and HashMap(16) would order them differently."""
     assert list(properties.decode(record.decode(golden("commit_log/v1/plain_record.hex")).properties).items()) == [
         *PLAIN_PROPERTIES.items()
     ]
@@ -111,7 +111,7 @@ def test_properties_stand_in_the_order_of_a_hash_map() -> None:
     ],
 )
 def test_key_hashes(text: str, java_hash: int, key_hash: int, slot: int, slot_position: int) -> None:
-    """Keys hash as in Java, over UTF-16, and land in the same slots."""
+    """Keys have Java's hash, over UTF-16, and the same slots."""
     assert java.string_hash(text) == java_hash
     assert index_file.key_hash(text) == key_hash
     assert key_hash % 5_000_000 == slot
@@ -130,7 +130,7 @@ def test_tag_hashes() -> None:
     [("offset_id_ipv4", IPV4_STORE, 1_073_742_048), ("offset_id_ipv6", IPV6_STORE, 0)],
 )
 def test_offset_ids(name: str, host: Host, physical_offset: int) -> None:
-    """Offset ids in both directions."""
+    """Offset ids are read and written in both directions."""
     text = golden(f"message_ids/v1/{name}.hex").hex().upper()
     assert message_id.encode_offset_id(host, physical_offset) == text
     assert message_id.decode_offset_id(text) == (host, physical_offset)

@@ -17,7 +17,7 @@ def python_files(*roots: str) -> list[Path]:
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether a file is of the repository, not of an environment or a build."""
+    """Return whether a file belongs to the repository, not to an environment or a build."""
     return not NOT_OURS & set(path.relative_to(ROOT).parts)
 
 

@@ -53,6 +53,6 @@ def test_vague_words_do_not_come_back() -> None:
 
 
 def test_what_counts() -> None:
-    """Code in backticks, and words that contain a vague one, do not count."""
+    """Code in backticks is not counted, and a word that contains a vague word is not vague."""
     count = Count().with_text("Whoever reads `what`, reads one of those. Someone phones.")
     assert count == Count(word_count=9, vague_count=3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users of other languages need of protos/: all imports, names of packages, and Google's messages as they are."""
+"""The needs of users of other languages in protos/: all imports, names of packages, and Google's messages unchanged."""
 
 import re
 
@@ -22,7 +22,7 @@ SOURCES = sorted((PROTOS / "reput").glob("**/*.proto"))
 
 
 def test_imports_are_here() -> None:
-    """But for those that come with each protoc."""
+    """Each import of a proto is in protos/, except the protos that come with each protoc."""
     assert SOURCES
     for source in [*find_sources(), *PROTOS.glob("google/**/*.proto")]:
         for name in re.findall(r'^import "(.*)";', source.read_text(), re.MULTILINE):
@@ -30,7 +30,7 @@ def test_imports_are_here() -> None:
 
 
 def test_names_for_other_languages(subtests: pytest.Subtests) -> None:
-    """Every file says where its stubs belong in Go, Java and C#."""
+    """Every file has the places of its stubs in Go, Java and C#."""
     for source in SOURCES:
         service = source.parent.parent.name
         options = dict(re.findall(r"^option (\w+) = (.*);$", source.read_text(), re.MULTILINE))
@@ -45,7 +45,7 @@ def test_names_for_other_languages(subtests: pytest.Subtests) -> None:
 
 @pytest.mark.parametrize("stubs", [google.rpc.status_pb2, google.rpc.error_details_pb2], ids=["status", "details"])
 def test_googles_messages(stubs, tmp_path) -> None:
-    """What we have of them is what everybody else has: names, numbers, kinds, packages."""
+    """Our copies of Google's messages have the names, numbers, kinds and packages of the originals."""
     theirs: FileDescriptor = stubs.DESCRIPTOR
     described = tmp_path / "described"
     run_protoc([*include_flags(), f"--descriptor_set_out={described}", str(PROTOS / theirs.name)])

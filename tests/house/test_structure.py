@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of the whole: rooms that can be overlooked, and imports without a circle."""
+"""The structure of the whole repository: folders of a moderate size, and imports without cycles."""
 
 import ast
 import re
@@ -22,12 +22,12 @@ PRODUCTION = {
 ENGINES = ("commitlog", "indexer", "delivery", "janitor", "gateway")
 FILES_OF_A_ROOM_MAX = 12
 PRIVATE_USES_MAX = 20
-"""In all tests: each is a door that production code lacks, or a twin that a test plants."""
+"""The maximum in all tests. Each use shows a missing function of production code, or a twin that a test plants."""
 OF_A_LIBRARY = {"_replace", "_asdict", "_fields"}
 
 
 def modules_of(package: str) -> dict[str, Path]:
-    """Modules of a package by their dotted names; a room is called as its `__init__`."""
+    """Return the modules of a package by their dotted names. A folder has the name of its `__init__`."""
     root = PRODUCTION[package]
     found = {}
     for path in sorted((root / package).rglob("*.py")):
@@ -46,7 +46,7 @@ def imports_of(tree: ast.Module) -> Iterator[str]:
 
 
 def resolved(name: str, modules: dict[str, Path]) -> str | None:
-    """The module that has this name, or that has it inside; None if it is not of these."""
+    """Return the module that has this name or contains it, or None if no module of these does."""
     while name and name not in modules:
         name = name.rpartition(".")[0]
     return name or None
@@ -111,7 +111,10 @@ def test_manuals_name_every_room(room: str) -> None:
 
 
 def private_names() -> set[str]:
-    """What production code calls its own: functions, classes, module variables and attributes with one underscore."""
+    """Return the private names of production code.
+
+    They are the functions, classes, variables and attributes that begin with a single underscore.
+    """
     found = set()
     for package in PRODUCTION:
         for path in modules_of(package).values():
@@ -125,7 +128,7 @@ def private_names() -> set[str]:
 
 
 def test_tests_use_the_doors_of_production_code() -> None:
-    """Tests look at objects as others do; what they reach for behind the doors is counted."""
+    """Tests look at objects through their public names. Uses of private names are counted."""
     private, uses = private_names(), []
     for path in python_files(*TESTS):
         for node in nodes_of(path):

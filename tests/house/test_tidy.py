@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taste that matters, as tests: what review would otherwise have to say again and again."""
+"""Rules of style as tests, which review would otherwise repeat."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ from tests.house.sources import NOT_OURS, ROOT, TESTS, functions_of, nodes_of, p
 
 CODE_ROOTS = ("libs", "services", "cli", "clients", "tools", "demo", "bench", "tests")
 DOCUMENTED_ROOTS = ("libs", "services", "cli", "clients/python/src", "clients/spark/src")
-# rooms whose docstrings begin with one plain sentence each; the list grows
+# rooms where the docstring of each function begins with one plain sentence; the list grows
 PLAIN_ROOTS = (
     "bench",
     "cli",
@@ -38,9 +38,9 @@ PLAIN_ROOTS = (
 )
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
-# file name parts that say nothing about what is inside
+# parts of file names that do not tell the content of a file
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "handler", "impl", "misc"}
-# call -> (where it is at home, what to use instead)
+# call -> (where it is at home, the replacement)
 BANNED_CALLS = {
     "time.time": ("libs/machine/clock.py", "take a Clock"),
     "datetime.now": ("libs/machine/clock.py", "take a Clock"),
@@ -55,13 +55,13 @@ BANNED_ROOTS = ("libs", "services")
 
 
 def test_each_file_is_one_tidy_room() -> None:
-    """A file starts with its licence and says what it is; neither it nor its functions are too long."""
+    """A file starts with its licence and a module docstring, and neither the file nor its functions are too long."""
     found = [f"{relative(path)}: {fault}" for path in python_files(*CODE_ROOTS) for fault in faults_of(path)]
     assert not found, "\n".join(found)
 
 
 def faults_of(path: Path) -> Iterator[str]:
-    """Yield what is wrong with a file."""
+    """Yield the faults of a file."""
     lines = text_of(path).splitlines()
     if not lines:
         yield "empty file"
@@ -83,7 +83,7 @@ def faults_of(path: Path) -> Iterator[str]:
 
 
 def test_time_and_disk_arrive_as_arguments() -> None:
-    """Engines ask their Clock and Fs, so that tests can lie to them."""
+    """Engines get time and disk from their Clock and Fs, so that tests can replace both."""
     found = [
         f"{relative(path)}:{node.lineno}: {name}: {BANNED_CALLS[name][1]}"
         for path in python_files(*BANNED_ROOTS)
@@ -96,7 +96,10 @@ def test_time_and_disk_arrive_as_arguments() -> None:
 
 
 def test_a_file_of_the_store_has_its_name_from_store_layout() -> None:
-    """A name that is said twice can differ; one that is a word besides counts where a path is made of it."""
+    """Code takes the name of a store's file from store_layout, because a name that is written twice can differ.
+
+    A name that is also an ordinary word is refused only where a path is made of it.
+    """
     values = [value for key, value in vars(store_layout).items() if key.isupper() and isinstance(value, str)]
     names = {name for value in values for name in (value, PurePath(value).name)}
     telling = {name for name in names if not name.replace("_", "a").isalpha() or not name.islower()}
@@ -112,7 +115,7 @@ def test_a_file_of_the_store_has_its_name_from_store_layout() -> None:
 
 
 def parts_of_paths(path: Path) -> Iterator[ast.expr]:
-    """What a file makes paths of."""
+    """Yield the expressions from which a file makes paths."""
     for node in nodes_of(path):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             yield node.right
@@ -121,7 +124,7 @@ def parts_of_paths(path: Path) -> Iterator[ast.expr]:
 
 
 def test_a_number_of_the_kernel_is_said_once() -> None:
-    """What two modules of the kernel need is in its layout, which Python and the compiler share."""
+    """A constant that two modules of the kernel need is in the kernel's layout, which Python and the compiler share."""
     said = Counter(
         name.id
         for path in python_files("libs/kernel")
@@ -134,7 +137,7 @@ def test_a_number_of_the_kernel_is_said_once() -> None:
 
 
 def test_a_docstring_begins_with_one_plain_sentence() -> None:
-    """Behind a semicolon stands what a function returns or does besides, and is read as a condition."""
+    """A docstring's first line has no semicolon: text behind a semicolon is read as a condition."""
     joined = [
         f"{relative(path)}:{node.lineno}: {text.splitlines()[0]}"
         for path in python_files(*PLAIN_ROOTS)
@@ -145,7 +148,7 @@ def test_a_docstring_begins_with_one_plain_sentence() -> None:
 
 
 def test_every_test_states_its_promise() -> None:
-    """A test's docstring says what would be broken if it failed."""
+    """Each test has a docstring, which names the promise that would be broken if the test failed."""
     silent = [
         f"{relative(path)}:{node.lineno}: {node.name}"
         for path in python_files(*TESTS)
@@ -157,7 +160,7 @@ def test_every_test_states_its_promise() -> None:
 
 
 def test_nothing_speaks_of_the_machine_it_was_made_on() -> None:
-    """Paths of one machine have no place in a repository that others clone."""
+    """No file has a path of the machine where it was written."""
     suspicious = re.compile(r"(?<!\w)/(w" + r"ork|r" + r"oot)/")
     text_suffixes = {".py", ".md", ".toml", ".yaml", ".yml", ".proto", ".sh", ".json", ".pyi", ".pxd"}
     found = [
@@ -190,7 +193,7 @@ def test_the_server_ships_its_own_packages_alone() -> None:
     ],
 )
 def test_what_holds_a_service_together_is_small(path: str, name: str, lines_max: int, attribute_count_max: int) -> None:
-    """It has few lines and few attributes, and all of them from its construction on."""
+    """The class has few lines and few attributes, and its constructor sets all of them."""
     (found,) = [
         node
         for node in ast.walk(ast.parse((ROOT / path).read_text()))

@@ -18,7 +18,10 @@ from tests.interop.rocketmq.stored import Stored, without_size
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("release", RELEASES.values())
 async def test_every_message_is_there(tmp_path: Path, release: str, end: str) -> None:
-    """By Pull, key, time and id, also after a second start; queue files of a clean stop stay as RocketMQ made them."""
+    """Reput finds every message by Pull, key, time and id, also after a second start.
+
+    Queue files of a clean stop stay as RocketMQ made them.
+    """
     with tarfile.open(DATA_DIRECTORY / f"rocketmq-{release}-{end}.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     store = tmp_path / "store"

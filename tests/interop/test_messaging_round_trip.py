@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RocketMQ's broker goes on with groups, delays, transactions and dead letters of Reput, and Reput with those of it."""
+"""RocketMQ's broker continues groups, delays, transactions and dead letters of Reput.
+
+Reput continues the broker's.
+"""
 
 import asyncio
 import contextlib
@@ -33,7 +36,7 @@ NEVER_ASKED = {"CHECK_IMMUNITY_TIME_IN_SECONDS": "600"}
 
 @pytest.fixture(scope="module", autouse=True)
 def built() -> None:
-    """RocketMQ is there, or a failure says what is missing."""
+    """RocketMQ is there, or a failure names the missing tool."""
     try:
         command("5")
     except ToolMissing as missing:
@@ -41,7 +44,7 @@ def built() -> None:
 
 
 class Store(Stack):
-    """Reput's store, and what is done with it here."""
+    """Reput's store, and the operations of this test on it."""
 
     def __init__(self, reput: ReputStore, client: served_delivery.Client) -> None:
         super().__init__(reput.log, reput.index, client)
@@ -56,12 +59,12 @@ class Store(Stack):
         await self.log.append.Append(AppendRequest(messages=messages))
 
     async def texts(self, topic: str) -> list[str]:
-        """All that everybody sees of a topic, sorted."""
+        """All messages of a topic that consumers see, sorted."""
         found = [row for queue in await self.reput.read() if queue.topic == topic for row in queue.messages]
         return sorted(row.body.decode() for row in found)
 
     async def until(self, topic: str, *expected: str) -> None:
-        """Wait until a topic has so many messages; they are these, each once."""
+        """Wait until a topic has this many messages, and check that they are these, each once."""
         async with asyncio.timeout(LIMIT_S):
             while len(await self.texts(topic)) < len(expected):  # noqa: ASYNC110 - it is another process
                 await asyncio.sleep(0.1)
@@ -86,7 +89,7 @@ class Store(Stack):
 
 
 class Times:
-    """When the reminders are due, in milliseconds since the epoch: far enough apart for a busy machine."""
+    """Due times of the reminders, in milliseconds since the epoch, far enough apart for a busy machine."""
 
     def __init__(self) -> None:
         now_ms = time.time_ns() // 1_000_000
@@ -94,7 +97,7 @@ class Times:
 
 
 async def test_there_and_back(tmp_path: Path) -> None:
-    """Groups go on where they stood, delays and transactions end once, whoever has the store."""
+    """Groups continue where they were, and delays and transactions end once, in Reput's and in RocketMQ's hands."""
     times = Times()
     async with Store.open(tmp_path) as store:
         await begin_groups(store)
@@ -117,7 +120,7 @@ async def test_there_and_back(tmp_path: Path) -> None:
 
 
 async def begin_groups(store: Store) -> None:
-    """Two messages are acked, one is buried, two are in flight, five are new."""
+    """Ack two messages, bury a third, leave two in flight and five new."""
     for topic in (TOPIC, REMINDERS, PAYMENTS):
         request = CreateTopicRequest(
             name=topic, read_queue_count=1, write_queue_count=1, is_readable=True, is_writable=True
@@ -132,7 +135,7 @@ async def begin_groups(store: Store) -> None:
 
 
 async def begin_delays(store: Store, times: Times) -> None:
-    """The one that waits longest is the first in the topic; one is delivered here, one is cancelled."""
+    """The message that waits longest is the first in the topic, another is delivered here, and a third is cancelled."""
     for name, due_ms in (("last", times.last), ("early", times.early), ("away", times.away), ("there", times.there)):
         await store.fill(REMINDERS, name, TIMER_DELIVER_MS=str(due_ms))
     await store.fill(REMINDERS, "cancelled", TIMER_DELIVER_MS=str(times.there))
@@ -144,7 +147,7 @@ async def begin_delays(store: Store, times: Times) -> None:
 
 
 async def begin_transactions(store: Store) -> None:
-    """One is committed, one rolled back, one open."""
+    """A transaction is committed, another is rolled back, and a third stays open."""
     for name in ("committed", "rolled-back", "open"):
         more = {} if name == "open" else NEVER_ASKED
         await store.fill(PAYMENTS, name, TRAN_MSG="true", PGROUP=PRODUCERS, **more)
@@ -153,7 +156,7 @@ async def begin_transactions(store: Store) -> None:
 
 
 async def go_on_with_groups(broker: RocketMqBroker) -> None:
-    """RocketMQ has the group's place, its policy and its dead letter; what was not acked comes there."""
+    """RocketMQ has the group's offset, its policy and its dead letter, and delivers the unacked messages."""
     assert await broker.offsets(GROUP, TOPIC) == {"0": 3}
     assert await broker.retries(GROUP) == Retries(retry_count_max=2, backoffs_ms=[1_000, 5_000])
     assert [letter.body for letter in await broker.read(f"%DLQ%{GROUP}")] == ["poison"]
@@ -162,13 +165,13 @@ async def go_on_with_groups(broker: RocketMqBroker) -> None:
 
 
 async def go_on_with_transactions(broker: RocketMqBroker) -> None:
-    """RocketMQ asks the producer of the open one, and of no other; each is seen once."""
+    """RocketMQ asks the producer of the open transaction, and of no other, and each message is seen once."""
     assert await broker.answer(PRODUCERS, PAYMENTS, commit="open") == ["open"]
     assert sorted(message.body for message in await broker.read(PAYMENTS)) == ["committed", "open"]
 
 
 async def go_on_with_delays(broker: RocketMqBroker, times: Times) -> None:
-    """RocketMQ delivers what is due there, at its time and once, and gets one more."""
+    """RocketMQ delivers the messages that are due there, at their time and once, and gets a new message."""
     await broker.send(REMINDERS, "theirs", deliver_ms=times.last)
     async with asyncio.timeout(LIMIT_S):
         await asyncio.sleep(max(0, times.there + QUIET_MS - time.time_ns() // 1_000_000) / 1_000)
@@ -181,7 +184,7 @@ async def go_on_with_delays(broker: RocketMqBroker, times: Times) -> None:
 
 
 async def end_groups(store: Store) -> None:
-    """The group goes on where RocketMQ stood, with its own policy."""
+    """The group continues where RocketMQ stopped, with its own policy."""
     received = await store.receive(10)
     assert [one.message.body for one in received] == [b"m6", b"m7", b"m8", b"m9"]
     await store.settle("ack", *received)

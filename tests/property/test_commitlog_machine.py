@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever happens to a CommitLog and an Indexer, in any order: promises hold, and what breaks one is made small.
+"""A CommitLog and an Indexer keep their promises through any events in any order.
 
-The world, the model and the actions are those of the simulation (`tests.crash.sim`); here hypothesis chooses, so that
-it can leave out steps and choose smaller ones. Most seeds are run there, where they cost less.
+Hypothesis reduces a history that breaks a promise. The world, the model and the actions belong to the simulation
+(`tests.crash.sim`). Here hypothesis chooses, so that it can leave out steps and choose smaller steps. Most seeds are
+run there, where they cost less.
 """
 
 import contextlib
@@ -36,7 +37,7 @@ def step(*kinds: str) -> Callable[..., None]:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Both services, their disks and what they must show."""
+    """Both services, their disks and their expected answers."""
 
     @initialize(chance=CHANCES, seed=st.integers(0, 7))
     def begin(self, chance: random.Random, seed: int) -> None:
@@ -50,7 +51,7 @@ class StoreMachine(RuleBasedStateMachine):
     seldom = step(*SELDOM)
 
     def teardown(self) -> None:
-        """Without any more faults everything that was promised is there."""
+        """Without further faults the store keeps all its promises."""
         if hasattr(self, "world"):
             with silence(), contextlib.closing(self.world):
                 self.world.run(end(self.world))

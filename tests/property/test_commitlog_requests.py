@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever bytes arrive as a batch: they are appended whole or refused by name, and the log stays sound."""
+"""Any bytes that arrive as a batch are appended whole or refused with a reason, and the log stays sound."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ EDITS = st.lists(st.tuples(st.sampled_from("sdi"), st.floats(0, 1), st.integers(
 
 
 def edited(raw: bytes, edits: list[tuple[str, float, int]]) -> bytes:
-    """Bytes set, cut off and inserted."""
+    """Return the bytes with some bytes set, cut off and inserted."""
     data = bytearray(raw)
     for kind, where, value in edits:
         at = int(where * len(data))
@@ -33,7 +33,7 @@ def edited(raw: bytes, edits: list[tuple[str, float, int]]) -> bytes:
 
 @given(st.lists(st.tuples(st.sampled_from(GOOD), EDITS), min_size=1, max_size=20))
 def test_edited_batches(batches: list[tuple[bytes, list[tuple[str, float, int]]]]) -> None:
-    """A batch that is taken can be read back, and one that is refused has left nothing, also after a restart."""
+    """A batch that is accepted can be read back, and a batch that is refused leaves nothing, also after a restart."""
 
     async def run() -> None:
         machine = Machine()

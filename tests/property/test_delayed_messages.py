@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delayed messages by random properties: kernel and reference agree, and what is delivered is what was sent."""
+"""Delayed messages with random properties: kernel and reference agree, and messages are delivered as they were sent."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +17,12 @@ PAIRS = st.lists(st.tuples(NAMES, TEXT), max_size=8)
 
 
 def encoded(pairs: list[tuple[str, str]]) -> bytes:
-    """The pairs as a property string, in their order, equal names included."""
+    """Return the pairs as a property string, in their order, including equal names."""
     return b"".join(properties.encode_one(name.encode(), value.encode()) for name, value in pairs)
 
 
 def is_usable(pairs: list[tuple[str, str]]) -> bool:
-    """No name that means something else to the store."""
+    """Whether no name has a special meaning for the store."""
     return not any(name in ("DELAY", "INNER_NUM") or name.startswith(("TIMER_", "__")) for name, _ in pairs)
 
 
@@ -30,7 +30,10 @@ def is_usable(pairs: list[tuple[str, str]]) -> bool:
 def test_kernel_and_reference_agree(
     before: list[tuple[str, str]], after: list[tuple[str, str]], level: str, queue_id: int
 ) -> None:
-    """Both builds store the reference's bytes, and delivering gives back what was sent, less what the delay needs."""
+    """Both builds store the bytes of the reference.
+
+    The delivered properties are the sent properties, without the properties for the delay.
+    """
     raw = encoded([*before, ("DELAY", level), *after])
     expected = reference.delayed_properties(raw, topic=b"TopicTest", queue_id=queue_id)
     for build in BUILDS:
@@ -45,7 +48,7 @@ def test_kernel_and_reference_agree(
 
 @given(sent=st.dictionaries(NAMES, TEXT, max_size=12), queue_id=st.integers(0, 9))
 def test_properties_in_the_order_of_rocketmq_stay_in_it(sent: dict[str, str], queue_id: int) -> None:
-    """What came out of a HashMap of RocketMQ is stored as RocketMQ would have stored it."""
+    """Properties in the order of RocketMQ's HashMap are stored as RocketMQ would store them."""
     sent = {name: value for name, value in sent.items() if name not in ("REAL_TOPIC", "REAL_QID", "DELAY")}
     given_order = {name: {**sent, "DELAY": "2"}[name] for name in reference.hash_map_order([*sent, "DELAY"])}
     stored = reference.delayed_properties(properties.encode(given_order), topic=b"T", queue_id=queue_id)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions by chance: sensible ones say what a plain reading of SQL says, senseless ones are refused and no more."""
+"""Random expressions.
+
+Valid expressions have the result of a plain reading of SQL, and invalid expressions only raise BadArgument.
+"""
 
 from typing import Any, TypeAlias
 
@@ -32,7 +35,7 @@ NAMES = ("a", "b")
 @example("9" * 32_767)
 @example("a=" + "9" * 16_000 + "e" + "9" * 16_000)
 def test_any_text_is_read_or_refused(text: str) -> None:
-    """Nothing but BadArgument comes out, and whatever is read can be asked about any message."""
+    """Any text raises BadArgument or is parsed, and a parsed condition can be tested on any message."""
     try:
         where = parse_where(text, field="where")
     except BadArgument:
@@ -43,20 +46,20 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 @given(st.one_of(st.none(), st.binary(max_size=40), st.text("0123456789.eE+- ", max_size=400).map(str.encode)))
 def test_any_stored_value_is_compared(value: bytes | None) -> None:
-    """Bytes that are no text and numbers of any size are true, false or unknown."""
+    """A condition on bytes that are not text, or on numbers of any size, is true, false or unknown."""
     for expression in ("a > 5", "a = 5.5", "a = TRUE", "a = 'x'", "a CONTAINS 'é'", "a IN ('x')", "a < b"):
         where = parse_where(expression, field="where")
         assert where.test([value] * len(where.names)) in (True, False, None)
 
 
 def quoted(text: str) -> str:
-    """A text as a literal."""
+    """Return a text as a literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 @st.composite
 def conditions(draw: Any, depth: int = 3) -> tuple[str, Any]:
-    """An expression, and a function of a message's properties that says the same."""
+    """An expression, and a function of a message's properties with the same result."""
     kind = draw(st.sampled_from(["equal", "in", "null", "and", "or", "not"] if depth else ["equal", "in", "null"]))
     name, text = draw(st.sampled_from(NAMES)), draw(st.sampled_from(TEXTS))
     if kind == "equal":
@@ -80,7 +83,7 @@ def conditions(draw: Any, depth: int = 3) -> tuple[str, Any]:
 
 @given(conditions(), st.dictionaries(st.sampled_from(NAMES), st.sampled_from(TEXTS)))
 def test_conditions_say_what_sql_says(condition: tuple[str, Any], row: Properties) -> None:
-    """AND, OR and NOT of three values, however they are nested."""
+    """AND, OR and NOT of three values have the result of SQL, in any nesting."""
     expression, says = condition
     where = parse_where(expression, field="where")
     values = [row[name].encode() if name in row else None for name in map(bytes.decode, where.names)]

@@ -39,7 +39,7 @@ property_maps = st.dictionaries(names.filter(lambda name: name != "__CRC32#"), v
 
 @st.composite
 def records(draw: st.DrawFn) -> Record:
-    """Any record that its writer accepts, its flag bits telling what its hosts are."""
+    """Any record that its writer accepts. Its flag bits match the size of its hosts."""
     born_host, store_host = draw(hosts), draw(hosts)
     raw = properties.encode(draw(property_maps))
     return Record(
@@ -63,7 +63,7 @@ def records(draw: st.DrawFn) -> Record:
 
 @given(records(), st.binary(max_size=50), st.binary(max_size=50))
 def test_records_survive_the_round_trip(value: Record, before: bytes, after: bytes) -> None:
-    """What is written is read back, wherever in a buffer it stands."""
+    """A record that is written is read back equal, at any position in a buffer."""
     data = record.encode(value)
     assert len(data) == value.size_bytes
     assert record.decode(before + data + after, len(before)) == value
@@ -72,7 +72,7 @@ def test_records_survive_the_round_trip(value: Record, before: bytes, after: byt
 
 @given(records())
 def test_records_with_crc_property_survive_the_round_trip(value: Record) -> None:
-    """The CRC property only adds itself and a missing separator; it holds the CRC of all bytes before it."""
+    """The CRC property adds only itself and a missing separator, and holds the CRC of all bytes before it."""
     data = record.encode(value, crc_property=True)
     found = record.decode(data)
     assert properties.decode(properties.remove(found.properties, properties.CRC32)) == properties.decode(
@@ -84,7 +84,7 @@ def test_records_with_crc_property_survive_the_round_trip(value: Record) -> None
 
 @given(records(), st.data())
 def test_one_wrong_byte_never_gives_another_exception(value: Record, data: st.DataObject) -> None:
-    """A wrong byte in a record gives a FormatError or a record, whatever byte it is."""
+    """Any wrong byte in a record gives a FormatError or a record."""
     encoded = bytearray(record.encode(value, crc_property=data.draw(st.booleans())))
     encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
     try:
@@ -98,7 +98,7 @@ def test_one_wrong_byte_never_gives_another_exception(value: Record, data: st.Da
 
 @given(property_maps)
 def test_properties_survive_the_round_trip(mapping: dict[str, str]) -> None:
-    """Encoding in either order gives the same mapping back; `get` agrees with `decode`."""
+    """Properties that are encoded in either order decode to the same mapping, and `get` agrees with `decode`."""
     raw = properties.encode(mapping)
     assert properties.decode(raw) == mapping
     assert properties.decode(reference.java_properties(mapping)) == mapping
@@ -109,13 +109,13 @@ def test_properties_survive_the_round_trip(mapping: dict[str, str]) -> None:
 
 @given(st.binary(max_size=200), st.binary(min_size=1, max_size=3).filter(lambda name: not {1, 2} & set(name)))
 def test_get_agrees_with_decode_on_any_bytes(raw: bytes, name: bytes) -> None:
-    """The quick look-up and the full decoder see the same properties in any bytes."""
+    """The quick look-up and the full decoder find the same properties in any bytes."""
     assert properties.get(raw, name) == dict(properties.pieces(raw)).get(name)
 
 
 @given(st.binary(max_size=300))
 def test_crc32_agrees_with_crcmod(data: bytes) -> None:
-    """The masked CRC-32 is that of an independent implementation, and its property reads back."""
+    """The masked CRC-32 equals an independent implementation's, and its property is read back."""
     reference = crcmod.predefined.mkPredefinedCrcFun("crc-32")(data) & 0x7FFFFFFF
     assert crc.body_crc(data) == reference
     assert crc.crc_property_value(crc.crc_property(reference)) == reference
@@ -177,7 +177,7 @@ def test_index_entries_survive_the_round_trip(values: tuple[int, int, int, int])
 
 @given(st.text(max_size=60))
 def test_key_hashes_fit_a_slot(text: str) -> None:
-    """A key's hash is a non-negative 32-bit number, that of Java in absolute value."""
+    """A key's hash is a non-negative 32-bit number: the absolute value of Java's hash."""
     key_hash = index_file.key_hash(text)
     assert 0 <= key_hash < 2**31
     assert key_hash in (abs(java.string_hash(text)), 0)
@@ -185,7 +185,7 @@ def test_key_hashes_fit_a_slot(text: str) -> None:
 
 @given(st.lists(st.text(max_size=10), max_size=200), st.sampled_from([16, 128]))
 def test_hash_map_order_is_a_permutation(texts: list[str], capacity: int) -> None:
-    """Every name once, whatever the first capacity."""
+    """The order has every name once, with any first capacity."""
     assert sorted(reference.hash_map_order(texts, capacity)) == sorted(set(texts))
 
 
@@ -211,7 +211,7 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_json_survives_the_round_trip(value: object) -> None:
-    """What is written in RocketMQ's shape reads back as it was."""
+    """A value that is written in RocketMQ's shape is read back equal."""
     assert config_json.loads(config_json.dumps(value)) == value
 
 
@@ -253,7 +253,7 @@ def test_consumer_offsets_survive_the_round_trip(
 
 @given(st.text(string.ascii_lowercase + "_", min_size=1, max_size=16), st.binary(max_size=200), st.data())
 def test_envelopes_survive_the_round_trip_and_no_wrong_byte(kind: str, payload: bytes, data: st.DataObject) -> None:
-    """Any payload comes back; with any one byte changed, nothing does."""
+    """Any payload is read back equal, and an envelope with a single changed byte raises FormatError."""
     wrapped = checksummed.wrap(kind, payload)
     assert checksummed.unwrap(kind, wrapped) == payload
     changed = bytearray(wrapped)
@@ -264,7 +264,7 @@ def test_envelopes_survive_the_round_trip_and_no_wrong_byte(kind: str, payload: 
 
 @given(st.lists(st.tuples(st.integers(1, 2**29 - 1), st.one_of(int64, st.binary(max_size=30))), max_size=10))
 def test_protobuf_fields_survive_the_round_trip(fields: list[tuple[int, int | bytes]]) -> None:
-    """Integer and bytes fields come back in order; a zero is left out."""
+    """Integer and bytes fields are read back in order, and a zero is left out."""
     data = b"".join(
         protobuf_wire.int_field(number, value)
         if isinstance(value, int)
@@ -286,7 +286,7 @@ def test_file_names_survive_the_round_trip(base: int) -> None:
 
 @given(st.binary(max_size=40))
 def test_noise_is_no_crc_property(raw: bytes) -> None:
-    """Bytes that are not a CRC property are a bad checksum, never another exception."""
+    """Bytes that are not a CRC property raise a bad checksum, and no other exception."""
     if not raw.startswith(crc.CRC_PROPERTY_PREFIX):
         with pytest.raises(BadChecksum):
             crc.crc_property_value(raw)

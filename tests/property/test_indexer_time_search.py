@@ -20,7 +20,7 @@ STEPS = st.lists(st.one_of(st.just(0), st.integers(0, 3), st.integers(0, 5_000))
     steps=STEPS, chosen=st.integers(0, 200), nudge=st.integers(-2, 2), trimmed=st.integers(0, 130), told=st.booleans()
 )
 def test_bounds_equal_a_linear_search(steps: list[int], chosen: int, nudge: int, trimmed: int, told: bool) -> None:
-    """LOWER is the first entry at or after the time, UPPER the last at or before it, within what is kept."""
+    """LOWER is the first entry at or after the time, UPPER the last at or before it, within the kept entries."""
     log = FakeLog()
     for step_ms in steps:
         log.append(step_ms=step_ms)

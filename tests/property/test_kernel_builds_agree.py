@@ -2,7 +2,7 @@
 """The compiled kernel and its uncompiled source give the same answers, also for bytes that make no sense.
 
 Buffers end at a page that may not be read, so an access past their end ends the test run.
-Without extensions these tests still run, for one build: they then show that nothing escapes and nothing hangs.
+Without extensions these tests still run, for a single build. They then show that nothing escapes and nothing hangs.
 """
 
 import random
@@ -64,7 +64,7 @@ BUFFER_COUNT = 10_000
 
 
 def likely(chance: random.Random, good: list[Any], all_values: list[Any], share: float = 0.9) -> Any:
-    """A value that is mostly a good one."""
+    """A value that is mostly from `good`."""
     return chance.choice(good if chance.random() < share else all_values)
 
 
@@ -94,7 +94,7 @@ def some_message(chance: random.Random) -> bytes:
 
 
 def damaged(chance: random.Random, data: bytes) -> bytes:
-    """The data as it is, cut, with bytes inverted, or with a piece of it moved."""
+    """Return the data unchanged, cut, with bytes inverted, or with a piece of it moved."""
     changed = bytearray(data)
     kind = chance.randrange(6)
     if not changed or kind < 2:
@@ -110,7 +110,7 @@ def damaged(chance: random.Random, data: bytes) -> bytes:
 
 
 def state_of(appender: Appender, outcome: int) -> tuple[Any, ...]:
-    """Everything that an append may change or answer."""
+    """Return the state that an append may change or return."""
     columns, table = appender.columns, appender.table
     errors = columns.error_index, columns.error_field, columns.error_value, columns.topic_start, columns.topic_size
     return (
@@ -120,7 +120,7 @@ def state_of(appender: Appender, outcome: int) -> tuple[Any, ...]:
 
 
 def test_append(chance: random.Random) -> None:
-    """Random and hostile requests are stored or refused alike, byte for byte and counter for counter."""
+    """Both builds store or refuse random and hostile requests alike, byte for byte and counter for counter."""
     requests, segments = Guarded(1 << 20), [Guarded(1 << 14) for _ in BUILDS]
     appended = delayed = 0
     for number in range(1500):
@@ -165,7 +165,7 @@ def some_records(chance: random.Random) -> bytes:
 
 
 def scan_of(build: Build, data: Any, base: int) -> tuple[Any, ...]:
-    """Everything that a scan and a check of the first record answer."""
+    """Return all results of a scan, and of a check of the first record."""
     columns = build.scan_cy.ScanColumns(3, 16)
     status = build.scan_cy.scan(data, 0, len(data), base, True, columns)
     rows = [
@@ -181,7 +181,7 @@ def scan_of(build: Build, data: Any, base: int) -> tuple[Any, ...]:
 
 
 def answer_of(function: Any, *arguments: Any) -> Any:
-    """What a function returns, or the text of the ValueError that it raises."""
+    """The result of a function, or the text of the ValueError that it raises."""
     try:
         return function(*arguments)
     except ValueError as error:
@@ -189,7 +189,7 @@ def answer_of(function: Any, *arguments: Any) -> Any:
 
 
 def test_scan_and_encode(chance: random.Random) -> None:
-    """Random, damaged and good buffers give the same columns, protobuf bytes and Arrow buffers."""
+    """Both builds return the same columns, protobuf bytes and Arrow buffers for random, damaged and good buffers."""
     room = Guarded(1 << 16)
     good = 0
     for number in range(BUFFER_COUNT if len(BUILDS) == 2 else BUFFER_COUNT // 4):
@@ -217,7 +217,7 @@ def test_scan_and_encode(chance: random.Random) -> None:
 
 
 def arrow_of(build: Build, data: Any, positions: Any, sizes: Any, count: int) -> Any:
-    """All Arrow buffers as lists, or the text of the error."""
+    """Return all Arrow buffers as lists, or the text of the error."""
     names = sorted(build.arrow.COLUMN_NAMES)
     columns = answer_of(build.arrow.record_columns, data, positions, sizes, count, names)
     if isinstance(columns, str):
@@ -230,7 +230,7 @@ def arrow_of(build: Build, data: Any, positions: Any, sizes: Any, count: int) ->
 
 
 def test_index(chance: random.Random) -> None:
-    """Index files filled by both builds, then damaged, stay equal and answer searches alike."""
+    """Index files that both builds fill, and that are then damaged, stay equal and answer searches alike."""
     slots, capacity = 5, 40
     size = file_size_bytes(slots, capacity)
     rooms = [Guarded(size) for _ in BUILDS]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log and its copy through random histories: whoever dies, leads or comes late, they are the same in the end."""
+"""A log and its copy are equal at the end of random histories, with any deaths, changes of leader and delays."""
 
 import random
 import re
@@ -38,7 +38,7 @@ TOPICS = ("orders", "payments", "audit")
 
 
 class Pair:
-    """Two machines, of which one leads."""
+    """Two machines, a leader and a follower."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -55,12 +55,15 @@ class Pair:
         self.follower: OpenLog | None = None
         self.role = chance.choice(("async_master", "sync_master"))
         self.replicated: dict[int, bytes] = {}
-        """Bodies of what was acknowledged as replicated, by physical offset."""
+        """Bodies of the messages that were acknowledged as replicated, by physical offset."""
         self.number = 0
         self.sequences: dict[str, int] = {}
 
     async def lead(self) -> OpenLog:
-        """The leader, started if it is down. One that does not know its queue offsets gives way to the other."""
+        """Return the leader, which is started if it is down.
+
+        A machine that does not know its queue offsets lets the other machine lead.
+        """
         while self.leader is None:
             log = await self.machines[self.leading].start(role=self.role, replicate_timeout_ms=300)
             if log.gate.holds(Reason.QUEUE_OFFSETS_UNKNOWN):
@@ -72,7 +75,10 @@ class Pair:
         return self.leader
 
     async def follow(self) -> OpenLog:
-        """The follower, started, and cut, if it needs to be; with an empty disk if it was left behind."""
+        """Return the follower, which is started and truncated if necessary.
+
+        A follower that was left behind begins with an empty disk.
+        """
         machine = self.machines[1 - self.leading]
         self.wire.leader = await self.lead()
         while self.follower is None:
@@ -90,7 +96,7 @@ class Pair:
                 await self.end(machine, log)
             else:
                 why = "its leader keeps it from|this log knows of epoch|no newer epoch|all that it has"
-                if not self.replicated:  # then whoever has less may lead
+                if not self.replicated:  # then the machine with the shorter log may lead
                     why += "|it is the leader that lacks something"
                 assert re.search(why, following.last_error)
                 await self.end(machine, log)
@@ -98,7 +104,7 @@ class Pair:
         return self.follower
 
     async def end(self, machine: Machine, log: OpenLog) -> None:
-        """One of three ends."""
+        """End a machine by a stop, a kill or a power cut."""
         how = self.chance.choice(("stop", "kill", "power cut"))
         if how == "stop":
             await machine.stop(log)
@@ -118,7 +124,7 @@ class Pair:
             await self.end(self.machines[1 - self.leading], log)
 
     async def step(self) -> None:
-        """Let one thing happen."""
+        """Let a random event happen."""
         chance = self.chance
         kind = chance.choices(list(KINDS), KINDS.values())[0]
         log = await self.lead()
@@ -159,7 +165,7 @@ class Pair:
                     self.leading = 1 - self.leading
 
     def may_lead(self, machine: Machine) -> bool:
-        """Whether it was waited for last, or nothing was."""
+        """Whether the machine has all replicated messages: it was in sync last, or no message was replicated."""
         if not machine.exists(store_layout.EPOCHS):
             return False
         replica = small_files.load_replica(machine.fs, DATA_DIR)
@@ -168,7 +174,7 @@ class Pair:
         return not self.replicated or (replica is not None and replica.store_id in {one.store_id for one in others})
 
     async def append_replicated(self, log: OpenLog) -> None:
-        """One message, if there are enough members, and what is made of it."""
+        """Append a message, if there are enough members, and record it if it was replicated."""
         self.number += 1
         body = b"replicated %d " % self.number * self.chance.choice((1, 20))
         try:
@@ -179,7 +185,7 @@ class Pair:
             self.replicated[batch.start_physical_offset] = body
 
     async def append_as_writer(self, log: OpenLog) -> None:
-        """The next batch of a writer, as the log knows it."""
+        """Append the next batch of a writer, as the log knows it."""
         known = dict(log.state.writers.next_sequences())
         name = self.chance.choice(("w0", "w1"))
         writer = pb.Writer(id=name, sequence=known.get(name, 0))
@@ -187,7 +193,7 @@ class Pair:
         await log.pipeline.append(request(*parts, writer=writer, durability=1), BORN_HOST)
 
     async def change_topics(self, log: OpenLog) -> None:
-        """Make, widen or delete one."""
+        """Create, widen or delete a topic."""
         if log.topics.find("extra") is None:
             await log.topics.create("extra")
         elif self.chance.random() < 0.5:
@@ -196,14 +202,14 @@ class Pair:
             await log.topics.update("extra", write_queue_count=self.chance.randint(4, 9))
 
     async def check(self) -> None:
-        """In the end both have the same."""
+        """Check that leader and follower have the same records and state."""
         leader = await self.lead()
         self.wire.leader = leader
         await self.end_follower()  # it may have been left behind, or have to be cut
         follower = await self.follow()
         await eventually(lambda: follower.marks.wrote.value == leader.marks.wrote.value)
         await follower.marks.flushed.soon(follower.marks.wrote.value)
-        self.machines[self.leading].clock.advance(60_000)  # who is gone for good leaves the set
+        self.machines[self.leading].clock.advance(60_000)  # a member that is gone for good leaves the set
         await synced(leader)
         await eventually(lambda: leader.marks.visible.value == leader.marks.wrote.value)
         await caught_up(follower, leader)
@@ -224,18 +230,18 @@ class Pair:
 
 
 def counters(log: OpenLog) -> list[tuple[bytes, int, int]]:
-    """The next queue offsets that say anything."""
+    """Return the next queue offsets above 0."""
     return sorted(counter for counter in log.state.table.frozen_counters() if counter[2])
 
 
 async def fill_some(log: OpenLog) -> None:
-    """Begin another segment."""
+    """Append messages until a new segment begins."""
     await fill(log, len(log.chain.segments) + 1, bytes(9_000), durability=1)
 
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_both_are_the_same_in_the_end(seed: int) -> None:
-    """Bytes, epochs, counters, writers and topics; and a stop never fails."""
+    """Bytes, epochs, counters, writers and topics are the same in the end, and a stop never fails."""
     chance = random.Random(seed)
     pair = Pair(chance)
     for _ in range(3):

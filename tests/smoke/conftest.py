@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One store of real processes for all smoke tests: CommitLog, a follower, Indexer, Janitor, Delivery and gateway."""
+"""A store of real processes for all smoke tests: CommitLog, a follower, Indexer, Janitor, Delivery and gateway."""
 
 import contextlib
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class SmokeStore:
 
     @property
     def targets(self) -> dict[str, str]:
-        """Addresses as `reput_client.connect` takes them."""
+        """The addresses as `reput_client.connect` takes them."""
         parts = {"commitlog": self.log, "indexer": self.indexer, "janitor": self.janitor, "delivery": self.delivery}
         return {name: service.target for name, service in parts.items()}
 
@@ -40,7 +40,7 @@ class SmokeStore:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmokeStore]:
-    """Start all services; end them in order after the last test."""
+    """Start all services, and stop them in order after the last test."""
     directory: Path = tmp_path_factory.mktemp("smoke")
     with contextlib.ExitStack() as stack:
 

@@ -19,7 +19,7 @@ from tests.support.served_gateway import Caller, named
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     end_s = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < end_s
@@ -37,7 +37,7 @@ def sent(client: reput_client.Client, topic: str, *bodies: bytes, key: str = "")
 
 
 def test_append_and_query_by_key_time_and_id(client: reput_client.Client) -> None:
-    """A message that is acknowledged is on the disk, and found by its key, its store time and both ids."""
+    """An acknowledged message is on the disk, and found by its key, its store time and both ids."""
     (result,) = sent(client, "orders", b"hello", key="k1")
     assert result.durability.name == "LOCAL_DISK"
     (by_key,) = client.query.by_key("orders", "k1")
@@ -50,7 +50,7 @@ def test_append_and_query_by_key_time_and_id(client: reput_client.Client) -> Non
 
 
 def test_pull_in_order(client: reput_client.Client) -> None:
-    """A queue gives its messages in the order in which they were stored."""
+    """A pull returns the messages of a queue in the order in which they were stored."""
     bodies = [b"%d" % number for number in range(100)]
     sent(client, "pulled", *bodies)
     pulled = client.queues.pull("pulled", 0, 0, count=100)
@@ -67,7 +67,7 @@ def test_a_writer_s_batch_is_stored_once(client: reput_client.Client) -> None:
 
 
 def test_a_consumer_goes_on_where_its_group_committed(client: reput_client.Client) -> None:
-    """The second consumer of a group begins behind what the first one committed."""
+    """The second consumer of a group begins after the message that the first consumer committed."""
     sent(client, "read", b"a", b"b")
     for expected in (b"a", b"b"):
         with client.consumer("read", group="readers", start="earliest") as consumer:
@@ -78,7 +78,7 @@ def test_a_consumer_goes_on_where_its_group_committed(client: reput_client.Clien
 
 
 def test_receive_settle_and_dead_letters(client: reput_client.Client) -> None:
-    """A message that is acknowledged never comes again; a buried message is among the dead letters."""
+    """An acknowledged message is not delivered again, and a buried message is among the dead letters."""
     sent(client, "work", b"good", b"bad")
     with client.share_consumer("work", group="workers") as consumer:
         received = consumer.receive(count=2, wait_s=20)
@@ -92,7 +92,7 @@ def test_receive_settle_and_dead_letters(client: reput_client.Client) -> None:
 
 
 def test_a_delayed_message_waits(client: reput_client.Client) -> None:
-    """It is in its topic after its delay, and not before."""
+    """A delayed message is in its topic after its delay, and not before."""
     sent_s = time.monotonic()
     with client.producer() as producer:
         producer.send("later", b"x", queue_id=0, delay_s=1.0).result()
@@ -108,7 +108,7 @@ def _bodies(client: reput_client.Client, topic: str, queue_id: int = 0) -> list[
 
 
 def test_a_transaction_is_seen_when_it_commits(client: reput_client.Client) -> None:
-    """A half message is hidden until its producer commits, and gone after a rollback."""
+    """A half message is hidden until its producer commits, and is never visible after a rollback."""
     with client.transactions.begin("paid", b"yes", group="shop"):
         assert _bodies(client, "paid") == []
     with pytest.raises(ZeroDivisionError), client.transactions.begin("paid", b"no", group="shop"):
@@ -122,7 +122,7 @@ def _all_bodies(client: reput_client.Client, topic: str) -> list[bytes]:
 
 
 async def test_the_gateway_sends_and_receives(store: SmokeStore, client: reput_client.Client) -> None:
-    """RocketMQ 5's protocol: a message that is sent is received, and acknowledged."""
+    """A message that is sent by RocketMQ 5's protocol is received, and acknowledged."""
     client.topics.create("rocket")
     async with grpc.aio.insecure_channel(store.gateway.target) as channel:
         caller = Caller(channel)
@@ -148,7 +148,7 @@ def test_a_follower_has_what_the_leader_has(store: SmokeStore, client: reput_cli
 
 @pytest.mark.parametrize("service", ["log", "indexer", "delivery"])
 def test_a_service_that_is_killed_comes_back(store: SmokeStore, client: reput_client.Client, service: str) -> None:
-    """Everything acknowledged before SIGKILL is found after it, and the path works on."""
+    """All messages that were acknowledged before a SIGKILL are found after it, and the path continues to work."""
     topic = f"killed-{service}"
     sent(client, topic, b"before", key="k")
     getattr(store, service).kill()
@@ -166,7 +166,7 @@ def _received_all(consumer: reput_client.ShareConsumer, bodies: set[bytes]) -> b
 
 
 def test_the_command_line(store: SmokeStore) -> None:
-    """`put`, `pull`, `status`, `health` and the Janitor's look at a store, with their exit codes."""
+    """`put`, `pull`, `status`, `health` and a dry run of the Janitor have their exit codes."""
     assert store.run("put", "shell", "hi", "--queue", "0").code == 0
     until(lambda: store.run("pull", "shell", "--queue", "0", "--raw").output == "hi\n")
     for arguments in (("status",), ("health",), ("janitor", "run", "--dry-run"), ("groups", "list")):
@@ -176,7 +176,7 @@ def test_the_command_line(store: SmokeStore) -> None:
 
 
 def test_spark_reads_a_topic(store: SmokeStore, client: reput_client.Client) -> None:
-    """`spark.read.format("reput")` gives each message once."""
+    """`spark.read.format("reput")` reads each message once."""
     from pyspark.sql import SparkSession
 
     sent(client, "sparkling", *[b"%d" % number for number in range(50)])
@@ -191,7 +191,7 @@ def test_spark_reads_a_topic(store: SmokeStore, client: reput_client.Client) -> 
 
 
 def test_verify_finds_a_stopped_store_sound(store: SmokeStore) -> None:
-    """After an orderly stop `reput verify` has nothing to say, and the store starts again."""
+    """After an orderly stop `reput verify` finds no fault, and the store starts again."""
     store.indexer.stop()
     store.log.stop()
     result = run_here("verify", str(store.log.data_dir), "--index-dir", str(store.indexer.data_dir))

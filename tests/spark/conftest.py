@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests with a real store share with the connector's own: one Spark for all of a process."""
+"""The part that tests with a real store share with the connector's tests: a single Spark for a whole process."""
 
 from clients.spark.tests.conftest import spark_process
 

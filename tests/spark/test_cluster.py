@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exports on a standalone cluster equal the source, by key and by time; tasks run on its workers."""
+"""Exports on a standalone cluster equal the source, by key and by time, and tasks run on its workers."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
 
 
 def test_exports_equal_the_source(tmp_path: Path, cluster: SparkCluster, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every row of the source table that has the key, or lies in the time range, and no other."""
+    """An export has exactly the rows of the source that have the key, or lie in the time range."""
     log = FixedService("commitlog", tmp_path / "log").start()
     indexer = FixedService("indexer", tmp_path / "indexes", "--commitlog-target", log.target).start()
     try:
@@ -63,7 +63,7 @@ def test_exports_equal_the_source(tmp_path: Path, cluster: SparkCluster, capsys:
 
 
 def fill(target: str) -> list[int]:
-    """Numbered messages with keys; the store time of each batch."""
+    """Append numbered messages with keys, and return the store time of each batch."""
     times_ms = []
     with grpc.insecure_channel(target) as channel:
         stub = append_service_pb2_grpc.AppendServiceStub(channel)

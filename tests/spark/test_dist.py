@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make spark-dist` makes brings the connector to a cluster whose Pythons do not have it."""
+"""The files of `make spark-dist` bring the connector to a cluster whose Pythons do not have it."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def indexer(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def pyspark_alone(tmp_path: Path) -> Path:
-    """A directory for PYTHONPATH with PySpark and nothing else."""
+    """A directory for PYTHONPATH with only PySpark."""
     directory = tmp_path / "pyspark-alone"
     directory.mkdir()
     (directory / "pyspark").symlink_to(HOME)
@@ -55,7 +55,7 @@ def pyspark_alone(tmp_path: Path) -> Path:
 
 
 def submitted(cluster: SparkCluster, cwd: Path, environment: Mapping[str, str], *arguments: str) -> dict[str, Any]:
-    """Run the job with spark-submit; what it told."""
+    """Run the job with spark-submit, and return its output."""
     kept = {name: text for name, text in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     done = subprocess.run(
         [HOME / "bin" / "spark-submit", "--master", cluster.url, *arguments],
@@ -85,11 +85,11 @@ def test_py_files(tmp_path: Path, indexer: str, pyspark_alone: Path) -> None:
         arguments = ("--py-files", str(archive), str(JOB), indexer, "orders", str(tmp_path))
         found = submitted(cluster, tmp_path, environment, *arguments)
     assert archive.name in found["driver"]
-    assert found["connector"].startswith(f"./{archive.name}/")  # what the worker got, in the task's directory
+    assert found["connector"].startswith(f"./{archive.name}/")  # the worker's archive, in the task's directory
 
 
 def test_environment_archive(tmp_path: Path, indexer: str, pyspark_alone: Path) -> None:
-    """Workers unpack the environment and run its Python; the driver has it unpacked in its directory."""
+    """Workers unpack the environment and run its Python, and the driver has it unpacked in its directory."""
     archive = spark_dist.environment(tmp_path)
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path / "environment", filter="fully_trusted")  # its Python is a link to the machine's

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs on a real store: what went in comes out, once."""
+"""The jobs on a real store: each row that goes in comes out, once."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
 
 
 def append(target: str, topic: str, first: int, count: int) -> None:
-    """Messages with keys, each with a text of its own."""
+    """Append messages with keys and different bodies."""
     messages = [
         append_pb.AppendMessage(
             topic=topic, body=b"%s-%d" % (topic.encode(), number), properties={"KEYS": f"K{number % 50}"}
@@ -51,13 +51,13 @@ def append(target: str, topic: str, first: int, count: int) -> None:
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """The last line of a job."""
+    """Return the last line of a job."""
     line: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     return line
 
 
 def test_jobs(targets: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Export, export what came since, append it all to another topic, twice under one name, and follow a key."""
+    """Export, export the rows since then, append all to another topic, twice under the same name, and follow a key."""
     log, indexer = targets
     local = ["--master", "local[2]", "--json"]
     source = ["--endpoint", indexer, "--topic", "orders", *local]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch reads with options by chance, through the connector's plan and read, against the records of the log themselves.
+"""Batch reads with random options, through the connector's plan and read, against the records of the log itself.
 
-Without Spark, which has no part in what an option means. REPUT_SPARK_COMBINATIONS sets how many, 60 unless set;
-REPUT_SPARK_SEED repeats a run.
+They run without Spark, which has no part in the meaning of an option. REPUT_SPARK_COMBINATIONS sets their number, by
+default 60. REPUT_SPARK_SEED repeats a run.
 """
 
 import json
@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 
 class Store:
-    """Both services, and every message of the log as a row."""
+    """An Indexer's address, and every message of the log as a row."""
 
     def __init__(self, indexer: str, rows: list[Row]) -> None:
         self.indexer = indexer
@@ -47,7 +47,7 @@ class Store:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """Some thousand messages in three topics, over a second of store time."""
+    """A store with some thousand messages in three topics, over a second of store time."""
     directory: Path = tmp_path_factory.mktemp("store")
     log = FixedService("commitlog", directory / "log").start()
     indexer = FixedService("indexer", directory / "indexes", "--commitlog-target", log.target).start()
@@ -65,7 +65,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 def fill(stub: append_service_pb2_grpc.AppendServiceStub) -> None:
-    """Batches of messages with keys and tags, a few milliseconds apart."""
+    """Append batches of messages with keys and tags, a few milliseconds apart."""
     chance = random.Random(SEED)
     for number in range(150):
         request = append_pb.AppendRequest()
@@ -85,7 +85,7 @@ def fill(stub: append_service_pb2_grpc.AppendServiceStub) -> None:
 
 
 def row_of(message: Any) -> Row:
-    """A message of the log as the connector's columns; times in milliseconds."""
+    """Return a message of the log as the connector's columns. Times are in milliseconds."""
     pairs = dict(message.properties)
     return {
         "key": pairs.get("KEYS"),
@@ -105,7 +105,7 @@ def row_of(message: Any) -> Row:
 
 
 def drawn(chance: random.Random, rows: list[Row]) -> dict[str, str]:
-    """Options by chance; about half of the rows pass most of them."""
+    """Return random options, most of which about half of the rows pass."""
     options: dict[str, str] = {}
     topics = chance.sample(TOPICS, chance.randint(1, 3))
     how = chance.choice(("subscribe", "subscribe", "subscribePattern", "assign"))
@@ -147,7 +147,7 @@ def drawn(chance: random.Random, rows: list[Row]) -> dict[str, str]:
 
 
 def bound(chance: random.Random, rows: list[Row], topics: list[str], name: str, *, first: bool) -> str:
-    """The value of an option that says where reading begins or ends."""
+    """Return the value of an option for the begin or end of reading."""
     moment = chance.choice(rows)["timestamp"] + chance.choice((-1, 0, 1))
     if name.endswith("Timestamp") and "Offsets" not in name:
         return str(moment)
@@ -157,7 +157,7 @@ def bound(chance: random.Random, rows: list[Row], topics: list[str], name: str, 
 
 
 def expected(options: ReadOptions, rows: list[Row]) -> list[Row]:
-    """What the options mean, row by row."""
+    """The rows that the options mean."""
     return [row for row in rows if is_meant(options, row) and passes(options, row)]
 
 
@@ -188,7 +188,7 @@ def passes(options: ReadOptions, row: Row) -> bool:
 
 
 def shown(row: Row, columns: tuple[str, ...]) -> tuple[Any, ...]:
-    """A row of either side in a form that compares."""
+    """Return a row of either side in a form that can be compared."""
     cells = []
     for name in columns:
         cell = row[name]
@@ -199,7 +199,7 @@ def shown(row: Row, columns: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 def test_options_mean_what_the_log_says(store: Store) -> None:
-    """Each combination gives exactly the rows that its options mean, in any partitioning, with any columns."""
+    """Each combination reads exactly the rows that its options mean, in any partitioning, with any columns."""
     chance = random.Random(SEED)
     all_columns = [name for name in SPARK_TYPES if name not in ("message_id", "sys_flag", "headers")]
     counts = []

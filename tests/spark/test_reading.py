@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput_spark.load` on a real store: rows as those of a filter in Spark, and how many the Indexer had to send."""
+"""`reput_spark.load` on a real store returns the rows of a filter in Spark, and the Indexer sends few rows."""
 
 import time
 import urllib.request
@@ -32,15 +32,15 @@ SENT_BYTES = "reput_indexer_index_scanned_frames_bytes_total"
 
 
 class Store(NamedTuple):
-    """A store, and what its Indexer has sent so far."""
+    """A store, and the count of rows and bytes that its Indexer has sent so far."""
 
     indexer: str
     metrics: str
     times_ms: list[int]
-    """Between the batches."""
+    """Times between the batches."""
 
     def sent(self, figure: str) -> int:
-        """Rows or bytes of scans so far."""
+        """Return the rows or bytes of scans so far."""
         with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=LIMIT_S) as answer:
             lines = answer.read().decode().splitlines()
         values = [line.rpartition(" ")[2] for line in lines if line.startswith((f"{figure} ", f"{figure}{{"))]
@@ -49,7 +49,7 @@ class Store(NamedTuple):
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """Batches at different store times, 50 keys, two tags."""
+    """A store with batches at different store times, 50 keys and two tags."""
     directory: Path = tmp_path_factory.mktemp("store")
     port = free_port()
     log = FixedService("commitlog", directory / "log").start()
@@ -73,21 +73,21 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 def message(number: int) -> append_pb.AppendMessage:
-    """One message."""
+    """Return a message."""
     properties = {"KEYS": f"K{number % 50}", "TAGS": "even" if number % 2 == 0 else "odd"}
     return append_pb.AppendMessage(topic="orders", queue_id=number % QUEUE_COUNT, body=BODY, properties=properties)
 
 
 @pytest.fixture(scope="module")
 def spark(spark_process: SparkSession) -> SparkSession:
-    """A session of its own."""
+    """A separate session."""
     session = spark_process.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
     return session
 
 
 def places(frame: Any) -> set[tuple[int, int]]:
-    """Where rows are. Every one is there once."""
+    """The places of the rows. Each place occurs once."""
     rows = [tuple(row) for row in frame.select("partition", "offset").collect()]
     assert len(rows) == len(set(rows))
     return set(rows)
@@ -109,7 +109,7 @@ def places(frame: Any) -> set[tuple[int, int]]:
     ],
 )
 def test_conditions(store: Store, spark: SparkSession, where: str, row_count: int, sent_row_count: int) -> None:
-    """The same rows as those that Spark filters itself, and no more sent than the condition needs."""
+    """The rows are the rows of Spark's own filter, and the Indexer sends no more than the condition needs."""
     condition = where.format(*store.times_ms)
     options = {"endpoint": store.indexer, "subscribe": "orders"}
     expected = places(spark.read.format("reput").options(**options).load().where(condition))
@@ -121,7 +121,10 @@ def test_conditions(store: Store, spark: SparkSession, where: str, row_count: in
 
 
 def test_counts_and_columns(store: Store, spark: SparkSession) -> None:
-    """A count of a topic sends nothing, one of some of its rows and a few columns a small part of the bodies."""
+    """A count of a topic sends no bytes.
+
+    A count of some rows and a read of a few columns send a small part of the bodies.
+    """
     options = {"endpoint": store.indexer, "subscribe": "orders"}
     before = store.sent(SENT_BYTES)
     assert reput_spark.count(spark, **options) == ROW_COUNT
@@ -134,7 +137,7 @@ def test_counts_and_columns(store: Store, spark: SparkSession) -> None:
 
 
 def test_a_time_that_goes_on(store: Store, spark: SparkSession) -> None:
-    """A condition that asks what time it is bounds the read from below only, and is evaluated when the query runs."""
+    """A condition with the current time bounds the read from below only, and is evaluated when the query runs."""
     options = {"endpoint": store.indexer, "subscribe": "orders"}
     frame = reput_spark.load(spark, where="timestamp BETWEEN now() - INTERVAL 1 DAY AND now()", **options)
     assert places(frame) == places(spark.read.format("reput").options(**options).load())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes of docs/spark.md, and what comes from Kafka, run as they stand, print what stands below them."""
+"""The recipes of docs/spark.md and of docs/spark-from-kafka.md run as written, and print the output below them."""
 
 import contextlib
 import io
@@ -25,11 +25,11 @@ pytest.importorskip("matplotlib")
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 DOCS = REPOSITORY / "docs"
 PATHS = re.compile(r'"(lake/[\w.]+|\w+\.checkpoint)"')
-"""Of Spark, whose process may have begun in another directory."""
+"""Paths of Spark, whose process may have begun in another directory."""
 
 
 class Step(NamedTuple):
-    """A block of code, and what it prints."""
+    """A block of code, and its output."""
 
     line: int
     code: str
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
 
 def steps(page: str, start: int, end: int) -> list[Step]:
-    """The blocks of a part of a page, in order."""
+    """Return the blocks of a part of a page, in order."""
     found: list[Step] = []
     for block in re.finditer(r"```(python|text)\n(.*?)```", page[start:end], re.DOTALL):
         if block[1] == "python":
@@ -48,7 +48,7 @@ def steps(page: str, start: int, end: int) -> list[Step]:
 
 
 class Store(NamedTuple):
-    """Where both services listen."""
+    """The addresses of both services."""
 
     log: str
     indexer: str
@@ -68,7 +68,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 
 def wait_until_indexed(store: Store) -> None:
-    """Wait until the Indexer has what the log has."""
+    """Wait until the Indexer has indexed the whole log."""
     with grpc.insecure_channel(store.log) as log, grpc.insecure_channel(store.indexer) as indexer:
         log_stub, index_stub = (
             log_service_pb2_grpc.LogServiceStub(log),
@@ -80,7 +80,7 @@ def wait_until_indexed(store: Store) -> None:
 
 
 def run(name: str, found: list[Step], store: Store, work: Path) -> None:
-    """Run every block, one after the other, in one session."""
+    """Run every block in turn, in a single session."""
     names: dict[str, Any] = {"__name__": "__main__"}
     for step in found:
         code = step.code.replace("127.0.0.1:7101", store.log).replace("127.0.0.1:7102", store.indexer)
@@ -94,7 +94,7 @@ def run(name: str, found: list[Step], store: Store, work: Path) -> None:
 
 
 def test_recipes(store: Store, tmp_path: Path) -> None:
-    """The recipes of the guide."""
+    """The recipes of the guide run as written, and print the output below them."""
     page = (DOCS / "spark.md").read_text()
     start = page.index("\n## Recipes")
     found = steps(page, start, page.index("\n## ", start + 1))
@@ -105,7 +105,7 @@ def test_recipes(store: Store, tmp_path: Path) -> None:
 
 
 def test_coming_from_kafka(store: Store, tmp_path: Path) -> None:
-    """The page for those who know Spark's Kafka source."""
+    """The blocks of the page for users of Spark's Kafka source run as written, and print the output below them."""
     page = (DOCS / "spark-from-kafka.md").read_text()
     found = steps(page, 0, len(page))
     assert len(found) == 4

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams into and out of a real store through SIGKILLs of whoever takes part: nothing lost, nothing twice.
+"""Streams into and out of a real store through SIGKILLs of their participants: no row is lost, and no row is twice.
 
-REPUT_SPARK_KILLS sets how many kills a test does, of whom chance chooses; otherwise each is killed once.
-REPUT_SPARK_CLUSTER=1 runs the queries on a cluster of its own, whose workers are killed too.
-REPUT_SPARK_SEED repeats their moments.
+REPUT_SPARK_KILLS sets the number of kills of a test, with random victims. By default each victim is killed once.
+REPUT_SPARK_CLUSTER=1 runs the queries on a cluster of their own, whose workers are killed, too.
+REPUT_SPARK_SEED repeats the moments of the kills.
 """
 
 import json
@@ -61,7 +61,7 @@ def indexer(tmp_path: Path, log: FixedService) -> Iterator[FixedService]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[SparkCluster | None]:
-    """A cluster, if one is wanted."""
+    """A cluster, if it is requested."""
     if not HAS_CLUSTER:
         yield None
         return
@@ -70,14 +70,14 @@ def cluster(tmp_path: Path) -> Iterator[SparkCluster | None]:
 
 
 class Victim(Protocol):
-    """What is killed, and comes back by itself or is started again."""
+    """A process that is killed, and restarts by itself or is started again."""
 
     def kill(self) -> None:
         """SIGKILL."""
 
 
 class Job:
-    """The streaming query as a process; its JVM and Python workers are in its group."""
+    """The streaming query as a process, whose group includes its JVM and its Python workers."""
 
     def __init__(self, errors: Path, *arguments: str) -> None:
         self.arguments = arguments
@@ -86,7 +86,7 @@ class Job:
         self._child: subprocess.Popen[str] | None = None
 
     def start(self, *extra: str) -> None:
-        """Start it; micro-batches are counted over all starts."""
+        """Start the query. Micro-batches are counted over all starts."""
         command = [sys.executable, "-m", "tests.support.spark_job", *self.arguments, *extra]
         with self._errors.open("ab") as errors:
             self._child = child = subprocess.Popen(
@@ -101,13 +101,13 @@ class Job:
         self._child.wait()
 
     def run_to_end(self) -> None:
-        """Let a new one write all that is there."""
+        """Let a new query write all present rows."""
         self.start("--once")
         assert self._child is not None
         assert self._child.wait(JOB_END_TIMEOUT_S) == 0, self._errors.read_text()[-4000:]
 
     def wait_batches(self, count: int) -> None:
-        """Wait until so many more micro-batches are done, or nothing more is to come."""
+        """Wait until this many more micro-batches are done, or no more are to come."""
         end_s, wanted = time.monotonic() + LIMIT_S, self.batch_count + count
         while self.batch_count < wanted and time.monotonic() < end_s:
             assert self._child is not None
@@ -124,7 +124,7 @@ class Job:
 def kill_some(
     chance: random.Random, job: Job, others: Sequence[Victim | None], then: Callable[[], object] = lambda: None
 ) -> None:
-    """Run the job, kill the others and the job itself, and at last let a new one write all that is there."""
+    """Run the job, kill the others and the job itself, and finally let a new query write all present rows."""
     victims = [*(other for other in others if other is not None), job]
     if KILL_COUNT:
         victims = [*chance.choices(victims, k=KILL_COUNT - 1), job]
@@ -141,12 +141,12 @@ def kill_some(
 
 
 def master(cluster: SparkCluster | None) -> tuple[str, ...]:
-    """Where the job runs."""
+    """Return the option with the cluster on which the job runs."""
     return () if cluster is None else ("--master", cluster.url)
 
 
 def bodies(target: str, topic: str) -> list[bytes]:
-    """The bodies of a topic's records, in the order of the log."""
+    """Return the bodies of a topic's records, in the order of the log."""
     with grpc.insecure_channel(target) as channel:
         records = log_service_pb2_grpc.LogServiceStub(channel).StreamRecords(log_service_pb2.StreamRecordsRequest())
         return [one.body for step in records for one in step.messages if one.topic == topic]
@@ -165,7 +165,7 @@ def make_files(directory: Path, count: int = FILE_COUNT) -> list[str]:
 
 
 def test_into_a_topic_through_kills(tmp_path: Path, log: FixedService, cluster: SparkCluster | None) -> None:
-    """Every row of the files is in the log once, whatever was killed between and in the middle of micro-batches."""
+    """Every row of the files is in the log once, after any kill between and in the middle of micro-batches."""
     chance = random.Random(SEED)
     source = tmp_path / "files"
     rows = make_files(source)
@@ -182,7 +182,7 @@ def test_into_a_topic_through_kills(tmp_path: Path, log: FixedService, cluster: 
 def test_out_of_a_topic_through_kills(
     tmp_path: Path, log: FixedService, indexer: FixedService, cluster: SparkCluster | None
 ) -> None:
-    """The files hold exactly the log: no row missing, none twice, though it grows while everybody is killed."""
+    """The files hold exactly the log: no row is missing or twice, though the log grows during the kills."""
     chance = random.Random(SEED + 1)
     stop = threading.Event()
     sent: list[bytes] = []
@@ -209,7 +209,10 @@ def test_out_of_a_topic_through_kills(
 
 @pytest.mark.skipif(ETCD is None, reason=NO_ETCD)
 def test_through_the_death_of_a_leader(tmp_path: Path) -> None:
-    """A sink goes on with the next leader, each row is at all replicas once, and a source reads from any Indexer."""
+    """A sink continues with the next leader, and each row is at all replicas once.
+
+    A source reads from any Indexer.
+    """
     rows = make_files(tmp_path / "files", count=8)
     etcd = EtcdServer(tmp_path / "etcd")
     etcd.start()
@@ -222,7 +225,7 @@ def test_through_the_death_of_a_leader(tmp_path: Path) -> None:
 
 
 def lose_the_leader(tmp_path: Path, running: reput_up.Store, rows: list[str]) -> None:
-    """Write all rows, while the leader dies between or in the middle of micro-batches."""
+    """Write all rows, and kill the leader between or in the middle of micro-batches."""
     targets = running.targets["commitlog"]
     job = Job(
         tmp_path / "into.log",
@@ -244,7 +247,7 @@ def lose_the_leader(tmp_path: Path, running: reput_up.Store, rows: list[str]) ->
 
 
 def stored(target: str) -> list[str]:
-    """The rows that a log shows, none of one that is being started."""
+    """The rows that a log shows, no rows while it is being started."""
     try:
         return [body.decode() for body in bodies(target, "orders")]
     except grpc.RpcError:
@@ -252,7 +255,7 @@ def stored(target: str) -> list[str]:
 
 
 def read_elsewhere(tmp_path: Path, running: reput_up.Store, rows: list[str]) -> None:
-    """Read all rows, though the first address of the list has nobody behind it."""
+    """Read all rows, though the first address of the list has no server."""
     endpoints = ",".join(("127.0.0.1:1", *reversed(running.targets["indexer"].split(","))))
     job = Job(
         tmp_path / "from.log",
@@ -264,14 +267,14 @@ def read_elsewhere(tmp_path: Path, running: reput_up.Store, rows: list[str]) -> 
 
 
 def committed_files(directory: Path) -> list[str]:
-    """The files that Spark's file sink has committed; what it left of micro-batches that were killed does not count."""
+    """The files that Spark's file sink has committed, without the remains of micro-batches that were killed."""
     logs = (directory / "_spark_metadata").glob("[0-9]*")
     lines = [line for log in logs for line in log.read_text().splitlines() if line.startswith("{")]
     return sorted({json.loads(line)["path"].removeprefix("file://") for line in lines})
 
 
 def produce(log: FixedService, stop: threading.Event, sent: list[bytes]) -> None:
-    """Append small batches as a writer, each again until it is stored."""
+    """Append small batches as a writer, and repeat each until it is stored."""
     with grpc.insecure_channel(log.target, [("grpc.max_reconnect_backoff_ms", 200)]) as channel:
         stub = append_service_pb2_grpc.AppendServiceStub(channel)
         sequence = 0

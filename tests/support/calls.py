@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls between services in one process: the servicers and the clients are real, and there is no socket."""
+"""Calls between services in the same process: the servicers and the clients are real, and there is no socket."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -27,25 +27,25 @@ LARGE = 1 << 30
 
 
 class Context:
-    """Of one call, as far as servicers look at it."""
+    """The context of a call, as far as servicers look at it."""
 
     def peer(self) -> str:
-        """Who calls."""
+        """Return the caller's address."""
         return PEER
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        """What the caller says beside its request: the name of a client of the gateway."""
+        """Return the metadata that the caller sends with its request: the name of a client of the gateway."""
         return (("x-mq-client-id", "client"),)
 
 
 class LocalChannel:
-    """Calls methods of the servicers that `serve` returns by the names of their services, when a call is made."""
+    """Calls methods of servicers. `serve` returns them by the names of their services, at each call."""
 
     def __init__(self, serve: Callable[[], Mapping[str, Any]], table: ErrorTable, raw: Sequence[str] = ()) -> None:
         self._serve, self._table, self._raw = serve, table, raw
 
     def unary_unary(self, path: str, *, request_serializer: Any, response_deserializer: Any, **_: Any) -> Any:
-        """Return what calls a method. See grpc.aio.Channel."""
+        """Return a function that calls a method. See grpc.aio.Channel."""
         _, service, method = path.split("/")
 
         async def call(request: Message, timeout: float | None = None, metadata: Any = ()) -> Any:  # noqa: ASYNC109
@@ -77,12 +77,12 @@ class LocalChannel:
 
 
 def failed(code: grpc.StatusCode, text: str, details: Sequence[tuple[str, bytes]] = ()) -> grpc.aio.AioRpcError:
-    """Return what a failed call raises."""
+    """Return the error that a failed call raises."""
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*details), text)
 
 
 def servicers_of(log: OpenLog, config: CommitLogConfig) -> dict[str, Any]:
-    """Return what a CommitLog serves of appends and topics."""
+    """Return the CommitLog's servicers for appends and topics."""
     append = AppendServicer(
         log.pipeline,
         AppendGroups(log.pipeline, 1 << 16),
@@ -97,7 +97,7 @@ def servicers_of(log: OpenLog, config: CommitLogConfig) -> dict[str, Any]:
 
 
 def log_servicer_of(log: OpenLog) -> LogServicer:
-    """Return what serves the records of a CommitLog."""
+    """Return the servicer for the records of a CommitLog."""
     others = OtherHistories(log.epochs, log.marks, log.gate)
     streams = InflightBudget("streams", LARGE)
     return LogServicer(
@@ -108,6 +108,6 @@ def log_servicer_of(log: OpenLog) -> LogServicer:
 def connection_to(
     serve: Callable[[], Mapping[str, Any]], timeout_s: float = 10.0, table: ErrorTable = ERROR_TABLE
 ) -> Connection:
-    """Return a connection to the service whose servicers this returns, of the CommitLog if no other table is given."""
+    """Return a connection to the service with these servicers. The default table is the CommitLog's."""
     channel = LocalChannel(serve, table, RAW_METHODS if table is ERROR_TABLE else ())
     return Connection(cast("grpc.aio.Channel", channel), timeout_s, tuple)

@@ -9,7 +9,7 @@ OPENSSL = shutil.which("openssl")
 
 
 def self_signed(directory: Path, *names: str) -> dict[str, Path]:
-    """Make a key and a certificate for localhost, signed by itself, for each name: `NAME.key` and `NAME.pem`."""
+    """Make a key and a self-signed certificate for localhost for each name: `NAME.key` and `NAME.pem`."""
     for name in names:
         subprocess.run(
             [

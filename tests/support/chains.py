@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What services do with a chain in steps of their own, in one."""
+"""Operations on a chain that services do in several steps, each in a single call."""
 
 from libs.machine.fs import Fs
 from libs.segments.chain import SegmentChain

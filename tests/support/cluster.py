@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs that elect one of them, in one process: machines that die, wires that are cut, a coordinator that forgets."""
+"""Logs in the same process that elect a leader among themselves.
+
+Machines crash, connections are cut, and the coordinator loses its record.
+"""
 
 import contextlib
 import itertools
@@ -26,7 +29,7 @@ _numbers = itertools.count()
 
 
 class Node:
-    """A machine, and the process that runs on it, if one does."""
+    """A machine, and the process that runs on it, if there is a process."""
 
     def __init__(self, cluster: "Cluster", name: str) -> None:
         self.cluster = cluster
@@ -52,16 +55,16 @@ class Node:
 
     @property
     def process(self) -> str:
-        """The name of the process, which no other one has."""
+        """The name of the process, which differs from the name of every other process."""
         return "" if self.door is None else self.door.identity
 
     @property
     def leads(self) -> bool:
-        """Whether it thinks so."""
+        """Whether its log is open and does not follow."""
         return (log := self.log) is not None and log.following is None
 
     async def start(self, **changes: Any) -> None:
-        """Begin a process, which follows nobody at first."""
+        """Start a process, which follows no leader at first."""
         settings = {**self.cluster.settings, **changes}
         config = make_config(
             replica_id=self.name, bootstrap_replica_id="a", coordinator="etcd", lease_renew_ms=100, **settings
@@ -79,7 +82,7 @@ class Node:
         self.member.start()
 
     async def stop(self) -> None:
-        """End it in order."""
+        """Stop the process in order."""
         process, member = self._process, self.member
         assert process is not None
         assert member is not None
@@ -90,13 +93,13 @@ class Node:
         self._process = None
 
     async def kill(self, survives: Any = everything_survives) -> None:
-        """End it without any last step."""
+        """End the process without its last steps."""
         process, member, roles = self._process, self.member, self.roles
         assert process is not None
         assert member is not None
         assert roles is not None
         assert self.door is not None
-        self.door.is_cut = True  # what it asked for may have got through, and it hears nothing of it
+        self.door.is_cut = True  # its last request may have arrived, and it does not get the answer
         await member.stop()
         await roles.no_change()
         if process.log is not None:
@@ -105,7 +108,7 @@ class Node:
         self.machine.fs.crash(survives)
 
     async def replace_disk(self) -> None:
-        """A new machine under the old name."""
+        """Replace the machine by a new machine of the same name."""
         self.machine.fs = MemoryFs()
 
     def _open_log(self) -> OpenLog:
@@ -139,14 +142,14 @@ class Node:
         return replace(NOBODY, target=target, open=wire.open, **doors)
 
     def cut_coordinator(self, *, is_cut: bool = True) -> None:
-        """Cut the wire to the coordinator, or heal it."""
+        """Cut the connection to the coordinator, or heal it."""
         self.is_cut_from_coordinator = is_cut
         if self.door is not None:
             self.door.is_cut = is_cut
 
 
 class Cluster:
-    """Nodes a, b, c …; `cuts` are the pairs of nodes whose wire is cut."""
+    """Nodes a, b, c … with a coordinator. `cuts` are the pairs of nodes whose connection is cut."""
 
     def __init__(self, count: int = 3, **settings: Any) -> None:
         self.settings = settings
@@ -157,7 +160,7 @@ class Cluster:
 
     @property
     def leader(self) -> Node | None:
-        """Who leads by the record, if it is there and thinks so, too."""
+        """The leader by the record, if its process runs and regards itself as the leader, too."""
         view = self.coordinator.there
         for node in self.nodes:
             if node.leads and node.member is not None and node.member.identity == view.holder:
@@ -165,22 +168,22 @@ class Cluster:
         return None
 
     def at(self, target: str) -> Node:
-        """The node behind an address."""
+        """Return the node behind an address."""
         return next(node for node in self.nodes if node.target == target)
 
     def is_cut(self, one: str, other: str) -> bool:
-        """Whether the wire between two is cut."""
+        """Whether the connection between two nodes is cut."""
         return frozenset({one, other}) in self.cuts
 
     def pass_lease(self) -> None:
-        """Let the time of a lease go by for all whose process runs, and for the coordinator."""
+        """Let the time of a lease pass for all nodes with a process, and for the coordinator."""
         for node in self.nodes:
             if node.is_up:
                 node.machine.clock.advance(node.lease_ms)
         self.coordinator.expire()
 
     def told(self) -> str:
-        """What all know, for people."""
+        """The state of the coordinator and of all nodes, as text for people."""
         lines = [str(self.coordinator.there)]
         for node in self.nodes:
             log, member = node.log, node.member
@@ -209,14 +212,17 @@ class Cluster:
         return "\n".join(lines)
 
     async def led(self) -> Node:
-        """Wait until somebody leads."""
+        """Wait until there is a leader."""
         await eventually(lambda: self.leader is not None)
         assert self.leader is not None
         return self.leader
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Node]:
-        """All nodes, for a block; the leader. Stopped in order, and nothing may have failed."""
+        """Run all nodes for a block, with the leader as its value.
+
+        Then stop them in order, and check that none failed.
+        """
         for node in self.nodes:
             await node.start()
         try:
@@ -229,7 +235,7 @@ class Cluster:
 
 
 class ClusterWire(Wire):
-    """From one node to whatever log is at an address."""
+    """Connects a node to the log that is at an address."""
 
     def __init__(self, cluster: Cluster, name: str, target: str) -> None:
         super().__init__()

@@ -33,9 +33,9 @@ BORN_HOST_IPV6 = Host.parse("[2001:db8::a]:4567").to_bytes()
 
 
 def make_config(**changes: Any) -> CommitLogConfig:
-    """Small segments, no background work and no bound of rates, because the clock of the tests stands still.
+    """Small segments, no background work and no limit of rates, because the clock of the tests stands still.
 
-    A test that needs a flush asks for it, or for a mode that flushes.
+    A test that needs a flush requests it, or uses a mode that flushes.
     """
     quiet: dict[str, Any] = {
         "data_dir": DATA_DIR,
@@ -65,7 +65,7 @@ def message(body: bytes = b"body", topic: str = "orders", **fields: Any) -> pb.A
 
 
 def request(*messages: pb.AppendMessage, durability: int = 0, writer: pb.Writer | None = None) -> bytes:
-    """A serialized AppendRequest; one plain message unless told otherwise."""
+    """A serialized AppendRequest, with a single plain message by default."""
     return pb.AppendRequest(messages=messages or (message(),), durability=durability, writer=writer).SerializeToString()
 
 
@@ -82,7 +82,7 @@ class Machine:
     async def start(
         self, fs: Fs | None = None, *, leader: LeaderAt | None = None, cut: Cut | None = None, **changes: Any
     ) -> OpenLog:
-        """Open the store, as a new process does. Loops that should never come to anything are not started."""
+        """Open the store, as a new process does. Loops that should have no work are not started."""
         config = make_config(**{**self.config, **changes})
         process = CommitLog(config, fs or self.fs, self.clock, on_failure=self.failures.append)
         intervals = {"disk guard": config.disk_interval_ms, "queue offset snapshot": config.snapshot_interval_ms}
@@ -92,7 +92,7 @@ class Machine:
         return log
 
     def process(self, log: OpenLog) -> CommitLog:
-        """Whose log it is."""
+        """Return the process of a log."""
         return self._processes[log]
 
     async def stop(self, log: OpenLog) -> None:
@@ -109,17 +109,17 @@ class Machine:
             await self.stop(log)
 
     async def kill(self, log: OpenLog, survives: Any = everything_survives) -> None:
-        """End the process without any of its last steps; by default the page cache survives, as after SIGKILL."""
+        """End the process without its last steps. By default the page cache survives, as after SIGKILL."""
         del self._processes[log]
         await log.abandon()
         self.fs.crash(survives)
 
     def segment_bytes(self, base: int = 0) -> bytearray:
-        """The bytes of one segment, as processes see them; changes count."""
+        """The bytes of a segment, as processes see them. Changes to them take effect."""
         return self.fs.file(DATA_DIR / "commitlog" / f"{base:020d}").data
 
     def files(self, directory: Path = DATA_DIR) -> dict[Path, bytes]:
-        """All files of the store with their bytes."""
+        """Return all files of the store with their bytes."""
         found: dict[Path, bytes] = {}
         for path in (directory / name for name in self.fs.list(directory)):
             found |= self.files(path) if self.fs.is_directory(path) else {path: self.fs.read(path)}
@@ -132,7 +132,7 @@ class Machine:
 
 @contextlib.asynccontextmanager
 async def log_on(fs: Fs, config: CommitLogConfig, clock: Clock) -> AsyncIterator[OpenLog]:
-    """A log on any file system for a block; stopped in order."""
+    """Open a log on any file system for a block, and stop it in order."""
     failures: list[BaseException] = []
     process = CommitLog(config, fs, clock, on_failure=failures.append)
     yield await process.open(LISTEN_HOST)
@@ -141,7 +141,7 @@ async def log_on(fs: Fs, config: CommitLogConfig, clock: Clock) -> AsyncIterator
 
 
 class SlowDisk:
-    """A sync that ends only when the test says so."""
+    """A sync that ends only when the test lets it end."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -153,14 +153,14 @@ class SlowDisk:
 
 
 async def append(log: OpenLog, *messages: pb.AppendMessage, durability: int = 0) -> AppendedBatch:
-    """Append one batch and wait for its durability."""
+    """Append a batch and wait for its durability."""
     batch = await log.pipeline.append(request(*messages, durability=durability), BORN_HOST)
     await durability_of(log, batch)
     return batch
 
 
 async def durability_of(log: OpenLog, batch: AppendedBatch) -> int:
-    """Wait until a batch is acknowledged, as what it is then."""
+    """Wait until a batch is acknowledged, and return the durability that it has then."""
     acknowledgement = log.acknowledgements.of(batch)
     await acknowledgement.settle()
     return acknowledgement.durability()
@@ -172,7 +172,7 @@ async def synced(log: OpenLog) -> None:
 
 
 async def fill(log: OpenLog, segment_count: int, body: bytes = bytes(1000), *, durability: int = 0) -> int:
-    """Append single messages until the log has so many segments; the number of messages."""
+    """Append single messages until the log has this many segments, and return the number of messages."""
     count = 0
     while len(log.chain.segments) < segment_count:
         await append(log, message(body), durability=durability)
@@ -181,7 +181,7 @@ async def fill(log: OpenLog, segment_count: int, body: bytes = bytes(1000), *, d
 
 
 def records(log: OpenLog, start: int | None = None) -> list[Record]:
-    """All records that may be read, decoded by the reference decoder."""
+    """Return all records that may be read, decoded by the reference decoder."""
     first = log.chain.min_physical_offset if start is None else start
     found = []
     for stretch in log.reader.stretches(first, log.marks.visible.value, size_bytes_max=1 << 20):
@@ -190,12 +190,12 @@ def records(log: OpenLog, start: int | None = None) -> list[Record]:
 
 
 def bodies(log: OpenLog) -> list[bytes]:
-    """The bodies of all records."""
+    """Return the bodies of all records."""
     return [found.body for found in records(log)]
 
 
 async def killed(machine: Machine, contents: list[bytes]) -> list[int]:
-    """Append messages and die without a sync; the records' physical offsets."""
+    """Append messages and end without a sync. Return the physical offsets of the records."""
     log = await machine.start()
     starts = [(await append(log, message(body))).start_physical_offset for body in contents]
     await machine.kill(log)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every Coordinator promises, as tests: a class that inherits these gives a stage to play them on."""
+"""The promises of every Coordinator, as tests. A class that inherits these tests gives the stage to run them on."""
 
 import asyncio
 import contextlib
@@ -18,17 +18,17 @@ RACE_COUNT = 20
 
 
 class Stage(Protocol):
-    """A coordinator with nothing in it, and its time."""
+    """An empty coordinator, and its time."""
 
     lease_s: float
-    """How long a lease lasts."""
+    """The duration of a lease."""
 
     def door(self, identity: str) -> Coordinator:
-        """One more process' door. The stage closes it."""
+        """Return the door of a further process. The stage closes it."""
         ...
 
     async def pass_time(self, seconds: float) -> None:
-        """Let time go by. It may be more."""
+        """Let this time pass. More may pass."""
         ...
 
     def now_s(self) -> float:
@@ -37,14 +37,14 @@ class Stage(Protocol):
 
 
 def record_of(epoch: int, leader: Member | None = A, successor: str = "") -> LeadershipRecord:
-    """A record that differs by its epoch."""
+    """Return a record that differs by its epoch."""
     return LeadershipRecord(history_id="h", epoch=epoch, leader=leader, in_sync=(A, B), successor=successor)
 
 
 async def seen_when(
     door: Coordinator, condition: Callable[[View], bool], *, on_first: Callable[[], None] | None = None
 ) -> View:
-    """The first view of a watch that is as it must be."""
+    """Return the first view of a watch that meets the condition."""
     async with contextlib.aclosing(door.watch()) as views, asyncio.timeout(LIMIT_S):
         async for view in views:
             if on_first is not None:
@@ -58,14 +58,14 @@ class CoordinatorContract:
     """Inherit it, and give the fixture `stage`."""
 
     async def test_nothing_is_there_at_first(self, stage: Stage) -> None:
-        """Nobody has made a record, nobody holds, and a lease that was never taken is lost."""
+        """At first there is no record and no holder, and a lease that was never taken is lost."""
         door = stage.door("a")
         assert await door.read() == View(None, "")
         with pytest.raises(Lost):
             await door.renew()
 
     async def test_the_first_election(self, stage: Stage) -> None:
-        """Record and holder are there together, as everybody reads them."""
+        """The record and the holder appear together, and every process reads the same."""
         a, b = stage.door("a"), stage.door("b")
         view = await a.elect(await a.read(), record_of(1))
         assert (view.record, view.holder) == (record_of(1), "a")
@@ -75,7 +75,10 @@ class CoordinatorContract:
         await a.renew()
 
     async def test_an_election_on_what_is_not_there_any_more(self, stage: Stage) -> None:
-        """A view is good for one election, whoever asks, and what is there stays."""
+        """A view is valid for a single election, by any process.
+
+        A second election with the same view is refused, and the record and the holder stay.
+        """
         a, b = stage.door("a"), stage.door("b")
         seen = await a.read()
         view = await a.elect(seen, record_of(1))
@@ -86,7 +89,10 @@ class CoordinatorContract:
         await a.renew()
 
     async def test_a_lease_that_lives_is_taken_over(self, stage: Stage) -> None:
-        """Who may do so is not known here; the one before has lost all its rights at once."""
+        """A process takes over a lease that has not expired, and the holder before it loses all its rights at once.
+
+        The coordinator does not decide whether a process may take the lease over.
+        """
         a, b = stage.door("a"), stage.door("b")
         old = await a.elect(await a.read(), record_of(1))
         new = await b.elect(await b.read(), record_of(2, B))
@@ -104,7 +110,7 @@ class CoordinatorContract:
         await b.renew()
 
     async def test_who_is_elected_again(self, stage: Stage) -> None:
-        """The lease is a new one, and the view of the first one is stale."""
+        """A holder that is elected again gets a new lease, and its view of the first lease is stale."""
         door = stage.door("a")
         first = await door.elect(await door.read(), record_of(1))
         second = await door.elect(first, record_of(2))
@@ -115,7 +121,7 @@ class CoordinatorContract:
         await door.change(second, record_of(3))
 
     async def test_changes(self, stage: Stage) -> None:
-        """Each one gives what the next one is made on; the holder stays the same."""
+        """Each change returns the view that the next change needs, and the holder stays the same."""
         a, b = stage.door("a"), stage.door("b")
         view = first = await a.elect(await a.read(), record_of(1))
         for epoch in (2, 3):
@@ -125,7 +131,7 @@ class CoordinatorContract:
         assert view.record_version > first.record_version
 
     async def test_a_stale_version_of_the_record(self, stage: Stage) -> None:
-        """It is refused for a change, a release and an election, although the holder is the same."""
+        """A stale view is refused for a change, a release and an election, although the holder is the same."""
         door = stage.door("a")
         stale = await door.elect(await door.read(), record_of(1))
         view = await door.change(stale, record_of(2))
@@ -136,7 +142,7 @@ class CoordinatorContract:
         await door.renew()
 
     async def test_only_the_holder_changes(self, stage: Stage) -> None:
-        """Who has seen all of it, and holds nothing, can't."""
+        """A process that has read the view but does not hold the lease can neither change nor release it."""
         a, b = stage.door("a"), stage.door("b")
         view = await a.elect(await a.read(), record_of(1))
         for call in (b.change, b.release):
@@ -145,7 +151,7 @@ class CoordinatorContract:
         assert await b.read() == view
 
     async def test_a_release(self, stage: Stage) -> None:
-        """Nobody holds from then on, watchers hear of it without waiting for the lease, and the record stays."""
+        """After a release there is no holder, watchers are notified before the lease expires, and the record stays."""
         a, b = stage.door("a"), stage.door("b")
         held = await a.elect(await a.read(), record_of(1))
         started = asyncio.Event()
@@ -163,7 +169,7 @@ class CoordinatorContract:
         assert (await b.elect(view, record_of(2, B))).holder == "b"
 
     async def test_renewals_keep_a_lease(self, stage: Stage) -> None:
-        """The holder and its version are the same after more than the time of a lease."""
+        """With renewals the holder and its version are the same after more than the time of a lease."""
         door = stage.door("a")
         view = await door.elect(await door.read(), record_of(1))
         end_s, sent_s = stage.now_s() + 1.5 * stage.lease_s, stage.now_s()
@@ -175,12 +181,15 @@ class CoordinatorContract:
             except Lost:
                 if late_s < stage.lease_s:
                     raise
-                view = await door.elect(await door.read(), record_of(1))  # the machine was too busy; once more
+                view = await door.elect(await door.read(), record_of(1))  # the machine was too busy, so try again
                 end_s = stage.now_s() + 1.5 * stage.lease_s
         assert await door.read() == view
 
     async def test_a_lease_ends(self, stage: Stage) -> None:
-        """Watchers hear of it, the record stays, and the holder finds out: by its next change, or when it is taken."""
+        """When a lease expires, watchers are notified and the record stays.
+
+        The holder gets Lost at its next change, and at a renewal after another process was elected.
+        """
         a, b = stage.door("a"), stage.door("b")
         held = await a.elect(await a.read(), record_of(1))
         watching = asyncio.create_task(seen_when(b, lambda view: not view.holder))
@@ -194,7 +203,7 @@ class CoordinatorContract:
             await a.renew()
 
     async def test_a_watch_ends_with_the_last_change(self, stage: Stage) -> None:
-        """It may leave out some of many."""
+        """A watcher gets the last of many changes, and may miss changes before it."""
         a, b = stage.door("a"), stage.door("b")
         view = await a.elect(await a.read(), record_of(1))
         started = asyncio.Event()
@@ -205,7 +214,7 @@ class CoordinatorContract:
         assert await watching == view
 
     async def test_two_who_elect_at_once(self, stage: Stage) -> None:
-        """Exactly one wins, each time, and the other one has changed nothing."""
+        """When two processes elect at once, a single election wins, each time, and the other has changed nothing."""
         doors = {"a": stage.door("a"), "b": stage.door("b")}
         for epoch in range(1, RACE_COUNT + 1):
             seen = await doors["a"].read()

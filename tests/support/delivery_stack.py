@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store with a Delivery, and what tests do with it over the API."""
+"""A store with a Delivery, and helpers with which tests use it over the API."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ GROUP, TOPIC = "billing", "orders"
 
 
 def milliseconds(value: int) -> Duration:
-    """So many, as protobuf has them."""
+    """Return this many milliseconds as protobuf's Duration."""
     return Duration(seconds=value // 1000, nanos=value % 1000 * 1_000_000)
 
 
@@ -49,7 +49,10 @@ class Stack:
         return list((await self.client.deliveries.Settle(pb.SettleRequest(entries=entries))).outcomes)
 
     async def until_all_is_settled(self) -> None:
-        """Wait until the group has settled everything; an ack whose answer was lost counts, or its message returns."""
+        """Wait until the group has settled everything.
+
+        An ack whose answer was lost was applied, or its message is delivered again.
+        """
         request = groups_pb.GetGroupRequest(group=GROUP)
         async with asyncio.timeout(LIMIT_S):
             while True:
@@ -60,7 +63,7 @@ class Stack:
 
 
 def entry(action: str, handle: str, **fields: object) -> pb.SettleEntry:
-    """What is to become of one message."""
+    """Return the entry that settles a message with this action."""
     kinds = {"ack": pb.Ack, "nack": pb.Nack, "extend": pb.Extend, "terminate": pb.Terminate, "bury": pb.Bury}
     return pb.SettleEntry(handle=handle, **{action: kinds[action](**fields)})  # type: ignore[arg-type]
 

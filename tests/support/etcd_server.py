@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real etcd, as a child, and what its gateway for JSON does that our door has no call for."""
+"""A real etcd, as a child, and calls of its gateway for JSON that our door does not have."""
 
 import base64
 import json
@@ -16,18 +16,18 @@ from tests.support.patience import LIMIT_S
 from tests.support.surroundings import free_port
 
 BUILT = Path(__file__).resolve().parents[2] / ".cache" / "bin" / "etcd"
-"""By tools/etcd/build.sh."""
+"""Built by tools/etcd/build.sh."""
 ETCD = shutil.which("etcd") or shutil.which(BUILT)
 NO_ETCD = "needs etcd (Debian: etcd-server), or Go to build it: tools/etcd/build.sh"
 FLAGS = (
     *("--name", "one", "--logger", "zap", "--log-level", "error", "--bcrypt-cost", "4"),
-    # quick elections, so that leases of one second are allowed
+    # quick elections, so that leases of a second are allowed
     *("--heartbeat-interval", "10", "--election-timeout", "100"),
 )
 
 
 class EtcdServer:
-    """One member that is a cluster. Its ports stay the same when it is started again on its data.
+    """A cluster of a single member. Its ports stay the same when it is started again on its data.
 
     `through` is a command that starts it elsewhere, as in another network namespace, where it has the address `host`.
     """
@@ -42,11 +42,11 @@ class EtcdServer:
 
     @property
     def target(self) -> str:
-        """Where it listens. The name is that of test certificates."""
+        """Its address. The host is the name in test certificates."""
         return f"{'localhost' if self._host == '127.0.0.1' else self._host}:{self._port}"
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start etcd, and wait until it listens."""
         assert ETCD is not None
         client, peer = f"{self._scheme}://{self._host}:{self._port}", f"http://127.0.0.1:{self._peer_port}"
         urls = (
@@ -66,12 +66,12 @@ class EtcdServer:
 
     @property
     def pid(self) -> int:
-        """Of the server itself, wherever it was started through."""
+        """The process id of the server itself, not of the command that started it."""
         assert self._child is not None
         return self._child.pid
 
     def send(self, signal_number: int) -> None:
-        """Stop it, or let it go on."""
+        """Send a signal, which stops or continues it."""
         assert self._child is not None
         self._child.send_signal(signal_number)
 
@@ -83,7 +83,7 @@ class EtcdServer:
             self._child = None
 
     def post(self, path: str, **body: Any) -> Any:
-        """Call the gateway; bytes travel in base64."""
+        """Call the gateway, which takes bytes in base64."""
         values = {
             key: base64.b64encode(value).decode() if isinstance(value, bytes) else value for key, value in body.items()
         }

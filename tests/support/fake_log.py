@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FakeLog: a commit log in memory with real record bytes, which the Indexer's engine can follow and read.
 
-Stands for the CommitLog: it places records as the real one does (blank at the end of a segment), makes dispatch steps
+Stands for the CommitLog: it places records as the CommitLog does (blank at the end of a segment), makes dispatch steps
 with the kernel's scan, and can lose its tail, its head or its connection.
 """
 
@@ -32,13 +32,13 @@ START_TIME_MS = 1_700_000_000_000
 
 
 def properties_text(tag: str = "", keys: str = "", unique_id: str = "", **others: str) -> bytes:
-    """The property string with these properties, empty ones left out."""
+    """The property string with these properties. Empty properties are left out."""
     pairs = {"UNIQ_KEY": unique_id, "TAGS": tag, "KEYS": keys, **others}
     return b"".join(f"{name}\x01{value}\x02".encode() for name, value in pairs.items() if value)
 
 
 class QueueCheck(NamedTuple):
-    """What one call of `check_queue_offsets` said."""
+    """The content of a call of `check_queue_offsets`."""
 
     ends: list[QueueEnd]
     epoch: int
@@ -47,7 +47,7 @@ class QueueCheck(NamedTuple):
 
 
 class FakeLog:
-    """A log whose records a test appends one by one. Store time moves by `step_ms` with each record."""
+    """A log whose records a test appends singly. Store time moves by `step_ms` with each record."""
 
     def __init__(self, *, segment_size_bytes: int = 1 << 20, step_ms: int = 1_000) -> None:
         self.segment_size_bytes = segment_size_bytes
@@ -57,15 +57,15 @@ class FakeLog:
         self.topics: set[str] = set()
         """Topics that exist without messages."""
         self.deleted_topics: set[str] = set()
-        """Topics that do not exist, although there are messages of theirs."""
+        """Topics that do not exist, although the log has messages of them."""
         self.set_apart: dict[str, str] = {}
-        """Why topics are set apart, as handshakes tell."""
+        """The reasons why topics are set apart, which handshakes have."""
         self.topic_begins: dict[str, int] = {}
-        """Where the messages of deleted topics begin."""
+        """Physical offsets where the messages of deleted topics begin."""
         self.min_physical_offset = 0
         self.epoch = 1
         self.common_ends: dict[int, int] = {}
-        """Where the history of an older epoch ends."""
+        """Physical offsets where the history of an older epoch ends."""
         self.is_up = True
         self.read_count = 0
         self.damaged: set[int] = set()
@@ -79,17 +79,17 @@ class FakeLog:
         self.reports: list[ProgressReport] = []
         self.queue_checks: list[QueueCheck] = []
         self.failures: list[Exception] = []
-        """What the Indexer that uses this log gave up for."""
+        """The errors because of which the Indexer that uses this log gave up."""
         self.follow_starts: list[int] = []
         self.steps: list[bytes] = []
-        """Serialized steps that followers get before anything else; for what a broken log might send."""
+        """Serialized steps that followers get before anything else, such as a broken log might send."""
         self._next_offsets: dict[tuple[str, int], int] = {}
         self._time_ms = START_TIME_MS
         self._changed = asyncio.Event()
 
     @property
     def end_physical_offset(self) -> int:
-        """Where the next record goes."""
+        """The physical offset of the next record."""
         return len(self.data)
 
     def append(
@@ -104,7 +104,7 @@ class FakeLog:
         step_ms: int | None = None,
         **fields: object,
     ) -> Record:
-        """Append one record and return it as stored."""
+        """Append a record and return it as stored."""
         self._time_ms += self.step_ms if step_ms is None else step_ms
         queue_offset = self._next_offsets.get((topic, queue_id), 0)
         values = {
@@ -131,16 +131,16 @@ class FakeLog:
 
     @property
     def epochs(self) -> tuple[Epoch, ...]:
-        """All of them, oldest first."""
+        """All epochs, oldest first."""
         ends = sorted(self.common_ends.items())
         return Epoch(1, 0), *(Epoch(number + 1, end) for number, end in ends)
 
     def set_next_queue_offset(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Make the next record of a queue take this place."""
+        """Set the queue offset of a queue's next record."""
         self._next_offsets[topic, queue_id] = queue_offset
 
     def lose_tail(self, end_physical_offset: int) -> None:
-        """Cut the log, as an unclean restart may, and begin a new epoch."""
+        """Truncate the log, as an unclean restart may, and begin a new epoch."""
         self.common_ends[self.epoch] = end_physical_offset
         self.epoch += 1
         del self.data[end_physical_offset:]
@@ -218,7 +218,7 @@ class FakeLog:
                 raise DependencyUnavailable("commitlog", "restarted")
 
     def delete(self, topic: str) -> None:
-        """Delete a topic: its messages begin at the end of the log."""
+        """Delete a topic. Only records from the end of the log on are its messages."""
         self.topic_begins = {**self.topic_begins, topic: len(self.data)}
         self._changed.set()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FakeSink: the front of a FakeLog, which takes append requests or refuses them as the CommitLog would."""
+"""FakeSink: the front of a FakeLog, which accepts or refuses append requests as the CommitLog would."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -21,7 +21,7 @@ from tests.support.fake_log import FakeLog, properties_text
 
 
 class FakeSink:
-    """LogSink that appends to a FakeLog, and keeps what it was asked for."""
+    """A LogSink that appends to a FakeLog, and keeps the requests."""
 
     def __init__(self, log: FakeLog) -> None:
         self.log = log
@@ -34,14 +34,14 @@ class FakeSink:
         """Awaited before a batch that was appended is answered."""
         self.batches: list[list[AppendMessage]] = []
         self.shared: list[StateRecord] = []
-        """What was shared, copies included, oldest first."""
+        """The records that were shared, copies included, oldest first."""
         self.is_leaderless = False
         self.on_append: Callable[[], Awaitable[None]] | None = None
         """Awaited before a batch is appended."""
 
     @property
     def bodies(self) -> list[bytes]:
-        """Of all messages that were taken, in order."""
+        """The bodies of all appended messages, in order."""
         return [message.body for batch in self.batches for message in batch]
 
     async def append(self, batch: list[Record], *, names_queue: bool, state: StateBatch | None = None) -> Appended:
@@ -94,7 +94,7 @@ class FakeSink:
         return Appended(self.log.end_physical_offset, is_on_disk=self.is_on_disk)
 
     def _is_stored(self, request: AppendStateRequest) -> bool:
-        """Whether the log has this batch of a writer, as the CommitLog tells by number and content."""
+        """Whether the log has this batch of a writer, decided by number and content as in the CommitLog."""
         name, content = (request.writer.id, request.writer.sequence), request.SerializeToString()
         known = self.log.writers.get(name)
         if known is None:

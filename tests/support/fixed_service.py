@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service as a process on a port of its own, which can be killed and started again under its address."""
+"""A service as a process on a fixed port, which can be killed and started again under its address."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ class FixedService:
     """`python -m services.<name>`. Standard error goes to a file beside the data directory."""
 
     wrapper: Sequence[str] = ()
-    """A command that runs the one behind it in its place."""
+    """A command that runs the command behind it in its place."""
 
     def __init__(self, name: str, data_dir: Path, *flags: str) -> None:
         self.name = name
@@ -51,18 +51,18 @@ class FixedService:
 
     @property
     def pid(self) -> int:
-        """The running process."""
+        """The process id."""
         assert self._child is not None
         return self._child.pid
 
     def kill(self) -> None:
-        """SIGKILL, and start it again."""
+        """Send SIGKILL, and start it again."""
         self._end(signal.SIGKILL)
         self.kill_count += 1
         self.start()
 
     def stop(self) -> None:
-        """End it in order. May be repeated."""
+        """Stop it in order. May be repeated."""
         if self._child is not None:
             self._end(signal.SIGTERM)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FRAME_CASES: buffers of records, good and hostile, with what every reader must say about them.
+"""FRAME_CASES: buffers of records, good and hostile, with the result that every reader must return.
 
 The same table goes through libs.formats and through both builds of the scan kernel. A reader starts at position 0 of
 `data`, whose first byte has the physical offset `base_physical_offset`, and checks CRCs. It finds `record_count` good
@@ -26,7 +26,7 @@ BAD_CRC, BAD_OFFSET, BLANK = "bad_crc", "bad_offset", "blank"
 
 @dataclass(frozen=True, slots=True)
 class FrameCase:
-    """One buffer and what a reader must find in it."""
+    """A buffer and the result that a reader must return for it."""
 
     name: str
     data: bytes
@@ -42,7 +42,7 @@ def patched(data: bytes, position: int, replacement: bytes) -> bytes:
 
 
 def flipped(data: bytes, position: int, bits: int) -> bytes:
-    """The data with some bits of one byte inverted."""
+    """The data with some bits of a byte inverted."""
     return patched(data, position, bytes([data[position] ^ bits]))
 
 
@@ -144,7 +144,7 @@ def _offsets() -> Iterator[FrameCase]:
 
 
 def _header_flip_outcome(data: bytes, position: int, bits: int) -> str:
-    """What an inverted bit in the first 88 bytes of a V1 record with IPv4 hosts and CRC property leads to."""
+    """The outcome of an inverted bit in the first 88 bytes of a V1 record with IPv4 hosts and CRC property."""
     if position < 4:
         total = struct.unpack_from(">i", flipped(data, position, bits))[0]
         return TRUNCATED if total > len(data) else BAD_LENGTH
@@ -173,7 +173,7 @@ def _flips() -> Iterator[FrameCase]:
     plain = encoded(BASE)
     for position in (*range(8, 12), *range(88, 125)):
         yield FrameCase(f"plain_flip_at_{position}", flipped(plain, position, 0x01), BAD_CRC)
-    # Without the CRC property nothing covers these fields, so no reader may claim to know better.
+    # Without the CRC property these fields have no checksum, so each reader must accept them.
     for name, position in {"queue_id": 15, "flag": 19, "queue_offset": 27, "born_time": 47, "topic": 126}.items():
         yield FrameCase(f"plain_flip_in_{name}_unseen", flipped(plain, position, 0x01), OK, 1, len(plain))
     second = run_of(2, BASE)

@@ -7,7 +7,10 @@ DATA = Path(__file__).parents[1] / "golden" / "data"
 
 
 def golden(name: str) -> bytes:
-    """The bytes of a golden file, for example `commit_log/v1/blank.hex`; a .hex file without its comments."""
+    """Return the bytes of a golden file, such as `commit_log/v1/blank.hex`.
+
+    A .hex file is read without its comments.
+    """
     path = DATA / name
     if path.suffix != ".hex":
         return path.read_bytes()

@@ -36,7 +36,7 @@ def make_indexer(
     clock: ManualClock | None = None,
     sink: LogSink = NO_SINK,
 ) -> Indexer:
-    """An Indexer that is recovered and follows nothing yet. It delivers delayed messages if it has a sink for them."""
+    """Return an Indexer that is recovered and follows no log yet. With a sink it delivers delayed messages."""
     indexer = build(
         config,
         fs or MemoryFs(),
@@ -52,7 +52,7 @@ def make_indexer(
 
 
 def write_log(log: FakeLog, fs: Fs, directory: Path = COMMIT_LOG) -> None:
-    """The log as files, with a prepared one behind the last."""
+    """Write the log as files, with a prepared segment behind the last."""
     fs.make_directory(directory)
     size = log.segment_size_bytes
     for base in range(log.min_physical_offset - log.min_physical_offset % size, len(log.data) + size, size):
@@ -63,7 +63,7 @@ def write_log(log: FakeLog, fs: Fs, directory: Path = COMMIT_LOG) -> None:
 
 
 def feed(indexer: Indexer, log: FakeLog, *, record_count_max: int = 8_192, end: int | None = None) -> None:
-    """Enter all of the log that is not entered yet."""
+    """Index all records of the log that are not indexed yet."""
     for batch in log.batches(
         indexer.indexes.reached.indexed_physical_offset, record_count_max=record_count_max, end=end
     ):
@@ -90,7 +90,7 @@ async def running(
 
 
 def files(fs: MemoryFs, directory: Path = DATA_DIR) -> dict[str, bytes]:
-    """All files below a directory with their bytes."""
+    """Return all files below a directory with their bytes."""
     found: dict[str, bytes] = {}
     for name in fs.list(directory):
         path = directory / name

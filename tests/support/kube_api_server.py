@@ -28,7 +28,7 @@ ADMIN = "admin-token"
 
 
 class KubeApiServer:
-    """With one namespace. `admin` calls go around our door."""
+    """A real kube-apiserver with a single namespace. `admin` calls do not pass through our door."""
 
     def __init__(self, directory: Path) -> None:
         self._directory, self.port = directory, free_port()
@@ -38,11 +38,11 @@ class KubeApiServer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Its address."""
         return f"https://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start both, and wait until all of it is ready."""
+        """Start both servers, and wait until both are ready."""
         self._directory.mkdir(exist_ok=True)
         key, tokens = self._directory / "sa.key", self._directory / "tokens.csv"
         if not key.exists():
@@ -67,7 +67,7 @@ class KubeApiServer:
             "service-account-issuer": "https://kubernetes.default.svc",
             "service-account-key-file": key,
             "service-account-signing-key-file": key,
-            "disable-admission-plugins": "ServiceAccount",  # a controller that is not here would make accounts for it
+            "disable-admission-plugins": "ServiceAccount",  # accounts are made by a controller, which is missing here
             "shutdown-delay-duration": "0s",
         }
         with (self._directory / "log").open("ab") as log:
@@ -88,12 +88,12 @@ class KubeApiServer:
 
     @property
     def pid(self) -> int:
-        """Of the API server."""
+        """The process id of the API server."""
         assert self._child is not None
         return self._child.pid
 
     def send(self, signal_number: int) -> None:
-        """Stop the API server, or let it go on."""
+        """Send a signal, which stops or continues the API server."""
         assert self._child is not None
         self._child.send_signal(signal_number)
 
@@ -105,12 +105,12 @@ class KubeApiServer:
             self._child = None
 
     def kill_all(self) -> None:
-        """End both."""
+        """End both servers."""
         self.kill()
         self._etcd.kill()
 
     def config_file(self, directory: Path, token: str = ADMIN) -> Path:
-        """A file as kubectl reads it; the token is in a file of its own."""
+        """Write a file as kubectl reads it, with the token in a separate file."""
         directory.mkdir(exist_ok=True)
         (directory / "token").write_text(token)
         file = directory / "kubeconfig"
@@ -121,7 +121,7 @@ class KubeApiServer:
         return file
 
     def call(self, method: str, path: str, body: Any = None, *, kind: str = "application/json") -> bytes:
-        """Call as who may do everything."""
+        """Call with all rights."""
         headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": kind}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)
@@ -131,7 +131,7 @@ class KubeApiServer:
             return found
 
     def admin(self, method: str, path: str, body: Any = None, *, may_fail: bool = False) -> Any:
-        """Call, and return the object. A namespace that is there already is no failure if it may be."""
+        """Call, and return the object. With `may_fail` an HTTP error, as for an existing namespace, gives None."""
         try:
             return json.loads(self.call(method, path, body))
         except urllib.error.HTTPError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LeaseServer: as much of Kubernetes' API server as a Lease and a pod's label need, and what can go wrong with it.
+"""LeaseServer: the part of Kubernetes' API server that a Lease and a pod's label need, and its possible faults.
 
-What it does with versions, uids, selectors, watches and errors is what kube-apiserver does; the tests of the door run
-against both.
+It treats versions, uids, selectors, watches and errors as kube-apiserver does. The tests of the door run against
+both.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ users: [{{name: one, user: {user}}}]
 
 
 class Fault(enum.Enum):
-    """What becomes of one request."""
+    """The fate of a request."""
 
     DROPPED = enum.auto()
-    """It never arrives."""
+    """The request never arrives."""
     ANSWER_LOST = enum.auto()
-    """It is carried out, and nobody hears of it."""
+    """The request is carried out, and the caller gets no answer."""
     SILENT = enum.auto()
-    """It is not carried out, and never answered."""
+    """The request is neither carried out nor answered."""
     LATE = enum.auto()
-    """It is carried out when `let_go` is set, and not answered before."""
+    """The request is carried out when `let_go` is set, and not answered before."""
 
 
 class Refusal(Exception):
@@ -57,14 +57,14 @@ class Refusal(Exception):
 
 
 class LeaseServer:
-    """Its port stays the same when it is started again, and so does what it has."""
+    """The server. When it is started again, it has the same port and the same data."""
 
     def __init__(self) -> None:
         self.port = free_port()
         self.faults: list[tuple[str, Fault | Refusal]] = []
-        """A verb, and what becomes of the next request with it."""
+        """A verb, and the fate of the next request with it."""
         self.requests: list[tuple[str, str]] = []
-        """Verb and path of each that came."""
+        """Verb and path of each request."""
         self.token = TOKEN
         self.let_go = asyncio.Event()
         self.pods: dict[str, dict[str, Any]] = {}
@@ -78,11 +78,11 @@ class LeaseServer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Its address."""
         return f"http://127.0.0.1:{self.port}"
 
     def config_file(self, directory: Path) -> Path:
-        """A file as kubectl reads it; the token is in a file of its own."""
+        """Write a file as kubectl reads it, with the token in a separate file."""
         (directory / "token").write_text(TOKEN)
         file = directory / "kubeconfig"
         cluster, user = f"{{server: {self.url}}}", f"{{tokenFile: {directory / 'token'}}}"
@@ -94,7 +94,7 @@ class LeaseServer:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
 
     async def stop(self) -> None:
-        """End all connections, and listen no more."""
+        """End all connections, and stop listening."""
         if self._server is not None:
             self._server.close()
             for task in list(self._connections):
@@ -102,7 +102,7 @@ class LeaseServer:
             await asyncio.gather(*self._connections, return_exceptions=True)
             self._server = None
 
-    # What people do with the object.
+    # Changes that people make to the object.
 
     @property
     def lease(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class LeaseServer:
         return copy.deepcopy(found)
 
     async def edit(self, **notes: str | None) -> None:
-        """Change annotations, by their names behind the slash; None takes one away."""
+        """Change annotations, by their names behind the slash. None removes an annotation."""
         lease = self.lease
         for name, text in notes.items():
             key = f"reput.dev/{name.replace('_', '-')}"
@@ -121,11 +121,11 @@ class LeaseServer:
         await self._store("MODIFIED", lease)
 
     async def delete(self) -> None:
-        """Delete it."""
+        """Delete the Lease."""
         await self._store("DELETED", self.lease)
 
     async def forget(self) -> None:
-        """Keep no old events: watches from before have to begin anew."""
+        """Drop old events, so that watches from before have to begin anew."""
         await self._store("MODIFIED", {"metadata": {"name": "another"}})
         self._first_kept = self._version
 
@@ -201,7 +201,7 @@ class LeaseServer:
     async def _one(
         self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """Answer one request. Returns whether another one may come."""
+        """Answer a request. Return whether a further request may come."""
         request, body = None, b""
         while not isinstance(event := connection.next_event(), h11.EndOfMessage):
             if event is h11.NEED_DATA:

@@ -12,7 +12,7 @@ NOTHING = View(None, "")
 
 
 class MemoryCoordinator:
-    """What is there, and who may hear of it. A lease ends by its clock, or when a test says so."""
+    """A coordinator in memory. A lease ends by its clock, or when a test ends it."""
 
     def __init__(self, lease_s: float = 5.0, now_s: Callable[[], float] | None = None) -> None:
         self.lease_s = lease_s
@@ -24,28 +24,28 @@ class MemoryCoordinator:
         self._changed = asyncio.Event()
 
     def door(self, identity: str) -> "Door":
-        """One more process' door."""
+        """Return the door of a further process."""
         return Door(self, identity)
 
     @property
     def there(self) -> View:
-        """What is there now."""
+        """The record and the holder now."""
         if self._there.holder and self._now_s() - self._renewed_at_s >= self.lease_s:
             self.expire()
         return self._there
 
     def advance(self, seconds: float) -> None:
-        """Let time go by."""
+        """Let time pass."""
         self.clock.advance(round(seconds * 1000))
         self._tell()
 
     def expire(self) -> None:
-        """End the lease, early perhaps."""
+        """End the lease, possibly early."""
         self._there = View(self._there.record, "", self._there.record_version, 0)
         self._tell()
 
     def wipe(self) -> None:
-        """Lose all of it."""
+        """Lose the record and the holder."""
         self._there = NOTHING
         self._tell()
 
@@ -56,7 +56,7 @@ class MemoryCoordinator:
         self._renewed_at_s = self._now_s()
 
     def put(self, seen: View, record: LeadershipRecord, holder: str, *, keeps: bool) -> View:
-        """Replace what was seen. `keeps` leaves the holder as it is."""
+        """Replace the record and the holder, if the view is current. `keeps` leaves the holder as it is."""
         there = self.there
         if (seen.record_version, seen.holder_version) != (there.record_version, there.holder_version):
             raise Lost("the record or its holder is not what was seen")
@@ -78,7 +78,7 @@ class MemoryCoordinator:
 
 
 class Door:
-    """See `Coordinator`."""
+    """The door of a process to a MemoryCoordinator. See `Coordinator`."""
 
     def __init__(self, coordinator: MemoryCoordinator, identity: str) -> None:
         self._coordinator = coordinator
@@ -86,7 +86,7 @@ class Door:
         self._holder_version = 0
         self.is_cut = False
         self.loses: Callable[[], bool] = lambda: False
-        """Whether the next answer is lost, of a call that was carried out."""
+        """Whether the next answer is lost, although its call is carried out."""
 
     async def read(self) -> View:
         await self._pass()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log and its index in memory, as Delivery's engine sees them, with what can go wrong between them."""
+"""A log and its index in memory, as Delivery's engine sees them, with possible faults between them."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ RECORD_SIZE_BYTES = 100
 
 
 class MemoryStore:
-    """Log and Index at once. A message is the text that was appended."""
+    """A log together with its index. A message is the text that was appended."""
 
     def __init__(self, queue_count: int = 2) -> None:
         self.journal_records: list[tuple[int, bytes]] = []
@@ -50,16 +50,16 @@ class MemoryStore:
         self.policies: dict[str, Policy] = {}
         self.min_offsets: dict[tuple[str, int], int] = defaultdict(int)
         self.lost_answers = 0
-        """So many of the next writes happen, and nobody hears of it."""
+        """This many of the next writes are done, and the writer gets no answer."""
         self.refused_writes = 0
         self.write_delay_s = self.pull_delay_s = 0.0
         self.indexed_count: int | None = None
-        """So many messages of each queue are indexed; None: all."""
+        """This many messages of each queue are indexed. None: all."""
         self.is_following = False
         self.last_store_time_ms = 0
         self.written = asyncio.Condition()
         self.held: tuple[asyncio.Event, asyncio.Event] | None = None
-        """Set while the next write is on its way; and to let it arrive."""
+        """The events of the next write: it is under way, and it may arrive."""
         self.transactions = MemoryHalves(self)
         self.timers = MemoryTimers(self)
         self._queues: dict[str, list[list[Found]]] = {}
@@ -84,7 +84,7 @@ class MemoryStore:
         return len(queue) - 1
 
     def widen(self, queue_count: int) -> None:
-        """Let all topics have more queues."""
+        """Give all topics more queues."""
         self._queue_count = queue_count
         for queues in self._queues.values():
             queues += [[] for _ in range(queue_count - len(queues))]
@@ -162,7 +162,7 @@ class MemoryStore:
         size_bytes: int,
         wait_s: float,
     ) -> Pulled:
-        """See Index. A tag is the first letter of a message, and a condition one that it may have anywhere."""
+        """See Index. A tag is the first letter of a message, and a condition is a letter anywhere in it."""
         await asyncio.sleep(self.pull_delay_s if not wait_s else 0)
         queue, least = self.queues(topic)[queue_id][: self.indexed_count], self.min_offsets[topic, queue_id]
         if queue_offset > len(queue):
@@ -210,7 +210,7 @@ class MemoryStore:
         }
 
     async def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """See Index. Unless it was stored with a time, that of a message is its queue offset."""
+        """See Index. A message without a store time has its queue offset as time."""
         queue = self.queues(topic)[queue_id]
         before = [one for one in queue if (one.store_time_ms or one.queue_offset) < time_ms]
         return len(before)
@@ -249,7 +249,7 @@ class MemoryStore:
                 self.policies[group] = policy
 
     def _room(self, letter: JournaledMessage) -> MemoryTimers | MemoryHalves:
-        """Return what keeps a letter that is none of the dead."""
+        """Return the store that keeps a letter that is not a dead letter."""
         is_timed = (
             letter.topic == TIMER_TOPIC
             if isinstance(letter, Note)
@@ -258,12 +258,12 @@ class MemoryStore:
         return self.timers if is_timed else self.transactions
 
     async def tell(self) -> None:
-        """Let those hear who wait for something new."""
+        """Notify all tasks that wait for something new."""
         async with self.written:
             self.written.notify_all()
 
     async def wait(self, wait_s: float) -> None:
-        """Wait for something new."""
+        """Wait for a new message or record."""
         try:
             async with asyncio.timeout(wait_s), self.written:
                 await self.written.wait()
@@ -275,7 +275,7 @@ class MemoryStore:
 async def delivering(
     store: MemoryStore, clock: ManualClock, *, log_machine: ManualClock | None = None, **settings: int
 ) -> AsyncIterator[JournalOwner]:
-    """Let a process deliver what is in a store. Without a `log_machine` the log has the same clock."""
+    """Run a process that delivers the messages of a store. Without a `log_machine` the log has the same clock."""
     config, timers = DeliveryConfig(**settings), store.timers
     log_clock = LogClock(log_machine or clock, store.last_store_time_ms)
 

@@ -36,17 +36,20 @@ class Store(Protocol):
 
 
 class MemoryTimers:
-    """See the module. A text that begins with `!` is refused with its queue, one with `!!` always."""
+    """The waiting messages of a store, in memory.
+
+    A batch with a text that begins with `!` is refused once, with `!!` always.
+    """
 
     def __init__(self, store: Store) -> None:
         self.records: list[Timed] = []
         self.min_queue_offset = 0
         self.min_physical_offset = 0
         self.indexed_behind = 0
-        """So many of the last records are not indexed."""
+        """This many of the last records are not indexed."""
         self.rolled_count_max = 1_000
         self.now_ms: Callable[[], int] = lambda: 0
-        """Time of the log, and how far it is ahead of the clock."""
+        """The time of the log, and how far it is ahead of the clock."""
         self.ahead_ms: Callable[[], int] = lambda: 0
         self._store = store
 
@@ -80,7 +83,7 @@ class MemoryTimers:
         return len(self.records) - 1
 
     def check(self, letters: Sequence[object]) -> None:
-        """Refuse what the log would not take."""
+        """Raise the error with which the log would refuse the letters."""
         if sum(isinstance(one, Copy) and one.topic == TIMER_TOPIC for one in letters) > self.rolled_count_max:
             raise AppendRefused("BATCH_TOO_LARGE")
         for letter in letters:
@@ -93,7 +96,7 @@ class MemoryTimers:
                 raise AppendRefused(f"QUEUE_OUT_OF_RANGE: {text}")
 
     async def keep(self, letter: Copy | Note) -> None:
-        """Append what Delivery writes. Nothing is early."""
+        """Append Delivery's letter. No message is early."""
         if isinstance(letter, Note):
             await self.put(Sent("", dict(letter.properties), self.now_ms()))
             return

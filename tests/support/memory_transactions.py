@@ -26,7 +26,7 @@ class Record:
 
 
 class MemoryHalves:
-    """See HalfIndex."""
+    """The half messages of a store, in memory. See HalfIndex."""
 
     def __init__(self, store: "MemoryStore") -> None:
         self.records: list[Record] = []
@@ -34,9 +34,9 @@ class MemoryHalves:
         self.now_ms = lambda: 0
         """The store's clock."""
         self.seen_count: int | None = None
-        """So many half messages are indexed; None: all."""
+        """This many half messages are indexed. None: all."""
         self.gone_count = 0
-        """So many are gone by retention."""
+        """This many were removed by retention."""
         self.refused_topics: set[str] = set()
         self.stored = (0, 0)
         self.forgets_ends = False
@@ -54,12 +54,12 @@ class MemoryHalves:
         return half.first_offset_id
 
     def check(self, letter: JournaledMessage) -> None:
-        """Refuse what the log would never take."""
+        """Raise the error with which the log would always refuse the letter."""
         if letter.topic in self.refused_topics:
             raise AppendRefused(f"TOPIC_NOT_FOUND: there is no topic {letter.topic}")
 
     async def keep(self, letter: Copy | Note) -> None:
-        """Append what came with events."""
+        """Append a letter that came with events."""
         if isinstance(letter, Note):
             assert letter.topic == OP_TOPIC
             self.ended.append(ended_of(letter.body, letter.properties, queue_offset=len(self.ended)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every method of every service, from the protos' own stubs: what is added there is found here."""
+"""Every method of every service, from the protos' own stubs, so that a new method is found here."""
 
 import importlib
 from pathlib import Path
@@ -11,7 +11,7 @@ STUBS = Path(reput.commitlog.v1.__path__[0]).parents[2]
 
 
 def proto_methods() -> list[MethodDescriptor]:
-    """In the order of the files' names."""
+    """Return all methods, in the order of the files' names."""
     modules = [
         importlib.import_module(".".join(path.relative_to(STUBS).with_suffix("").parts))
         for path in sorted((STUBS / "reput").glob("*/v*/*_pb2.py"))
@@ -22,5 +22,5 @@ def proto_methods() -> list[MethodDescriptor]:
 
 
 def path_of(method: MethodDescriptor) -> str:
-    """As a call has it."""
+    """Return the path of a method, as a call has it."""
     return f"/{method.containing_service.full_name}/{method.name}"

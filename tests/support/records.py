@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builders: a plausible record with any field changed, and a segment's bytes out of several."""
+"""Builders: a plausible record with any field changed, and a segment's bytes from several records."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ IPV4_BORN, IPV4_STORE = Host.parse("192.168.1.10:50123"), Host.parse("10.0.0.5:1
 IPV6_BORN, IPV6_STORE = Host.parse("[2001:db8::a]:50123"), Host.parse("[2001:db8::5]:10911")
 
 BODY_AT_IPV4 = record.BORN_HOST_AT + 2 * HOST_IPV4_SIZE_BYTES + record.TIME.size + record.DELIVERY.size
-"""Where the body of a record with IPv4 hosts begins, counted from the record's first byte."""
+"""The position of the body in a record with IPv4 hosts."""
 
 
 def make_record(**changes: Any) -> Record:
-    """A record of topic TopicTest with a tag and a key; `changes` are fields of Record."""
+    """Return a record of topic TopicTest with a tag and a key. `changes` are fields of Record."""
     fields: dict[str, Any] = {
         "topic": "TopicTest",
         "queue_id": 3,
@@ -36,12 +36,12 @@ def make_record(**changes: Any) -> Record:
 
 
 def encoded(base_physical_offset: int = 0, *, crc_property: bool = False, **changes: Any) -> bytes:
-    """The bytes of one such record that lies at this physical offset."""
+    """The bytes of such a record at this physical offset."""
     return record.encode(make_record(physical_offset=base_physical_offset, **changes), crc_property=crc_property)
 
 
 def run_of(count: int, base_physical_offset: int = 0, *, crc_property: bool = True, **changes: Any) -> bytes:
-    """`count` records one after the other from this physical offset on, with queue offsets from 0."""
+    """`count` adjacent records from this physical offset on, with queue offsets from 0."""
     data = b""
     for index in range(count):
         position = base_physical_offset + len(data)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel or RocketMQ writes and no other code of ours, in plain form: to compare with, and to make files."""
+"""Plain encoders of data that only the kernel or RocketMQ writes.
+
+Tests compare with them, and make files with them.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,10 +31,11 @@ _JAVA_INT = re.compile(rb"[+-]?[0-9]{1,40}", re.ASCII)
 
 
 def hash_map_order(names: Iterable[str], capacity: int = HASH_MAP_CAPACITY) -> list[str]:
-    """The names in the order in which a HashMap filled with them iterates; a repeated name keeps its first place.
+    """Return the names in the order of a HashMap that is filled with them.
 
-    `capacity` is the first capacity, a power of two; the map doubles when it is more than three quarters full.
-    Not handled: a bucket with more than eight names, which Java turns into a tree and may reorder.
+    A repeated name keeps its first place. `capacity` is the first capacity, a power of two; the map doubles when it is
+    more than three quarters full. Not handled: a bucket with more than eight names, which Java turns into a tree and
+    may reorder.
     """
     unique = list(dict.fromkeys(names))
     while len(unique) * 4 > capacity * 3:
@@ -40,44 +44,44 @@ def hash_map_order(names: Iterable[str], capacity: int = HASH_MAP_CAPACITY) -> l
 
 
 def java_properties(mapping: Mapping[str, str]) -> bytes:
-    """The properties in the order of RocketMQ's HashMap."""
+    """Return the properties in the order of RocketMQ's HashMap."""
     return properties.encode({name: mapping[name] for name in hash_map_order(mapping)})
 
 
 def queue_unit(physical_offset: int, record_size_bytes: int, tags_code: int) -> bytes:
-    """One unit of 20 bytes."""
+    """A unit of 20 bytes."""
     assert physical_offset >= 0
     assert record_size_bytes > 0
     return consume_queue.ENTRY.pack(physical_offset, record_size_bytes, tags_code)
 
 
 def batch_queue_unit(unit: BatchConsumeQueueUnit) -> bytes:
-    """One unit of 46 bytes."""
+    """A unit of 46 bytes."""
     assert unit.is_valid
     return batch_consume_queue.UNIT.pack(*unit)
 
 
 def extension_unit(tags_code: int, store_time_ms: int, bitmap: bytes) -> bytes:
-    """One unit: 20 bytes and the bitmap."""
+    """A unit: 20 bytes and the bitmap."""
     size = UNIT_SIZE_BYTES_MIN + len(bitmap)
     assert size <= INT16_MAX
     return HEAD.pack(size, tags_code, store_time_ms, len(bitmap)) + bitmap
 
 
 def extension_address(position: int) -> int:
-    """What a consume queue unit keeps as its tags code for an extension unit at this position of the extension."""
+    """The tags code with which a consume queue unit refers to an extension unit at this position of the extension."""
     address = position - 2**63
     assert -(2**63) <= address <= ADDRESS_MAX
     return address
 
 
 def index_header(header: IndexHeader) -> bytes:
-    """40 bytes."""
+    """Return a header of 40 bytes."""
     return index_file.HEADER.pack(*header)
 
 
 def index_entry(entry: IndexEntry) -> bytes:
-    """20 bytes."""
+    """Return an entry of 20 bytes."""
     return index_file.ENTRY.pack(*entry)
 
 
@@ -96,14 +100,14 @@ def record_tags_code(record: Record, delay_levels_ms: Sequence[int] = DELAY_LEVE
 
 
 def _java_int(text: bytes) -> int:
-    """What Integer.parseInt gives; raises BadField."""
+    """Return the result of Integer.parseInt. Raises BadField."""
     if not _JAVA_INT.fullmatch(text) or not -INT32_MAX - 1 <= (value := int(text)) <= INT32_MAX:
         raise BadField(position=0, reason=f"DELAY is {text[:40]!r}", field="DELAY")
     return value
 
 
 def delivery_time_ms(store_time_ms: int, level: int, levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> int:
-    """When a delayed message is due; a level above the last counts as the last. `level` is positive."""
+    """Return the due time of a delayed message. A level above the last is the last level. `level` is positive."""
     assert level > 0
     return store_time_ms + levels_ms[min(level, len(levels_ms)) - 1]
 
@@ -111,8 +115,8 @@ def delivery_time_ms(store_time_ms: int, level: int, levels_ms: Sequence[int] = 
 def delayed_properties(raw: bytes, *, topic: bytes, queue_id: int, level_count: int = DELAY_LEVEL_MAX) -> bytes:
     """The properties of a message with a DELAY above 0 as the schedule topic keeps them.
 
-    REAL_TOPIC stands before the first property that RocketMQ's HashMap would give after it, REAL_QID stands last. What
-    the client sent under these names is dropped, and a DELAY above the last level becomes the last level.
+    REAL_TOPIC is placed before the first property that RocketMQ's HashMap would give after it, and REAL_QID is last.
+    The client's properties of these names are dropped, and a DELAY above the last level becomes the last level.
     """
     level = int(properties.get(raw, DELAY) or b"")
     assert level > 0
@@ -124,10 +128,10 @@ def delayed_properties(raw: bytes, *, topic: bytes, queue_id: int, level_count: 
 
 
 def waiting_properties(pairs: Iterable[tuple[bytes, bytes]], added: Mapping[bytes, bytes]) -> bytes:
-    """The properties of a message that waits. What the client sent as its place is dropped.
+    """The properties of a message that waits, without the client's properties for its place.
 
-    Each of the added ones, which come in the order of RocketMQ's HashMap, stands before the first that the map would
-    give after it.
+    Each of the added properties, which come in the order of RocketMQ's HashMap, is placed before the first property
+    that the map would give after it.
     """
     written: list[bytes] = []
     left = dict(added)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log that follows another one in the same process, over a wire that a test may cut."""
+"""A log that follows another log in the same process, over a connection that a test may cut."""
 
 import asyncio
 import contextlib
@@ -17,30 +17,30 @@ from tests.support.patience import eventually
 
 
 class Wire:
-    """Connects followers to a leader, which may be another one later, or none."""
+    """Connects followers to a leader. The leader may change, and may be None."""
 
     def __init__(self, leader: OpenLog | None = None) -> None:
         self.leader = leader
         self.hellos: list[Hello] = []
         self.cuts: list[Cut] = []
-        """What followers asked for."""
+        """The cuts that followers requested."""
         self.moves: list[str] = []
         self.chunk_size_bytes = 1 << 20
-        """How much of a chunk comes at a time."""
+        """The size of the parts in which a chunk arrives."""
         self.change: Callable[[Step], Step] = lambda step: step
-        """What becomes of a step on its way."""
+        """Changes a step on its way to the follower."""
         self.say: Callable[[Hello], Hello] = lambda hello: hello
-        """What becomes of a hello."""
+        """Changes a hello on its way to the leader."""
         self.can_acknowledge = asyncio.Event()
         """Acknowledgements wait for this."""
         self.can_acknowledge.set()
 
     def current(self) -> OpenLog | None:
-        """The leader that is reached now."""
+        """Return the leader that is reached now."""
         return self.leader
 
     def at(self) -> LeaderAt:
-        """What a follower is given."""
+        """Return the leader as a follower gets it."""
         return replace(NOBODY, target="leader:7101", open=self.open, cut=self.cuts.append, move=self.moves.append)
 
     @contextlib.asynccontextmanager
@@ -59,7 +59,7 @@ class Wire:
 
 
 class Stream:
-    """See `Replication`."""
+    """The follower's end of a stream over a Wire. See `Replication`."""
 
     def __init__(self, wire: Wire, leader: OpenLog, stream: ReplicaStream) -> None:
         self._wire = wire
@@ -90,7 +90,7 @@ class Stream:
 
 
 async def caught_up(follower: OpenLog, leader: OpenLog) -> None:
-    """Wait until the follower shows all that the leader shows, of a log that stands still."""
+    """Wait until the follower shows all records of the leader, while the log does not grow."""
     await eventually(lambda: follower.marks.wrote.value == leader.marks.wrote.value)
     await follower.marks.flushed.soon(follower.marks.wrote.value)
     await eventually(lambda: follower.marks.visible.value == leader.marks.visible.value)
@@ -101,7 +101,7 @@ async def caught_up(follower: OpenLog, leader: OpenLog) -> None:
 def same_segments(one: Machine, other: Machine) -> bool:
     """Whether two stores have the same segments, byte by byte.
 
-    But for the oldest ones that only one has kept, and a last one that was begun and has nothing yet.
+    Exceptions are the oldest segments that either store alone has kept, and a last segment that is still empty.
     """
     mine, theirs = (
         {path.name: data for path, data in machine.files().items() if path.parent.name == "commitlog" and any(data)}

@@ -24,7 +24,7 @@ from tests.support.trusted import trusted
 
 
 class Client:
-    """Stubs of all services of one server."""
+    """Stubs of all services of a CommitLog."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
@@ -63,7 +63,7 @@ class Process(ServiceProcess):
 
 @contextlib.asynccontextmanager
 async def process(data_dir: Path, *flags: str, failpoints: str = "") -> AsyncIterator[Process]:
-    """A child that serves; killed at the end of the block if it still runs."""
+    """A child that serves, and is killed at the end of the block if it still runs."""
     child = await Process.start(data_dir, *flags, failpoints=failpoints)
     try:
         yield await child.wait_serving()

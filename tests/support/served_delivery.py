@@ -20,7 +20,7 @@ from tests.support.trusted import trusted
 
 
 class Client:
-    """Stubs of all services of one Delivery."""
+    """Stubs of all services of a Delivery."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.deliveries = delivery_service_pb2_grpc.DeliveryServiceStub(channel)
@@ -47,7 +47,7 @@ class Process(ServiceProcess):
 
 @contextlib.asynccontextmanager
 async def process(commitlog_target: str, indexer_target: str, *flags: str) -> AsyncIterator[Process]:
-    """A child that serves; killed at the end of the block if it still runs."""
+    """A child that serves, and is killed at the end of the block if it still runs."""
     targets = ("--commitlog-target", commitlog_target, "--indexer-target", indexer_target)
     child = await Process.start(Path(), *targets, *flags)
     try:

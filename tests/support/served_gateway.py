@@ -32,9 +32,9 @@ from tests.support.served_indexer import SMALL
 
 TELEMETRY = TelemetryConfig(metrics_port=0)
 SEGMENT_SIZE_BYTES = 32 << 20
-"""Room for the largest bodies."""
+"""Large enough for the largest bodies."""
 PLACE = wire.Endpoints(scheme=wire.ADDRESS_SCHEME_DOMAIN_NAME, addresses=[wire.Address(host="mq.example", port=443)])
-"""Where the caller says that it has called: what a load balancer is known as."""
+"""The address that the caller gives as the called address, such as the name of a load balancer."""
 
 
 class Caller:
@@ -62,7 +62,7 @@ class Caller:
         return stub(metadata=self.metadata, timeout=LIMIT_S)
 
     async def settings(self, settings: wire.Settings) -> wire.TelemetryResponse:
-        """Say what it is, and return what it hears."""
+        """Send the caller's settings, and return the answer."""
         stream = self.telemetry()
         await stream.write(wire.TelemetryRequest(settings=settings))
         answer: wire.TelemetryResponse = await stream.read()
@@ -70,7 +70,7 @@ class Caller:
         return answer
 
     def receiving(self, request: wire.ReceiveMessageRequest, timeout_s: float = LIMIT_S) -> Any:
-        """Begin to receive."""
+        """Begin to receive, and return the call."""
         stub = self.channel.unary_stream(
             f"/{SERVED_AS}/ReceiveMessage", type(request).SerializeToString, wire.ReceiveMessageResponse.FromString
         )
@@ -85,7 +85,7 @@ class Caller:
         return messages
 
     async def send(self, topic: str, *messages: wire.Message) -> wire.SendMessageResponse:
-        """Send messages, or one with a body."""
+        """Send messages. Without messages, send a message with a body."""
         sent = messages or (self.message(topic),)
         answer: wire.SendMessageResponse = await self.call("SendMessage", wire.SendMessageRequest(messages=sent))
         return answer
@@ -111,7 +111,7 @@ class Caller:
         return answer
 
     async def change(self, handle: str, milliseconds: int) -> wire.ChangeInvisibleDurationResponse:
-        """Set for how long a message stays its consumer's."""
+        """Set the time for which a message belongs to its consumer."""
         duration = Duration(seconds=milliseconds // 1000, nanos=milliseconds % 1000 * 10**6)
         request = wire.ChangeInvisibleDurationRequest(receipt_handle=handle, invisible_duration=duration)
         answer: wire.ChangeInvisibleDurationResponse = await self.call("ChangeInvisibleDuration", request)
@@ -124,7 +124,7 @@ def named(name: str) -> wire.Resource:
 
 
 def receive_request(topic: str, group: str = "g", *, wait_s: int = 20, **fields: Any) -> wire.ReceiveMessageRequest:
-    """As a simple consumer asks."""
+    """Return a request like a simple consumer's."""
     return wire.ReceiveMessageRequest(
         **{
             "group": named(group),
@@ -139,7 +139,7 @@ def receive_request(topic: str, group: str = "g", *, wait_s: int = 20, **fields:
 
 @dataclass(frozen=True)
 class Served:
-    """A gateway, and what is behind it."""
+    """A gateway, with a channel to it and to the Delivery behind it."""
 
     gateway: Service
     channel: grpc.aio.Channel
@@ -158,7 +158,7 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def store(directory: Path) -> AsyncIterator[tuple[str, str]]:
-    """CommitLog, Indexer and Delivery, and the addresses of the first and the last."""
+    """CommitLog, Indexer and Delivery. Yields the addresses of the CommitLog and of Delivery."""
     server = ServerConfig(port=0, drain_timeout_ms=2_000)
     engine = make_config(data_dir=directory / "log", segment_size_bytes=SEGMENT_SIZE_BYTES)
     log_settings = CommitLogSettings(engine=engine, server=server, telemetry=TELEMETRY)
@@ -182,7 +182,7 @@ async def store(directory: Path) -> AsyncIterator[tuple[str, str]]:
 
 @contextlib.asynccontextmanager
 async def gateway(commitlog: str, delivery: str, **config: Any) -> AsyncIterator[Served]:
-    """A gateway of a store, which makes topics unless it is told not to."""
+    """A gateway of a store, which creates topics by default."""
     settings = Settings(
         engine=GatewayConfig(**{"auto_create_topics": True, **config}),
         commitlog=PeerConfig(target=commitlog),

@@ -37,7 +37,7 @@ SMALL = {
 
 
 class Client:
-    """Stubs of all services of one Indexer."""
+    """Stubs of all services of an Indexer."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
@@ -49,7 +49,7 @@ class Client:
         self.index = index_service_pb2_grpc.IndexServiceStub(channel)
 
     async def status(self) -> index_service_pb2.GetStatusResponse:
-        """How far the indexes are."""
+        """Return the Indexer's status."""
         return await self.index.GetStatus(index_service_pb2.GetStatusRequest())
 
     async def wait_indexed(self, physical_offset: int) -> None:
@@ -93,7 +93,7 @@ class Process(ServiceProcess):
 
 @contextlib.asynccontextmanager
 async def process(data_dir: Path, commitlog_target: str, *flags: str, failpoints: str = "") -> AsyncIterator[Process]:
-    """A child that serves; killed at the end of the block if it still runs."""
+    """A child that serves, and is killed at the end of the block if it still runs."""
     child = await Process.start(data_dir, "--commitlog-target", commitlog_target, *flags, failpoints=failpoints)
     try:
         yield await child.wait_serving()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of both services need of a real one: its process, its refusals taken apart, a digest of its files."""
+"""Helpers of the tests of both services: a real process, its refusals taken apart, a digest of its files."""
 
 import asyncio
 import hashlib
@@ -48,12 +48,12 @@ class Refusal:
 
     @property
     def field(self) -> str:
-        """The field at fault, from the metadata or the BadRequest."""
+        """The wrong field, from the metadata or the BadRequest."""
         return self.metadata.get("field", self.fields[0] if self.fields else "")
 
 
 class Ended(AssertionError):
-    """The process has ended before it said what was waited for."""
+    """The process has ended before it wrote the expected line."""
 
 
 class ServiceProcess:
@@ -62,7 +62,7 @@ class ServiceProcess:
     service = ""
     flags: tuple[str, ...] = ()
     has_files = True
-    """Whether it has a directory."""
+    """Whether the service has a directory."""
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
         self.child = child
@@ -71,7 +71,7 @@ class ServiceProcess:
 
     @classmethod
     async def start(cls, data_dir: Path, *flags: str, failpoints: str = "") -> Self:
-        """Start it; it may still be recovering, or fail to start."""
+        """Start the process, which may still be recovering, or fail to start."""
         json = {f"REPUT_{cls.service.upper()}_LOG_FORMAT": "json"}
         environment = {**os.environ, **ANY_DISK, **json, "REPUT_FAILPOINTS": failpoints}
         command = [sys.executable, "-m", f"services.{cls.service}", "--metrics-port", "0"]
@@ -91,7 +91,7 @@ class ServiceProcess:
         return self
 
     async def wait_line(self, part: str) -> None:
-        """Read its log up to a line that has this in it."""
+        """Read its log up to a line with this text."""
         assert self.child.stderr is not None
         while not self.lines or part not in self.lines[-1]:
             line = (await self.child.stderr.readline()).decode()
@@ -100,7 +100,10 @@ class ServiceProcess:
             self.lines.append(line)
 
     async def wait_ended(self) -> int:
-        """Read its log to the end; the exit code. One that does not end is killed, and its code tells."""
+        """Read its log to the end, and return the exit code.
+
+        A process that does not end is killed, and its exit code shows it.
+        """
         watchdog = asyncio.get_running_loop().call_later(LIMIT_S, self.child.kill)
         _, rest = await self.child.communicate()
         watchdog.cancel()
@@ -109,12 +112,12 @@ class ServiceProcess:
         return self.child.returncode
 
     async def end(self, signal_number: int = signal.SIGTERM) -> int:
-        """Send a signal and wait."""
+        """Send a signal and wait for the end."""
         self.child.send_signal(signal_number)
         return await self.wait_ended()
 
 
 def digest(directory: Path) -> dict[str, str]:
-    """A hash of every file below a directory."""
+    """Return a hash of every file below a directory."""
     files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

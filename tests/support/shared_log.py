@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indexers that follow copies of one log, each on a disk of its own; one of the copies leads."""
+"""Indexers that follow copies of a log, each on its own disk, where a single copy leads."""
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -29,12 +29,12 @@ QUICK = replace(SMALL, share_interval_ms=10, consumer_offset_interval_ms=10)
 
 @dataclass(slots=True)
 class LogCopy:
-    """LogSource and RecordSource: one log, seen at one of its copies."""
+    """LogSource and RecordSource of a log, seen at a copy of it."""
 
     log: FakeLog
     standing: Standing
     is_silent: bool = False
-    """It takes no reports."""
+    """Whether it refuses reports."""
 
     def follow(
         self, start_physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()
@@ -68,7 +68,7 @@ class LogCopy:
 
 @dataclass(slots=True)
 class Side:
-    """A copy, and the disk of its Indexer, which outlive the Indexers that run on them."""
+    """A copy, and the disk of its Indexer. Both outlive the Indexers that run on them."""
 
     copy: LogCopy
     sink: FakeSink
@@ -78,7 +78,7 @@ class Side:
 
     @contextlib.asynccontextmanager
     async def running(self, *, is_killed: bool = False) -> AsyncIterator[Indexer]:
-        """An Indexer that follows, ended in order, or without its last steps."""
+        """Run an Indexer that follows. It is stopped in order, or ended without its last steps."""
         log = self.copy.log
         indexer = build(
             self.config, self.fs, self.clock,
@@ -107,11 +107,11 @@ class Copies:
         self.follower = self.side(is_leader=False)
 
     def side(self, *, is_leader: bool) -> Side:
-        """One more copy, whose Indexer has an empty disk."""
+        """Return a further copy, whose Indexer has an empty disk."""
         return Side(LogCopy(self.log, Standing(is_leader, is_replicated=True)), self.sink, self.clock)
 
     def change_places(self) -> None:
-        """Let the other one lead, in a new epoch."""
+        """Make the follower the leader, in a new epoch, and the leader the follower."""
         self.leader, self.follower = self.follower, self.leader
         self.leader.copy.standing = Standing(is_leader=True, is_replicated=True)
         self.follower.copy.standing = Standing(is_leader=False, is_replicated=True)
@@ -119,13 +119,13 @@ class Copies:
 
 
 def found(indexer: Indexer, group: str = "g", topic: str = "T", queue_id: int = 0) -> int | None:
-    """What an Indexer answers."""
+    """Return the Indexer's answer."""
     indexer.follow.sharing.check_known()
     return indexer.groups.find(group, topic, queue_id)
 
 
 def knows(indexer: Indexer, expected: int | None, group: str = "g") -> bool:
-    """Whether it knows this, and says so."""
+    """Whether the Indexer knows its groups and has this offset."""
     with contextlib.suppress(GroupsUnknown):
         return found(indexer, group) == expected
     return False

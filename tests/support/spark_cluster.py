@@ -19,7 +19,7 @@ START_TIMEOUT_S = 60.0
 
 
 class SparkCluster:
-    """Use as a context. Workers have one core and 1 GiB each."""
+    """A Spark cluster, used as a context. Workers have one core and 1 GiB each."""
 
     def __init__(self, directory: Path, worker_count: int = 2) -> None:
         self.port = free_port()
@@ -46,7 +46,7 @@ class SparkCluster:
             self._end(process)
 
     def kill(self) -> None:
-        """SIGKILL for a worker and its executors; another one takes its place."""
+        """Send SIGKILL to a worker and its executors. A new worker takes its place."""
         self._end(self._workers.pop(0))
         self.kill_count += 1
         self._workers.append(self._worker())
@@ -72,7 +72,7 @@ class SparkCluster:
             )
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Executors are children in the same session; all of it goes."""
+        """Kill the process and its executors, which are children in the same session."""
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 

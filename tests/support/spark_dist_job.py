@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program for spark-submit with a connector that was shipped: reads a topic as a batch and as a stream.
 
-Arguments: the Indexer's address, a topic, a directory. Prints one line of JSON: rows of both, and where driver and
+Arguments: the Indexer's address, a topic, a directory. Prints a line of JSON: rows of both, and where driver and
 executors found the connector and their Python.
 """
 
@@ -13,14 +13,14 @@ from pyspark.sql import SparkSession
 
 
 def told(_: int) -> dict[str, str]:
-    """A task's connector and Python."""
+    """Return the connector and the Python of a task."""
     import reput_spark as found
 
     return {"connector": found.__file__, "python": sys.executable}
 
 
 def main() -> None:
-    """Run both."""
+    """Run the batch and the stream."""
     endpoint, topic, directory = sys.argv[1:]
     spark = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
     reput_spark.register(spark)

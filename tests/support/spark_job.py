@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.support.spark_job into|from ...`: a streaming query in a process of its own, to be killed.
+"""`python -m tests.support.spark_job into|from ...`: a streaming query in its own process, to be killed.
 
-`into` writes the files of a directory to a topic, one file a micro-batch; `from` writes a topic to Parquet. With --once
-they end when all that is there has been written; otherwise they go on. A line is printed after each micro-batch.
+`into` writes the files of a directory to a topic, a file per micro-batch. `from` writes a topic to Parquet. With --once
+they end when all present data has been written, otherwise they continue. A line is printed after each micro-batch.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def into(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
-    """Files to a topic."""
+    """Write files to a topic."""
     frame = (
         spark.readStream.schema("key string, value string")
         .option("maxFilesPerTrigger", 1)
@@ -61,7 +61,7 @@ def into(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
 
 
 def out_of(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
-    """A topic to files."""
+    """Write a topic to files."""
     limit = {"maxOffsetsPerTrigger": arguments.rate} if arguments.rate else {}
     frame = (
         spark.readStream.format("reput")
@@ -74,7 +74,7 @@ def out_of(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery
 
 
 def started(frame: DataFrame, arguments: argparse.Namespace, kind: str, options: dict[str, str]) -> StreamingQuery:
-    """The query with its checkpoint and trigger."""
+    """Start the query with its checkpoint and trigger."""
     writer = frame.writeStream.format(kind).options(**options).option("checkpointLocation", arguments.checkpoint)
     writer = writer.trigger(availableNow=True) if arguments.once else writer.trigger(processingTime="200 milliseconds")
     return writer.start()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine and the starter of the tests might bring along: variables, signals, ports, a disk in use.
+"""Protection from the surroundings of the tests: variables, signals, ports, a disk in use.
 
 `make test` means the same in a terminal, in a script's background (where shells leave SIGINT ignored), behind a proxy,
-with settings of a store in the environment, and on a disk that others have filled beyond what a store accepts.
+with settings of a store in the environment, and on a disk that others have filled beyond the limit of a store.
 """
 
 import contextlib
@@ -30,17 +30,17 @@ ANY_DISK = {
     "REPUT_JANITOR_DISK_FORCIBLE_PERCENT": "100",
     "REPUT_JANITOR_DISK_FULL_PERCENT": "100",
 }
-"""For the processes of a store: how full the disk of the tests is says nothing. Flags of a test still win."""
+"""Settings for the processes of a store, because the disk of the tests may be full. Flags of a test override them."""
 GRPC_FORKS = "GRPC_ENABLE_FORK_SUPPORT"
 PORTS = (20_000, 32_000)
 """Below the range that Linux takes ports of outgoing connections from, so that a port stays free through a restart."""
 RESERVED_MAX = 2_000
-"""Most ports that one process keeps from others: the ones that it took first become free again."""
+"""Most ports that a process reserves against others. The ports that it took first become free again."""
 _reserved: deque[int] = deque()
 
 
 def forget_surroundings() -> None:
-    """Drop the variables that would change what a test or a child of it does."""
+    """Drop the variables that would change the behaviour of a test or of its child."""
     for name in list(os.environ):
         if name.startswith((*STORE_SETTINGS, *OTHERS)) or name.upper() in PROXIES:
             del os.environ[name]
@@ -58,14 +58,14 @@ def import_grpc_without_forks() -> None:
 
 
 def is_of_this_loop(record: logging.LogRecord) -> bool:
-    """False for gRPC's news for the event loop of an earlier test, which it wakes after that has closed."""
+    """False for gRPC's log records about the event loop of an earlier test, which gRPC wakes after its end."""
     error = record.exc_info[1] if record.exc_info else None
     return not (isinstance(error, RuntimeError) and "PollerCompletionQueue" in record.getMessage())
 
 
 @contextlib.contextmanager
 def interrupt_by_default() -> Iterator[None]:
-    """Children that are started within the block take SIGINT as in a terminal. In the main thread."""
+    """Let children that are started within the block take SIGINT as in a terminal. Only in the main thread."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -74,9 +74,9 @@ def interrupt_by_default() -> Iterator[None]:
 
 
 def free_port(*, below: int = 0) -> int:
-    """A port that nobody uses now and no other test of this user is given, and neither the one that lies `below` lower.
+    """A port that is not in use now and is not given to another test of this user.
 
-    Raises OSError if the file of reservations can't be opened.
+    The same is true of the port that is `below` lower. Raises OSError if the file of reservations can't be opened.
     """
     reservations = _reservations()
     while True:
@@ -88,7 +88,7 @@ def free_port(*, below: int = 0) -> int:
 
 
 def _reserve(reservations: int, port: int) -> None:
-    """Lock the port's byte of the file until this process ends, or has taken very many more. Raises OSError."""
+    """Lock the port's byte of the file until this process ends, or has reserved very many more. Raises OSError."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", port))
     if port in _reserved:

@@ -10,7 +10,10 @@ C = TypeVar("C")
 
 
 def trusted(channel: C) -> C:
-    """The channel, gRPC's synchronous or asynchronous one, with the token; a call's own metadata replace it."""
+    """Return the channel with the token.
+
+    The channel is gRPC's synchronous or asynchronous channel. A call's own metadata replace the token.
+    """
     return cast("C", _Trusted(channel))
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages at random times against real services, and how late they come: `make timed`."""
+"""Messages at random times against real services, and their delays: `make timed`."""

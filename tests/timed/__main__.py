@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""20,000 messages at random times of a minute, in real time, and how late they came."""
+"""20,000 messages at random times of a minute, in real time, and their delays."""
 
 import argparse
 import asyncio
@@ -16,7 +16,7 @@ LEAST_MS = 5_000
 
 
 async def measured(folder: Path, count: int, seconds: int, seed: int) -> int:
-    """Print how late they were. Returns an exit code."""
+    """Print the delays. Return an exit code."""
     commitlog = await (await served_commitlog.Process.start(folder)).wait_serving()
     log_target = f"127.0.0.1:{commitlog.port}"
     indexer = await (await served_indexer.Process.start(folder, "--commitlog-target", log_target)).wait_serving()
@@ -40,7 +40,7 @@ async def measured(folder: Path, count: int, seconds: int, seed: int) -> int:
 
 
 def main() -> int:
-    """Measure as the command line says."""
+    """Measure with the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.timed", description=__doc__)
     parser.add_argument("--count", type=int, default=20_000, help="messages")
     parser.add_argument("--seconds", type=int, default=60, help="how far apart their times are")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends messages that wait for random times, reads what came of them, and compares."""
+"""Sends messages that wait for random times, reads the delivered messages, and compares."""
 
 import asyncio
 import contextlib
@@ -21,35 +21,38 @@ BATCH_COUNT = 100
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of messages. Times in milliseconds, by the store times of what was delivered."""
+    """The result of a run. Times are in milliseconds, by the store times of the delivered messages."""
 
     late_ms: Sequence[int]
-    """Sorted; below 0: early."""
+    """Ascending. Early messages are below 0."""
     twice: Sequence[str]
     missing: Sequence[str]
 
     @property
     def early_count(self) -> int:
-        """How many came before their time."""
+        """The number of messages that were delivered before their time."""
         return sum(late < 0 for late in self.late_ms)
 
     def late(self, percent: float) -> int:
-        """How late that many percent were at most."""
+        """Return the delay that this many percent of the messages did not exceed."""
         return self.late_ms[min(len(self.late_ms) - 1, int(len(self.late_ms) * percent / 100))]
 
 
 @dataclass
 class Load:
-    """A sender and a reader of one store."""
+    """A sender and a reader of the same store."""
 
     log: served_commitlog.Client
     index: served_indexer.Client
     chance: random.Random
     due_ms: dict[str, int] = field(default_factory=dict)
-    """When each message is due that was acknowledged, by its unique id."""
+    """Due time of each acknowledged message, by its unique id."""
 
     async def send(self, count: int, *, least_ms: int, most_ms: int) -> None:
-        """Send so many messages. One whose answer is lost is sent again, as another one."""
+        """Send this many messages, in batches.
+
+        A batch whose answer is lost is not sent again, and its messages are not in `due_ms`.
+        """
         for start in range(0, count, BATCH_COUNT):
             now_ms = time.time_ns() // 1_000_000
             dues = [now_ms + self.chance.randint(least_ms, most_ms) for _ in range(min(BATCH_COUNT, count - start))]
@@ -65,7 +68,7 @@ class Load:
                 self.due_ms.update(zip(names, dues, strict=True))
 
     async def until_delivered(self, without: Iterable[str] = ()) -> Outcome:
-        """Wait until all have come but these, and tell how."""
+        """Wait until all messages except `without` are delivered, and return the outcome."""
         wanted = self.due_ms.keys() - set(without)
         async with asyncio.timeout(LIMIT_S):
             while True:
@@ -86,7 +89,7 @@ class Load:
         )
 
     async def delivered(self) -> dict[str, list[int]]:
-        """Return the store times of what the topic has, by unique id."""
+        """Return the store times of the topic's messages, by unique id."""
         found: dict[str, list[int]] = {}
         for queue_id in range(8):
             queue_offset = 0

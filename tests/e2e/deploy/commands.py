@@ -17,7 +17,7 @@ RUN_TIMEOUT_S = 900.0
 
 
 def tool(name: str) -> str:
-    """Path of a tool, from PATH or from the folder of `tools.sh`; skips the test when it is in neither."""
+    """Return the path of a tool, from PATH or from the folder of `tools.sh`. Skips the test when it is missing."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{TOOLS / 'bin'}")
     if found is None:
         pytest.skip(f"{name} is missing: tests/e2e/deploy/tools.sh provides it")
@@ -25,14 +25,14 @@ def tool(name: str) -> str:
 
 
 def schema_location() -> str:
-    """Where kubeconform finds Kubernetes' schemas; skips the test when they are missing."""
+    """Return the place of Kubernetes' schemas for kubeconform. Skips the test when they are missing."""
     if not (TOOLS / "schemas").is_dir():
         pytest.skip("Kubernetes' schemas are missing: tests/e2e/deploy/tools.sh provides them")
     return str(TOOLS / "schemas" / SCHEMA_FILE)
 
 
 def compose_command() -> list[str]:
-    """`docker compose`; skips the test when it is missing. It needs no engine to read files."""
+    """Return `docker compose`, which needs no engine to read files. Skips the test when it is missing."""
     docker = tool("docker")
     if run(docker, "compose", "version", must_succeed=False).returncode != 0:
         pytest.skip("docker compose is missing: tests/e2e/deploy/engine.sh provides it")
@@ -40,7 +40,7 @@ def compose_command() -> list[str]:
 
 
 def run(*command: str | Path, must_succeed: bool = True, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a command in the root of the repository. A failure shows what it printed, unless it may fail."""
+    """Run a command in the root of the repository. A failure shows the command's output, unless it may fail."""
     words = [str(word) for word in command]
     finished = subprocess.run(
         words, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False

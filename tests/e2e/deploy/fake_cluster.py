@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As much of a Kubernetes API as helm's `lookup` of a Secret asks for."""
+"""The part of a Kubernetes API that helm's `lookup` of a Secret needs."""
 
 import contextlib
 import json

@@ -9,6 +9,9 @@ from libs.runtime.config import load
 
 
 def load_settings(service: str, environment: Mapping[str, str]) -> Any:
-    """The service's settings from these variables; an unknown one, a wrong type or a wrong value raises ConfigError."""
+    """Return the service's settings from these variables.
+
+    An unknown variable, a wrong type or a wrong value raises ConfigError.
+    """
     settings_class = importlib.import_module(f"services.{service}.bootstrap").Settings
     return load(settings_class, section=service, environment=environment, flags={}).value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The alarms for Prometheus: every metric is one of ours, each says what it should, and the runbook has an entry."""
+"""The alarms for Prometheus: every metric is ours, each alarm fires as it should, and the runbook has an entry."""
 
 import dataclasses
 import re
@@ -33,13 +33,13 @@ SOURCES = {
     "delivery_group_filter": FilterCount, "indexer_index": IndexerStatistics, "janitor_retention": RetentionCounters,
 }  # fmt: skip
 DURATIONS = re.compile(r"reput_(delivery|gateway)_rpc_duration_seconds_bucket\{method=~\"\.\*/(\w+)\"\}")
-"""What each service counts of its calls, by their names (`libs/runtime/telemetry.py`)."""
+"""The metrics of the calls of each service, by their names (`libs/runtime/telemetry.py`)."""
 METHODS = {path.rpartition("/")[2] for path in ROLES} | set(vars(MessagingServicer))
 
 
 @pytest.mark.parametrize("name", ALARMS)
 def test_metrics_are_ours(name: str) -> None:
-    """An alarm on a metric that nobody tells would never be heard."""
+    """Each metric of an alarm is a metric of ours: on any other metric the alarm would never fire."""
     ours = {
         f"reput_{source}_{field.name}"
         for source, statistics in SOURCES.items()
@@ -55,7 +55,7 @@ def test_metrics_are_ours(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALARMS)
 def test_the_runbook_has_an_entry(name: str) -> None:
-    """Under the alarm's name, with what it means, what to look at, and what to do."""
+    """The runbook has a section under the alarm's name, with its meaning, the points to look at, and the action."""
     page, _, anchor = ALARMS[name]["annotations"]["runbook"].partition("#")
     assert anchor == name.lower()
     entry = re.search(rf"^### {name}\n(.*?)(?=^#|\Z)", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
@@ -65,10 +65,10 @@ def test_the_runbook_has_an_entry(name: str) -> None:
 
 
 def test_rules_are_what_prometheus_knows() -> None:
-    """Names, expressions and templates."""
+    """promtool accepts the rules: names, expressions and templates."""
     run(tool("promtool"), "check", "rules", *FILES)
 
 
 def test_alarms_say_what_they_should() -> None:
-    """Histories, each with the alarms that it must bring, and without the others."""
+    """Each history of metrics fires its alarms and no others."""
     run(tool("promtool"), "test", "rules", *sorted(Path(__file__).parent.glob("*alarms_test.yaml")))

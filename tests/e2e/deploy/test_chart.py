@@ -46,7 +46,7 @@ VALUE_SETS = {
 }  # fmt: skip
 WITH_FILES = ("commitlog", "indexer", "janitor")
 NUMBERED = (*WITH_FILES, "delivery")
-"""Those whose pod i goes with log i."""
+"""The services whose pod i belongs to log i."""
 SERVICES = (*NUMBERED, "gateway")
 PORTS = {"commitlog": 7101, "indexer": 7102, "janitor": 7103, "delivery": 7104, "gateway": 8081}
 
@@ -97,7 +97,7 @@ def test_lint_is_strict_and_clean(values: list[str]) -> None:
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 def test_manifests_are_what_kubernetes_knows(values: list[str]) -> None:
-    """Every object passes the strict schema of its kind; none is skipped."""
+    """Every object passes the strict schema of its kind, and none is skipped."""
     options = ["-strict", "-summary", "-kubernetes-version", KUBERNETES_VERSION, "-schema-location", schema_location()]
     summary = run(tool("kubeconform"), *options, "-", stdin=render(*values)).stdout
     assert "Invalid: 0, Errors: 0, Skipped: 0" in summary, summary
@@ -105,14 +105,14 @@ def test_manifests_are_what_kubernetes_knows(values: list[str]) -> None:
 
 @pytest.mark.parametrize("version", ["1.33.0", "1.35.0", "1.36.0", "1.37.0"])
 def test_manifests_are_what_other_versions_know(version: str) -> None:
-    """Nothing in the chart is too new or too old for the versions around."""
+    """Every object passes the strict schemas of other supported versions of Kubernetes, too."""
     options = ["-strict", "-summary", "-kubernetes-version", version, "-schema-location", schema_location()]
     summary = run(tool("kubeconform"), *options, "-", stdin=render(*SECURE, "serviceMonitor.enabled=true")).stdout
     assert "Invalid: 0, Errors: 0, Skipped: 0" in summary, summary
 
 
 def test_schema_check_can_fail() -> None:
-    """A field that no Service has is found: the check above is not blind."""
+    """The schema check finds a field that no Service has."""
     options = ["-strict", "-kubernetes-version", KUBERNETES_VERSION, "-schema-location", schema_location()]
     damaged = render().replace("clusterIP: None", "clusterIp: None")
     assert run(tool("kubeconform"), *options, "-", stdin=damaged, must_succeed=False).returncode != 0
@@ -145,7 +145,7 @@ def test_schema_check_can_fail() -> None:
     ],
 )
 def test_wrong_value_is_refused(value: str, reason: str) -> None:
-    """A value that makes no sense, or that nobody reads, is named before anything is installed."""
+    """A value that is invalid, or that no template reads, is named before anything is installed."""
     options = ["--kube-version", KUBERNETES_VERSION, "--set", value]
     finished = run(tool("helm"), "template", "shop", CHART, *options, must_succeed=False)
     assert finished.returncode != 0
@@ -154,7 +154,7 @@ def test_wrong_value_is_refused(value: str, reason: str) -> None:
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 def test_services_start_with_their_settings(values: list[str]) -> None:
-    """Each ConfigMap is an environment that the service accepts, with nothing unknown in it."""
+    """Each ConfigMap is an environment that the service accepts, without unknown variables."""
     manifests = objects(*values)
     for (kind, name), item in manifests.items():
         if kind == "ConfigMap":
@@ -166,7 +166,7 @@ def test_services_start_with_their_settings(values: list[str]) -> None:
 
 
 def test_settings_keep_their_values() -> None:
-    """Helm reads numbers as floats; large ones arrive as integers all the same, and fractions as fractions."""
+    """Large numbers arrive as integers and fractions as fractions, although Helm reads numbers as floats."""
     data = objects(*VALUE_SETS["settings"])["ConfigMap", "shop-reput-commitlog"]["data"]
     settings = load_settings("commitlog", data)
     assert data["REPUT_COMMITLOG_SEGMENT_SIZE_BYTES"] == "1073741824"
@@ -177,7 +177,10 @@ def test_settings_keep_their_values() -> None:
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 def test_pods_are_confined(values: list[str]) -> None:
-    """No root, capability, writable image, API token (but for copies of a log), variables of Services, moving tag."""
+    """Pods have no root, no capability, no writable image and no moving tag.
+
+    They have no API token, except copies of a log, and no variables of Services.
+    """
     found = dict(pods(objects(*values)))
     assert found
     is_replicated = any(value.startswith("commitlog.replicas=") for value in values)
@@ -199,7 +202,10 @@ def test_pods_are_confined(values: list[str]) -> None:
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 def test_services_and_operators_have_tokens(values: list[str]) -> None:
-    """Whatever the values: random ones, not alike, where the settings look for them; the test pod has none of them."""
+    """The chart makes random tokens, which differ, with any values.
+
+    They are where the settings look for them. The test pod has no token.
+    """
     manifests = objects(*values)
     tokens = manifests["Secret", "shop-reput-trust"]["data"]
     assert sorted(tokens) == ["operator", "service"]
@@ -223,7 +229,7 @@ def test_services_and_operators_have_tokens(values: list[str]) -> None:
 
 @pytest.mark.parametrize("kept", [("service", "operator"), ("service",), ()], ids=["both", "one", "none"])
 def test_an_upgrade_keeps_the_tokens(kept: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the cluster has stays; what it lacks is made."""
+    """An upgrade keeps the tokens that the cluster has, and makes the missing tokens."""
     monkeypatch.setenv("KUBECONFIG", os.devnull)
     found = {role: base64.b64encode(f"kept-{role}".encode()).decode() for role in kept}
     with cluster("store", {"shop-reput-trust": found} if kept else {}) as address:
@@ -236,7 +242,7 @@ def test_an_upgrade_keeps_the_tokens(kept: tuple[str, ...], monkeypatch: pytest.
 
 
 def test_own_tokens_are_taken() -> None:
-    """With a Secret of one's own the chart makes none, so that rendering twice gives the same."""
+    """With the operator's own Secret the chart makes no Secret, so that rendering twice gives the same."""
     manifests = objects("trust.secretName=mine")
     assert not [name for kind, name in manifests if kind == "Secret"]
     found = [
@@ -250,14 +256,17 @@ def test_own_tokens_are_taken() -> None:
 
 
 def test_values_of_before_are_enough() -> None:
-    """`--reuse-values` brings the values of an older chart, which had no `trust`, no Delivery and no gateway."""
+    """The chart renders with the values of an older chart, as `--reuse-values` brings them.
+
+    These values have no `trust`, no Delivery and no gateway.
+    """
     assert objects("trust=null").keys() == objects().keys()
     before = objects("delivery=null", "gateway=null")
     assert before.keys() == objects("delivery.enabled=false", "gateway.enabled=false").keys()
 
 
 def test_data_is_on_claims() -> None:
-    """Without a word from the operator every service keeps its data on a claim of its own."""
+    """By default every service with files keeps its data on its own claim."""
     manifests = objects()
     for service in ("commitlog", "indexer"):
         claims = manifests["StatefulSet", f"shop-reput-{service}"]["spec"]["volumeClaimTemplates"]
@@ -268,7 +277,7 @@ def test_data_is_on_claims() -> None:
 
 
 def test_upgrade_keeps_what_is_immutable() -> None:
-    """Selectors and claim templates carry no version: Kubernetes refuses to change them."""
+    """Selectors and claim templates carry no version, because Kubernetes refuses to change them."""
     for service in ("commitlog", "indexer"):
         spec = objects()["StatefulSet", f"shop-reput-{service}"]["spec"]
         kept = json.dumps([spec["selector"], spec["volumeClaimTemplates"]])
@@ -278,7 +287,7 @@ def test_upgrade_keeps_what_is_immutable() -> None:
 
 @pytest.mark.parametrize(("values", "kind"), [((), "grpc"), (tuple(SECURE), "exec")], ids=["plain", "tls"])
 def test_probes_reach_the_service(values: tuple[str, ...], kind: str) -> None:
-    """Kubernetes' gRPC probe cannot speak TLS: with TLS the probes go through the pod's own socket."""
+    """With TLS the probes use the pod's own socket, because Kubernetes' gRPC probe cannot use TLS."""
     manifests = objects(*values)
     for name, pod in pods(manifests):
         for container in pod["containers"]:
@@ -310,7 +319,7 @@ def test_stop_is_given_its_time(drain_timeout_ms: int, seconds: int) -> None:
 
 
 def test_disruption_budget_only_where_a_pod_can_be_spared() -> None:
-    """A budget over one pod would block every drain of its node."""
+    """A disruption budget exists only for services with several pods: over a single pod it would block every drain."""
     assert not [name for kind, name in objects() if kind == "PodDisruptionBudget"]
     manifests = objects("indexer.replicas=3")
     budgets = {name: item for (kind, name), item in manifests.items() if kind == "PodDisruptionBudget"}
@@ -319,7 +328,10 @@ def test_disruption_budget_only_where_a_pod_can_be_spared() -> None:
 
 
 def test_one_indexer_delivers_delayed_messages(tmp_path: Path) -> None:
-    """Of several pods the first keeps the setting as it is, and the others turn it off; one alone needs no shell."""
+    """With several pods the first Indexer keeps the setting of delayed delivery, and the others turn it off.
+
+    A single Indexer needs no shell.
+    """
     (alone,) = dict(pods(objects()))["shop-reput-indexer"]["containers"]
     assert (alone.get("command"), alone["args"]) == (None, ["serve", "indexer"])
     (container,) = dict(pods(objects("indexer.replicas=2")))["shop-reput-indexer"]["containers"]
@@ -333,7 +345,10 @@ def test_one_indexer_delivers_delayed_messages(tmp_path: Path) -> None:
 
 
 def test_policies_open_the_ports_and_nothing_else() -> None:
-    """Each service takes calls on its port and scrapes on the metrics port, and reaches DNS and its owners only."""
+    """A service accepts calls on its port and scrapes on the metrics port, and nothing else.
+
+    It reaches only DNS and the services that it calls.
+    """
     manifests = objects()
     called = {
         "commitlog": set(), "indexer": {7101}, "janitor": {7101, 7102, 7104, 8081},  # `reput status` runs there
@@ -354,7 +369,10 @@ def test_policies_open_the_ports_and_nothing_else() -> None:
 
 
 def test_metrics_are_not_where_a_load_balancer_may_be() -> None:
-    """The metrics have no access control, so the Service that may be of type LoadBalancer does not carry them."""
+    """A Service of type LoadBalancer does not have the metrics port.
+
+    The metrics have no access control.
+    """
     manifests = objects(*(f"{service}.service.type=LoadBalancer" for service in ("commitlog", "indexer", "gateway")))
     balanced = [
         item["spec"]["ports"]
@@ -366,7 +384,7 @@ def test_metrics_are_not_where_a_load_balancer_may_be() -> None:
 
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_every_pod_is_scraped_once(replicas: int) -> None:
-    """For each component exactly one Service has the port that the ServiceMonitor names."""
+    """For each component, exactly a single Service has the port that the ServiceMonitor names."""
     manifests = objects("serviceMonitor.enabled=true", f"commitlog.replicas={replicas}")
     scraped = [
         item["spec"]["selector"]["app.kubernetes.io/component"]
@@ -377,7 +395,7 @@ def test_every_pod_is_scraped_once(replicas: int) -> None:
 
 
 def test_names_fit_into_dns_labels() -> None:
-    """A long release name is cut, so that pods and Services can still be named after it."""
+    """A long release name is cut, so that the names of pods and Services fit into DNS labels."""
     version = ["--kube-version", KUBERNETES_VERSION]
     text = run(tool("helm"), "template", "a" * 53, CHART, *version).stdout
     for item in yaml.safe_load_all(text):
@@ -386,7 +404,7 @@ def test_names_fit_into_dns_labels() -> None:
 
 
 def test_readme_lists_every_value() -> None:
-    """The table of values has a row for each value, and none for others."""
+    """The README's table has a row for each value of the chart."""
 
     def leaves(value: Any, path: str) -> Iterator[str]:
         if isinstance(value, dict) and value:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the chart tells the `reput` command in a pod, and how its probes ask."""
+"""The chart's settings for the `reput` command in a pod, and the way in which its probes ask."""
 
 import pytest
 
@@ -10,7 +10,10 @@ CLIENT_TARGETS = {service: f"REPUT_CLIENT_{service.upper()}_TARGET" for service 
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 def test_commands_in_a_pod_know_the_services(values: list[str]) -> None:
-    """By names that other pods know, in a pod of its own by the pod's; with what TLS needs and an operator's token."""
+    """The `reput` command in a pod has the addresses of the services, and the files for TLS and an operator's token.
+
+    Other services have names that are known to all pods. The pod's own service has the pod's address.
+    """
     manifests = objects(*values)
     is_secure, is_copied = "tls.clientCertificates=true" in values, "commitlog.replicas" in str(values)
     absent = {service for service in PORTS if f"{service}.enabled=false" in values}

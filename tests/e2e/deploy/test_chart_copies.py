@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Helm chart with several copies of the log: who elects, who reaches whom, which service goes with which log."""
+"""The Helm chart with several copies of the log: the election, the network policies, and the service of each log."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from tests.e2e.deploy.test_chart import NUMBERED, PORTS, VALUE_SETS, objects, of
 
 
 def test_copies_of_the_log_elect_one_of_them() -> None:
-    """Each has its own name and address, all have one Lease, and the first makes the record."""
+    """Each copy has its own name and address, all have a common Lease, and the first copy makes the record."""
     manifests = objects(*VALUE_SETS["replicated-secure"])
     data = manifests["ConfigMap", "shop-reput-commitlog"]["data"]
     settings = [
@@ -35,7 +35,10 @@ def test_copies_of_the_log_elect_one_of_them() -> None:
 
 
 def test_copies_are_on_machines_of_their_own() -> None:
-    """Two are never lost together, drains take one at a time, and all start at once, whichever can."""
+    """Copies run on different machines, so that two are never lost together.
+
+    A drain takes a pod at a time. All pods start at once, in any order.
+    """
     manifests = objects("commitlog.replicas=3")
     for service in NUMBERED:
         spec = manifests["StatefulSet", f"shop-reput-{service}"]["spec"]
@@ -50,7 +53,7 @@ def test_copies_are_on_machines_of_their_own() -> None:
 
 
 def test_copies_may_touch_their_own_alone() -> None:
-    """One Lease, and the labels of the logs' pods; with one log nothing at all."""
+    """Copies may use their Lease and label the logs' pods, and a single log has no rights at all."""
     manifests = objects("commitlog.replicas=3")
     rules = manifests["Role", "shop-reput-commitlog"]["rules"]
     assert [(rule["resources"], rule["verbs"], rule.get("resourceNames")) for rule in rules] == [
@@ -64,7 +67,7 @@ def test_copies_may_touch_their_own_alone() -> None:
 
 
 def test_the_leader_has_a_service() -> None:
-    """It selects the pod that the leader labels; copies find each other before they are ready."""
+    """The leader's Service selects the pod that the leader labels, and copies find each other before they are ready."""
     manifests = objects("commitlog.replicas=3")
     leader = manifests["Service", "shop-reput-commitlog-leader"]["spec"]
     template = manifests["StatefulSet", "shop-reput-commitlog"]["spec"]["template"]["metadata"]["labels"]
@@ -74,7 +77,7 @@ def test_the_leader_has_a_service() -> None:
 
 
 def test_each_log_has_its_own_services(tmp_path: Path) -> None:
-    """The pod's number says which."""
+    """Each pod of a service uses the log, and the Indexer, with the same pod number."""
     manifests = objects("commitlog.replicas=3")
     reput = tmp_path / "reput"
     reput.write_text('#!/bin/sh\necho "$*"\nenv | grep ^REPUT_ | sort\n')
@@ -99,7 +102,10 @@ def test_each_log_has_its_own_services(tmp_path: Path) -> None:
 
 
 def test_gateways_know_all_logs() -> None:
-    """Each finds the one that leads; with one log it goes by the Services. Any number of them, and one is spared."""
+    """A gateway has the addresses of all copies of the log, and finds the leader.
+
+    With a single log it uses the Services. There may be any number of gateways, and a drain takes a gateway at a time.
+    """
     for values, names in (((), ("",)), (("commitlog.replicas=3",), ("-0", "-1", "-2"))):
         data = objects(*values)["ConfigMap", "shop-reput-gateway"]["data"]
         settings = load_settings("gateway", data)
@@ -113,7 +119,10 @@ def test_gateways_know_all_logs() -> None:
 
 
 def test_clients_of_gateways_show_keys_alone() -> None:
-    """They have neither certificates nor tokens, so a gateway asks for neither; its keys are a Secret of their own."""
+    """A gateway asks its clients for neither certificates nor tokens, because they have none.
+
+    Its access keys are in a separate Secret.
+    """
     manifests = objects(*VALUE_SETS["replicated-secure"])
     data = manifests["ConfigMap", "shop-reput-gateway"]["data"]
     settings = load_settings("gateway", data)
@@ -130,13 +139,13 @@ def test_clients_of_gateways_show_keys_alone() -> None:
 
 
 def test_one_delivery_at_a_log() -> None:
-    """Two would take the journal from each other, also during an upgrade."""
+    """A log has a single Delivery, also during an upgrade: two would take the journal from each other."""
     spec = objects()["Deployment", "shop-reput-delivery"]["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
 def test_copies_reach_each_other_and_the_api_server() -> None:
-    """And nobody else reaches more than with one log."""
+    """The copies reach each other and the API server, and the other services reach no more than with a single log."""
     manifests = objects("commitlog.replicas=3", "networkPolicy.apiServerPorts={8443}")
     spec = manifests["NetworkPolicy", "shop-reput-commitlog"]["spec"]
     assert {port["port"] for rule in spec["egress"] for port in rule["ports"]} == {53, 7101, 8443}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The chart's pods as containers of a plain engine: the rendered settings, mounts, users, probes and the test pod work.
 
-No cluster is needed: each pod's one container is started with what its manifest says, under the names of its Services.
-What only a cluster does (scheduling, claims, network policies) is not tried here. The image is the compose file's.
+No cluster is needed: the single container of each pod is started as its manifest says, under the names of its
+Services. The tasks of a cluster (scheduling, claims, network policies) are not tried here. The image is the compose
+file's.
 """
 
 import shutil
@@ -93,7 +94,7 @@ def image() -> None:
 
 
 def remove_all() -> None:
-    """Remove what this test starts."""
+    """Remove everything that this test starts."""
     docker = tool("docker")
     for component in (*SERVICES, "test"):
         run(docker, "rm", "--force", "--volumes", f"{PREFIX}{component}", must_succeed=False)
@@ -145,7 +146,7 @@ def release(request: pytest.FixtureRequest, image: None, tmp_path_factory: pytes
 
 
 def probe(release: Release, service: str) -> subprocess.CompletedProcess[str]:
-    """Do once what the service's startup probe does, from inside its container."""
+    """Do the service's startup probe once, from inside its container."""
     [container] = release.pod(service)["containers"]
     check = container["startupProbe"]
     command = check["exec"]["command"] if "exec" in check else [
@@ -165,17 +166,17 @@ def test_probe_passes(release: Release, service: str) -> None:
 
 
 def test_test_pod_passes(release: Release) -> None:
-    """`helm test`: a message goes in and comes out by key and by queue, with the certificates and the token."""
+    """`helm test` appends a message and finds it by key and by queue, with the certificates and the token."""
     finished = run(tool("docker"), "run", "--rm", *release.command("test"))
     assert "append, query and pull work" in finished.stdout
 
 
 @pytest.mark.parametrize("left_out", ["CERTIFICATE_FILE", "TOKEN_FILE", "CA_FILE"])
 def test_stranger_is_refused(release: Release, left_out: str) -> None:
-    """With TLS and a token whoever lacks a certificate, the token or TLS itself can't write."""
+    """With TLS and a token, a client without a certificate, without the token or without TLS can't write."""
     command = release.command("test")[:-1]
     unset = {f"--env=REPUT_CLIENT_{left_out}"}
-    if left_out in ("CERTIFICATE_FILE", "CA_FILE"):  # a certificate is for TLS: the command itself refuses one without
+    if left_out in ("CERTIFICATE_FILE", "CA_FILE"):  # the command itself refuses a certificate without TLS
         unset |= {"--env=REPUT_CLIENT_CERTIFICATE_FILE", "--env=REPUT_CLIENT_KEY_FILE"}
     kept = [word for word in command if word.rpartition("=")[0] not in unset]
     if kept == command:

@@ -21,7 +21,7 @@ def config_of(section: str) -> dict[str, Any]:
 
 
 def is_taken(section: str, name: str, value: object) -> bool:
-    """Decide as a validator does, for the few words that these schemas use."""
+    """Whether the schema accepts a value, decided as a validator does for the few words of these schemas."""
     config = config_of(section)
     schema = config["properties"].get(name)
     if schema is None or name in config["propertyNames"]["not"]["enum"]:
@@ -54,7 +54,7 @@ def is_taken(section: str, name: str, value: object) -> bool:
     ],
 )
 def test_settings_are_taken(section: str, name: str, value: object) -> None:
-    """A value that the service takes is rendered, as a number or as text."""
+    """The schema accepts a value that the service accepts, as a number or as text."""
     assert is_taken(section, name, value)
 
 
@@ -75,12 +75,15 @@ def test_settings_are_taken(section: str, name: str, value: object) -> None:
     ],
 )
 def test_what_a_service_refuses_is_refused(section: str, name: str, value: object) -> None:
-    """A wrong name, type, or directory without a volume is told by helm, before a pod ends with exit code 2."""
+    """The schema refuses a wrong name, a wrong type, and a directory without a volume.
+
+    So helm refuses the value before a pod ends with exit code 2.
+    """
     assert not is_taken(section, name, value)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_names_that_the_chart_decides_are_settings_or_nothing(section: str) -> None:
-    """No setting is both taken and decided by the chart."""
+    """No setting is both accepted in the values and decided by the chart."""
     config = config_of(section)
     assert not set(config["properties"]) & set(config["propertyNames"]["not"]["enum"])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compose file on a real engine: the demo's questions from outside, after kills, restarts and a new start.
 
-Needs an engine whose published ports can be reached; `tests/e2e/deploy/engine.sh run` gives one. The image is built
-from this tree; behind a proxy set EXTRA_CA_CERTIFICATES and PACKAGE_INDEX as the compose file takes them.
+Needs an engine whose published ports can be reached; `tests/e2e/deploy/engine.sh run` gives such an engine. The image
+is built from this tree; behind a proxy set EXTRA_CA_CERTIFICATES and PACKAGE_INDEX as the compose file takes them.
 """
 
 import json
@@ -33,7 +33,7 @@ Compose = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def compose() -> Iterator[Compose]:
-    """`docker compose` for a project of this test's own, which is up and healthy; all of it is removed in the end."""
+    """`docker compose` for this test's own project, which is up and healthy. All of it is removed in the end."""
     command = compose_command()
     if run(tool("docker"), "version", must_succeed=False).returncode != 0:
         pytest.skip("no Docker engine answers: tests/e2e/deploy/engine.sh provides one")
@@ -52,7 +52,7 @@ def compose() -> Iterator[Compose]:
 
 @pytest.fixture(scope="module", autouse=True)
 def operator(compose: Compose, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Commands from outside are an operator's: they show the token that the containers share."""
+    """Commands from outside are an operator's, because they have the token that the containers share."""
     file = tmp_path_factory.mktemp("trust") / "token"
     file.write_text(compose("exec", "-T", "commitlog", "cat", "/trust/reput/token").stdout)
     with pytest.MonkeyPatch.context() as patch:
@@ -62,14 +62,14 @@ def operator(compose: Compose, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="module")
 def record(compose: Compose, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The record of the demo's load, which went in from outside; its questions were answered as the source has them."""
+    """The record of the demo's load, which was sent from outside and whose questions had the source's answers."""
     file = tmp_path_factory.mktemp("compose") / "load.parquet"
     ask(file, "--load")
     return file
 
 
 def ask(record: Path, *options: str) -> None:
-    """Ask the demo's questions from outside the containers; every answer must be the source's."""
+    """Ask the demo's questions from outside the containers, and check that every answer is the source's."""
     targets = [part for service, port in WITH_FILES.items() for part in (f"--{service}", f"127.0.0.1:{port}")]
     finished = run(sys.executable, "-m", "demo.checks", *targets, "--record", record, *options)
     counts = re.search(r"(\d+) comparisons with the source table, (\d+) equal", finished.stdout)
@@ -78,18 +78,18 @@ def ask(record: Path, *options: str) -> None:
 
 
 def state(compose: Compose, service: str) -> Any:
-    """What the engine knows of a service's container."""
+    """Return the engine's description of a service's container."""
     container = compose("ps", "--all", "--quiet", service).stdout.strip()
     return json.loads(run(tool("docker"), "inspect", container).stdout)[0]
 
 
 def wait_up(compose: Compose) -> None:
-    """Start what is not running and wait until all are healthy."""
+    """Start all services that do not run and wait until all are healthy."""
     compose("up", "--detach", "--wait", "--no-build", "--wait-timeout", str(WAIT_S))
 
 
 def test_services_start_in_order(compose: Compose) -> None:
-    """Each service started after those that it calls, and all are healthy."""
+    """Each service starts after the services that it calls, and all are healthy."""
     started = {
         service: datetime.fromisoformat(state(compose, service)["State"]["StartedAt"][:26]) for service in SERVICES
     }
@@ -100,7 +100,7 @@ def test_services_start_in_order(compose: Compose) -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_process_is_confined(compose: Compose, service: str) -> None:
-    """The process has no root, no capability and no way to more; its image cannot be written, and has no compiler."""
+    """The process has no root and no capability and can't get more. Its image is read-only and has no compiler."""
     status = compose("exec", "-T", service, "cat", "/proc/1/status").stdout
     found = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     assert found["Uid"].split() == ["10001"] * 4
@@ -112,7 +112,7 @@ def test_process_is_confined(compose: Compose, service: str) -> None:
 
 
 def test_image_keeps_nothing_of_its_build(compose: Compose) -> None:
-    """Neither certificates nor the index of the build are in the image, its history or its variables."""
+    """The image, its history and its variables have neither certificates nor the package index of the build."""
     image = state(compose, "commitlog")["Image"]
     history = run(tool("docker"), "history", "--no-trunc", "--format", "{{.CreatedBy}}", image).stdout
     variables = "\n".join(state(compose, "commitlog")["Config"]["Env"])
@@ -131,7 +131,7 @@ def test_kernel_is_compiled(compose: Compose) -> None:
 
 
 def test_foreign_client_finds_its_way(compose: Compose) -> None:
-    """A generic gRPC client learns the services by reflection and their health by the standard call."""
+    """A generic gRPC client gets the services by reflection and their health by the standard call."""
     for port in SERVICES.values():
         names = run(tool("grpcurl"), "-plaintext", f"127.0.0.1:{port}", "list").stdout
         assert "grpc.health.v1.Health" in names
@@ -141,7 +141,10 @@ def test_foreign_client_finds_its_way(compose: Compose) -> None:
 
 
 def test_operators_are_those_inside(compose: Compose) -> None:
-    """From outside, without the token, nobody may have the Janitor run; inside a container the command shows it."""
+    """A caller outside without the token may not have the Janitor run.
+
+    The `reput` command inside a container may.
+    """
     stranger = {name: value for name, value in os.environ.items() if name != "REPUT_CLIENT_TOKEN_FILE"}
     stranger["XDG_STATE_HOME"] = "/nonexistent"
     command = [sys.executable, "-m", "cli.main", "janitor", "run", "--dry-run"]
@@ -153,7 +156,7 @@ def test_operators_are_those_inside(compose: Compose) -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_commands_inside_know_all_services(compose: Compose, service: str) -> None:
-    """In each container, without a word about where they are."""
+    """In each container the `reput` command finds all services without options."""
     told = json.loads(compose("exec", "-T", service, "reput", "status", "--json").stdout)
     assert not [name for name in WITH_FILES if "unavailable" in told[name]]
     assert [told[name][0]["health"] for name in ("delivery", "gateway")] == ["SERVING"] * 2
@@ -166,7 +169,7 @@ def test_questions_are_answered_from_outside(record: Path) -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_answers_survive_a_kill(compose: Compose, record: Path, service: str) -> None:
-    """After SIGKILL and a new start of one container every answer is what it was, with nobody's help."""
+    """After SIGKILL and a new start of a container every answer is the same as before, without any manual step."""
     compose("kill", "--signal", "KILL", service)
     assert state(compose, service)["State"]["ExitCode"] == 137
     wait_up(compose)
@@ -174,14 +177,14 @@ def test_answers_survive_a_kill(compose: Compose, record: Path, service: str) ->
 
 
 def test_answers_survive_a_kill_of_all(compose: Compose, record: Path) -> None:
-    """All at once, as when the machine's engine dies."""
+    """After SIGKILL of all containers at once every answer is the same as before."""
     compose("kill", "--signal", "KILL")
     wait_up(compose)
     ask(record)
 
 
 def test_health_is_a_service_s_own(compose: Compose, record: Path) -> None:
-    """While the CommitLog hangs, the others stay healthy: a restart of theirs would help nobody."""
+    """While the CommitLog hangs, the other services stay healthy: a restart of theirs would not help."""
     compose("pause", "commitlog")
     try:
         for service in ("indexer", "janitor"):
@@ -201,7 +204,7 @@ def test_stop_is_orderly(compose: Compose, record: Path, service: str) -> None:
 
 
 def test_data_survives_new_containers(compose: Compose, record: Path) -> None:
-    """The volumes hold everything: without the old containers the answers are the same."""
+    """The volumes hold all data: with new containers the answers are the same."""
     compose("down")
     wait_up(compose)
     ask(record)

@@ -20,7 +20,7 @@ def test_dockerfiles_have_no_known_weakness() -> None:
 
 
 def test_yaml_is_tidy() -> None:
-    """The compose file, the values of the chart and what is for Spark keep to one form."""
+    """The compose files, the values of the chart, the alarms and the files for Spark pass yamllint."""
     rules, spark = ROOT / "deploy/yamllint.yaml", sorted((ROOT / "deploy/k8s/spark").iterdir())
     alarms = (*sorted((ROOT / "deploy/prometheus").iterdir()), *sorted(Path(__file__).parent.glob("*alarms_test.yaml")))
     files = (
@@ -49,13 +49,16 @@ def services() -> dict[str, Any]:
 
 
 def test_compose_has_the_services(services: dict[str, Any]) -> None:
-    """Nothing else runs beside the five of ours."""
+    """The compose file has our five services and no others."""
     assert set(services) == set(SERVICES)
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_compose_service_starts_with_its_settings(services: dict[str, Any], service: str) -> None:
-    """Every variable is a setting that the service knows; it listens where its port is published, files on /data."""
+    """Every variable of a service is a setting.
+
+    The service listens on its published port, and has its files on /data.
+    """
     settings = load_settings(service, services[service]["environment"])
     assert settings.server.port == SERVICES[service]
     assert settings.server.allow_insecure
@@ -67,7 +70,10 @@ def test_compose_service_starts_with_its_settings(services: dict[str, Any], serv
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_commands_in_a_container_know_the_services(services: dict[str, Any], service: str) -> None:
-    """By the names of the network, with the token of operators, which the first service makes."""
+    """The `reput` command in a container has the services' names and the operators' token.
+
+    The first service makes the token.
+    """
     environment = services[service]["environment"]
     for name, port in SERVICES.items():
         assert environment[f"REPUT_CLIENT_{name.upper()}_TARGET"] == f"{name}:{port}"
@@ -76,7 +82,7 @@ def test_commands_in_a_container_know_the_services(services: dict[str, Any], ser
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_compose_service_is_confined(services: dict[str, Any], service: str) -> None:
-    """No root, no capability, no writable image, bounded memory, and no port beyond this machine."""
+    """A service has no root, no capability, no writable image, bounded memory, and no port beyond this machine."""
     found = services[service]
     assert found["user"] == "10001:10001"
     assert found["read_only"] is True
@@ -88,26 +94,32 @@ def test_compose_service_is_confined(services: dict[str, Any], service: str) -> 
 
 
 def test_compose_volumes_are_separate(services: dict[str, Any]) -> None:
-    """The Indexer and the Janitor live without the CommitLog's volume, as they do on other machines."""
+    """Each service with files has its own volume, so the Indexer and the Janitor do not need the CommitLog's."""
     sources = [services[service]["volumes"][0]["source"] for service in WITH_FILES]
     assert len(set(sources)) == len(WITH_FILES)
 
 
 def test_compose_services_share_their_token(services: dict[str, Any]) -> None:
-    """One volume, where the first of them makes the token; nobody else has it."""
+    """All services share a volume with the token, which the first of them makes."""
     assert {services[service]["volumes"][-1]["source"] for service in SERVICES} == {"trust"}
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_compose_waits_for_an_orderly_stop(services: dict[str, Any], service: str) -> None:
-    """Streams and calls each have the drain time-out, closing the store a minute; only then comes SIGKILL."""
+    """SIGKILL comes after the times of an orderly stop.
+
+    Streams and calls each have the drain time-out, and closing the store has a minute.
+    """
     settings = load_settings(service, services[service]["environment"])
     assert services[service]["stop_grace_period"] == "1m30s"
     assert 2 * settings.server.drain_timeout_ms / 1000 + 60 < 90
 
 
 def test_compose_checks_health_seldom(services: dict[str, Any]) -> None:
-    """A check in 30 s for each; a service starts behind those that it calls, and waits for them itself."""
+    """Each service's health is checked every 30 s.
+
+    A service starts after the services that it calls, and waits for them itself.
+    """
     needs = {name: set(services[name].get("depends_on", {})) for name in SERVICES}
     assert needs == {
         "commitlog": set(), "indexer": {"commitlog"}, "janitor": {"commitlog", "indexer"},
@@ -130,14 +142,17 @@ def copies() -> dict[str, Any]:
 
 
 def test_each_copy_has_its_services(copies: dict[str, Any]) -> None:
-    """Three of each but the gateway, etcd, and a container for commands."""
+    """There are three of each service except the gateway, and an etcd and a container for commands."""
     each = {f"{service}-{name}" for service in SERVICES if service != "gateway" for name in "abc"}
     assert set(copies) == {"etcd", "client", "gateway"} | each
 
 
 @pytest.mark.parametrize("name", "abc")
 def test_copies_start_with_their_settings(copies: dict[str, Any], name: str) -> None:
-    """Every variable is a setting; a copy's services go together, and where each log is reached is where it is."""
+    """Every variable of a copy is a setting.
+
+    The services of a copy use each other, and a log advertises its own address.
+    """
     log, index, janitor, delivery = (
         load_settings(service, copies[f"{service}-{name}"]["environment"]) for service in (*WITH_FILES, "delivery")
     )
@@ -151,14 +166,14 @@ def test_copies_start_with_their_settings(copies: dict[str, Any], name: str) -> 
 
 
 def test_the_gateway_knows_all_copies(copies: dict[str, Any]) -> None:
-    """It finds out which one leads."""
+    """The gateway has the addresses of all copies, and finds the leader."""
     settings = load_settings("gateway", copies["gateway"]["environment"])
     for service, peer in (("commitlog", settings.commitlog), ("delivery", settings.delivery)):
         assert peer.target == ",".join(f"{service}-{letter}:{SERVICES[service]}" for letter in "abc")
 
 
 def test_commands_in_each_container_know_all_copies(copies: dict[str, Any]) -> None:
-    """Of each service all three addresses, and the token of operators."""
+    """The `reput` command in each container has all three addresses of each service, and the operators' token."""
     for name, found in copies.items():
         if name != "etcd":
             for service, port in SERVICES.items():
@@ -169,7 +184,10 @@ def test_commands_in_each_container_know_all_copies(copies: dict[str, Any]) -> N
 
 
 def test_copies_are_confined_and_apart(copies: dict[str, Any]) -> None:
-    """No capability, no writable image, bounded memory, a volume each, no port beyond this machine, no moving tag."""
+    """A copy has no capability, no writable image, bounded memory and no moving tag.
+
+    Each copy has its own volume, and no port beyond this machine.
+    """
     volumes, ports = [], []
     for name, found in copies.items():
         assert found["read_only"] is True, name

@@ -27,7 +27,7 @@ PLACES = {"Role": f"{RBAC}/roles", "RoleBinding": f"{RBAC}/rolebindings", "Servi
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiServer]:
-    """With the account and the rights of a release, and a pod of its first log."""
+    """An API server with the account and the rights of a release, and a pod of its first log."""
     made = KubeApiServer(tmp_path_factory.mktemp("kubernetes"))
     try:
         made.start()
@@ -44,14 +44,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiServer]:
 
 
 def config(server: KubeApiServer, directory: Path, **fields: Any) -> KubernetesConfig:
-    """What a log's pod has: a token of the account, that the API server gives for it."""
+    """Return the configuration of a log's pod: a token of the account, which the API server gives for it."""
     asked = server.admin("POST", f"{CORE}/serviceaccounts/shop-reput/token", {"spec": {"expirationSeconds": 3600}})
     file = server.config_file(directory, asked["status"]["token"])
     return KubernetesConfig(**{"lease": "shop-reput-commitlog", "config_file": file, "timeout_ms": 60_000, **fields})
 
 
 async def test_a_log_may_elect(server: KubeApiServer, tmp_path: Path) -> None:
-    """Every call of the door works with them."""
+    """With the rights of the chart every call of the coordinator works."""
     own = config(server, tmp_path)
     door = KubernetesCoordinator(own, identity="a", lease_duration_ms=60_000, clock=SystemClock())
     view = await door.elect(await door.read(), record_of(1))
@@ -63,7 +63,7 @@ async def test_a_log_may_elect(server: KubeApiServer, tmp_path: Path) -> None:
 
 
 async def test_another_lease_is_not_its_own(server: KubeApiServer, tmp_path: Path) -> None:
-    """It can't even read it."""
+    """A log can't even read another Lease."""
     own = config(server, tmp_path, lease="kube-scheduler")
     door = KubernetesCoordinator(own, identity="a", lease_duration_ms=60_000, clock=SystemClock())
     with pytest.raises(CoordinatorUnavailable, match=r"403 leases.*forbidden"):
@@ -72,7 +72,7 @@ async def test_another_lease_is_not_its_own(server: KubeApiServer, tmp_path: Pat
 
 
 async def test_a_log_labels_its_pod_alone(server: KubeApiServer, tmp_path: Path) -> None:
-    """A pod that is none of the release's logs stays as it is."""
+    """A log can label its own pod, and a pod that is not of the release's logs stays unchanged."""
     for name in ("shop-reput-commitlog-0", "another"):
         label = RoleLabel(config(server, tmp_path, pod=name), lambda: False)
         label.loop.start()

@@ -23,7 +23,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "clients/python/examples"
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     end = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < end
@@ -37,7 +37,7 @@ def is_indexed(client: reput_client.Client) -> bool:
 
 @pytest.mark.parametrize("kind", ["send", "aio"])
 def test_delay_level(client: reput_client.Client, running: Store, kind: str) -> None:
-    """A message with a delay level waits elsewhere and comes to its topic a second later."""
+    """A message with a delay level waits in another topic and arrives in its topic a second later."""
     topic = f"delayed-{kind}"
 
     async def send() -> SendResult:
@@ -60,7 +60,7 @@ def test_delay_level(client: reput_client.Client, running: Store, kind: str) -> 
 
 
 def test_what_was_waited_for_is_found_at_once(client: reput_client.Client, running: Store) -> None:
-    """A query behind the wait finds the message, at both sides of the client."""
+    """A query after the wait finds the message, with both kinds of clients."""
 
     async def find(number: int) -> list[bytes]:
         async with aio.connect(**running.targets) as other, other.producer(options) as producer:
@@ -78,7 +78,10 @@ def test_what_was_waited_for_is_found_at_once(client: reput_client.Client, runni
 
 
 def test_a_wait_for_what_nobody_sends_says_how_far_it_is(client: reput_client.Client, running: Store) -> None:
-    """It ends within the client's time-out, with the place of the index and the one that was waited for."""
+    """A wait for a message that was never sent ends within the client's time-out.
+
+    The error has the offset that is indexed and the offset that was waited for.
+    """
     with client.producer() as producer:
         sent = producer.send("nobody", b"x").result(LIMIT_S)
     client.query.wait_indexed(sent)
@@ -93,7 +96,7 @@ def test_a_wait_for_what_nobody_sends_says_how_far_it_is(client: reput_client.Cl
 
 
 def test_round_trip(client: reput_client.Client) -> None:
-    """All that was sent comes back equal, by every way to ask, and one bad message fails alone."""
+    """All sent messages come back equal, by every way to ask, and a bad message in a batch fails alone."""
     messages = [
         NewMessage(
             "round", f"body {number}".encode(), tag=f"T{number % 3}", keys=(f"k{number}", "all"), queue_id=number % 4,
@@ -132,7 +135,10 @@ def test_round_trip(client: reput_client.Client) -> None:
 
 
 async def test_properties_decide(client: reput_client.Client, running: Store) -> None:
-    """A consumer gets those few of many messages that pass, and goes on behind all of them; so do pulls and queries."""
+    """A consumer gets the few of many messages that match the condition, and commits behind all of them.
+
+    Pulls and queries return the same messages.
+    """
     with client.producer() as producer:
         prices = [{"price": str(number)} for number in range(20_000)]
         messages = [NewMessage("sieved", b"", queue_id=0, properties=price) for price in prices]
@@ -163,7 +169,7 @@ async def test_properties_decide(client: reput_client.Client, running: Store) ->
 
 @pytest.mark.parametrize("codec", ["zlib", "lz4", "zstd"])
 async def test_compressed_bodies(client: reput_client.Client, running: Store, codec: str) -> None:
-    """They are small in the store, and are read as they were by every way to ask, and by the command line."""
+    """Compressed bodies are small in the store, and every way to ask and the command line return them inflated."""
     topic, body = f"packed-{codec}", b"".join(b"line %d\n" % number for number in range(10_000))
     with client.producer(ProducerOptions(compression=codec)) as producer:
         result = producer.send(topic, body, keys="k", queue_id=0).result(LIMIT_S)
@@ -186,7 +192,7 @@ async def test_compressed_bodies(client: reput_client.Client, running: Store, co
 
 
 def test_group_goes_on(client: reput_client.Client) -> None:
-    """A group's second consumer begins where the first one committed."""
+    """A group's second consumer begins where the first consumer committed."""
     with client.producer() as producer:
         messages = [NewMessage("grouped", str(number).encode(), queue_id=0) for number in range(10)]
         producer.send_batch(messages).result(LIMIT_S)
@@ -200,7 +206,7 @@ def test_group_goes_on(client: reput_client.Client) -> None:
 
 
 async def test_asyncio(running: Store) -> None:
-    """The asyncio twin sends, finds and follows."""
+    """The asyncio client sends, queries and consumes."""
     async with aio.connect(**running.targets) as client:
         producer = client.producer()
         futures = [await producer.send("async", str(number).encode(), keys=f"k{number}") for number in range(100)]
@@ -217,7 +223,10 @@ async def test_asyncio(running: Store) -> None:
 
 @pytest.mark.crash
 def test_a_killed_commitlog_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    """The CommitLog is killed while messages are sent, and started again: every message ends up stored."""
+    """The CommitLog is killed during sends and started again.
+
+    Every message is stored in the end.
+    """
     command = [sys.executable, "-m", "services.commitlog", "--data-dir", str(tmp_path), "--metrics-port", "0"]
     port = str(free_port())
     with reput_client.connect(commitlog=f"127.0.0.1:{port}") as client, client.producer() as producer:
@@ -239,7 +248,7 @@ def test_a_killed_commitlog_loses_nothing_that_was_acknowledged(tmp_path: Path) 
 
 @pytest.mark.parametrize(("name", "text"), [("send_and_query.py", "order 7"), ("consume.py", "order 3")])
 def test_examples(running: Store, name: str, text: str) -> None:
-    """The examples run as they are, one after the other."""
+    """The examples run unchanged, in turn."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name)],
         capture_output=True,
@@ -261,7 +270,7 @@ def _is_serving(client: reput_client.Client) -> bool:
 
 
 def test_a_program_that_forgets_to_close(client: reput_client.Client, running: Store) -> None:
-    """What it left in its producer is sent when it ends."""
+    """The messages in an open producer are sent when the program ends."""
     program = (
         "from reput_client import ProducerOptions, connect\n"
         "producer = connect().producer(ProducerOptions(linger_ms=60_000))\n"
@@ -273,7 +282,7 @@ def test_a_program_that_forgets_to_close(client: reput_client.Client, running: S
 
 
 def test_a_program_that_ends_without_a_store() -> None:
-    """It is told that messages have no outcome."""
+    """A program that ends without a store gets a warning about messages without an outcome."""
     program = (
         "from reput_client import connect\n"
         f"producer = connect(commitlog='127.0.0.1:{free_port()}', timeout_s=0.5).producer()\n"

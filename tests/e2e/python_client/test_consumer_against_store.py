@@ -20,7 +20,7 @@ COUNT = 20
 
 
 class Both:
-    """A consumer of either kind, with its calls awaited: one test drives both."""
+    """A consumer of either kind, with its calls awaited, so that the same test drives both."""
 
     def __init__(self, consumer: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._consumer, self._loop = consumer, loop
@@ -40,7 +40,7 @@ class Both:
 
 @pytest.fixture(params=["sync", "aio"])
 def consume(request: pytest.FixtureRequest, running: Store, client: reput_client.Client) -> Iterator[Any]:
-    """Makes a consumer, synchronous or of asyncio."""
+    """Creates a consumer, synchronous or of asyncio."""
     loop = asyncio.new_event_loop()
 
     async def connect() -> Any:
@@ -116,7 +116,10 @@ def test_several_topics(client: reput_client.Client, consume: Any, topic: str) -
 
 
 def test_topics_that_cannot_be_meant(client: reput_client.Client) -> None:
-    """No topic, and what is no name, is refused at once; a topic that is not there as soon as it is looked for."""
+    """An empty list of topics, or a value that is not a name, is refused at once.
+
+    A topic that does not exist is refused when the consumer looks it up.
+    """
     with pytest.raises(ValueError, match="at least one topic"):
         client.consumer([])
     with pytest.raises(TypeError, match="topic is 7"):
@@ -130,7 +133,7 @@ def test_topics_that_cannot_be_meant(client: reput_client.Client) -> None:
 
 
 def test_pause(client: reput_client.Client, consume: Any, topic: str) -> None:
-    """A paused queue hands nothing out and keeps its place, through seeks, until it is resumed."""
+    """A paused queue hands no messages out and keeps its position, also after seeks, until it is resumed."""
     consumer = consume(topic)
     assert consumer.poll(LIMIT_S) is not None
     consumer.pause((topic, 0))
@@ -154,7 +157,7 @@ def test_pause(client: reput_client.Client, consume: Any, topic: str) -> None:
 
 
 def test_seek_to(client: reput_client.Client, consume: Any, topic: str) -> None:
-    """To the end, to the beginning, and to a time, for all queues or some."""
+    """A consumer seeks to the end, to the beginning and to a time, for all queues or for some."""
     consumer = consume(topic)
     consumer.seek_to("latest")
     assert consumer.poll(0.2) is None
@@ -173,7 +176,7 @@ def test_seek_to(client: reput_client.Client, consume: Any, topic: str) -> None:
 
 
 def test_lag_and_bounds(client: reput_client.Client, consume: Any, topic: str) -> None:
-    """Both are of now: what others append counts at once."""
+    """Lag and bounds are current: a message that another client appends changes them at once."""
     consumer = consume(topic, queue_ids=[0, 1, 2])
     assert consumer.lag((topic, 0), (topic, 2)) == {(topic, 0): COUNT, (topic, 2): 0}
     assert bodies(consumer, 2 * COUNT)
@@ -188,7 +191,7 @@ def test_lag_and_bounds(client: reput_client.Client, consume: Any, topic: str) -
 
 
 def test_poll_many(consume: Any, topic: str) -> None:
-    """It takes no more than was asked for, what is there, and nothing twice."""
+    """`poll_many` returns at most the requested number of messages, all that are there, and none twice."""
     consumer = consume(topic)
     assert len(consumer.poll_many(3, LIMIT_S)) == 3
     assert sum(map(len, bodies(consumer, 2 * COUNT - 3).values())) == 2 * COUNT - 3
@@ -200,7 +203,7 @@ def test_poll_many(consume: Any, topic: str) -> None:
 
 
 def test_auto_commit(client: reput_client.Client, consume: Any, topic: str) -> None:
-    """A poll commits what the polls before it handed out, and not what it hands out itself."""
+    """A poll commits the messages that earlier polls handed out, and not its own messages."""
     consumer = consume(topic, group=f"g_{topic}", queue_ids=[0], auto_commit_s=0)
     assert [int(consumer.poll(LIMIT_S).body) for _ in range(3)] == [0, 1, 2]
     assert consumer.committed() == {(topic, 0): 2}
@@ -208,7 +211,10 @@ def test_auto_commit(client: reput_client.Client, consume: Any, topic: str) -> N
 
 
 def test_auto_commit_at_the_end(client: reput_client.Client, running: Store, topic: str) -> None:
-    """The end of a block commits what was handed out, unless an exception ends it; then it comes again."""
+    """The end of a block commits the messages that were handed out.
+
+    If an exception ends the block, they are not committed, and come again.
+    """
     options = {"group": f"g_{topic}", "queue_ids": [0], "auto_commit_s": 60}
     with client.consumer(topic, **options) as consumer:
         assert [int(consumer.poll(LIMIT_S).body) for _ in range(3)] == [0, 1, 2]
@@ -227,7 +233,7 @@ def test_auto_commit_at_the_end(client: reput_client.Client, running: Store, top
 
 
 def test_metrics(consume: Any, topic: str) -> None:
-    """What was handed out and what has arrived is counted."""
+    """The metrics count the messages that were handed out, and the messages and answers that have arrived."""
     consumer = consume(topic)
     assert consumer.metrics().message_count == 0
     bodies(consumer, 2 * COUNT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Share consumers of a real store, of both doors: one test drives both."""
+"""Share consumers of a real store, of the synchronous and the asynchronous client: the same test drives both."""
 
 import asyncio
 import inspect
@@ -40,11 +40,11 @@ class Both:
             self._loop.close()
 
     def do(self, work: Callable[[], Any]) -> Any:
-        """Run something where the client lives, and wait for it."""
+        """Run a call where the client lives, and wait for it."""
         return self.begin(work)(LIMIT_S)
 
     def begin(self, work: Callable[[], Any]) -> Callable[[float], Any]:
-        """Begin something where the client lives. Returns what waits for it."""
+        """Begin a call where the client lives. Return a function that waits for it."""
         if self.kind == "aio":
 
             async def run() -> Any:
@@ -64,7 +64,7 @@ class Both:
         return wait
 
     def handler(self, handle: Callable[[Received], Any]) -> Any:
-        """A callback as this kind of consumer wants it. What it returns of a consumer's methods is awaited."""
+        """A callback as this kind of consumer wants it. An awaitable that it returns is awaited."""
         if self.kind == "sync":
             return handle
 
@@ -85,7 +85,7 @@ def both(request: pytest.FixtureRequest, running: Store) -> Iterator[Both]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, client: reput_client.Client) -> str:
-    """A topic that is there."""
+    """A topic that exists."""
     name = "".join(letter if letter.isalnum() else "_" for letter in request.node.name)
     client.topics.create(name)
     return name
@@ -100,7 +100,7 @@ def fill(client: reput_client.Client, topic: str, count: int, **fields: Any) -> 
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     end_s = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < end_s
@@ -113,7 +113,7 @@ def lag(client: reput_client.Client, group: str) -> int:
 
 
 def test_members_share_and_callbacks_acknowledge(client: reput_client.Client, both: Both, topic: str) -> None:
-    """Two members get each message once; what a callback returns from is settled."""
+    """Two members get each message once, and a message is settled when its callback returns."""
     bodies, seen, lock = fill(client, topic, 200), Counter[bytes](), threading.Lock()
 
     def handle(received: Received) -> None:
@@ -132,7 +132,10 @@ def test_members_share_and_callbacks_acknowledge(client: reput_client.Client, bo
 def test_a_failing_callback_gives_back_and_ends_among_the_dead_letters(
     client: reput_client.Client, both: Both, topic: str
 ) -> None:
-    """A message whose callback raises comes again, and is a dead letter in the end; a replay brings it back."""
+    """A message whose callback raises is redelivered, and becomes a dead letter after its attempts.
+
+    A replay delivers it again.
+    """
     client.share_groups.set(topic, SharePolicy(attempts_max=2, backoffs_s=(0.05,)))
     fill(client, topic, 1, queue_id=2, keys="k")
     attempts: list[int] = []
@@ -159,7 +162,10 @@ def test_a_failing_callback_gives_back_and_ends_among_the_dead_letters(
 
 
 def test_what_was_not_begun_goes_back_at_once(client: reput_client.Client, both: Both, topic: str) -> None:
-    """At a close the callbacks that run are waited for, and others get the rest at once, as a first attempt."""
+    """A close waits for running callbacks.
+
+    Other members get the remaining messages at once, as a first attempt.
+    """
     fill(client, topic, 20)
     begun, may_end = threading.Event(), threading.Event()
     done: list[bytes] = []
@@ -186,7 +192,7 @@ def test_what_was_not_begun_goes_back_at_once(client: reput_client.Client, both:
 
 
 def test_more_time_is_asked_for_while_a_callback_runs(client: reput_client.Client, both: Both, topic: str) -> None:
-    """A callback that takes longer than a message's time keeps it from others."""
+    """A message is not redelivered while its callback runs longer than the message's time."""
     fill(client, topic, 1)
     seen: list[int] = []
 
@@ -203,7 +209,7 @@ def test_more_time_is_asked_for_while_a_callback_runs(client: reput_client.Clien
 
 
 def test_a_group_that_is_ordered_keeps_the_order_of_keys(client: reput_client.Client, both: Both, topic: str) -> None:
-    """However many callbacks run, messages of a key are worked off one after the other, in order."""
+    """With any number of callbacks, messages of a key are processed in turn, in order."""
     client.share_groups.set(topic, SharePolicy(is_ordered=True))
     with client.producer() as producer:
         messages = [
@@ -233,7 +239,10 @@ def test_a_group_that_is_ordered_keeps_the_order_of_keys(client: reput_client.Cl
 
 
 def test_each_way_to_settle(client: reput_client.Client, both: Both, topic: str) -> None:
-    """Messages are acknowledged, given back, kept, given up and buried; a handle that is out of date is refused."""
+    """Messages are acknowledged, returned, extended, terminated and buried.
+
+    An outdated handle is refused.
+    """
     fill(client, topic, 5, queue_id=0)
     consumer = both.do(lambda: both.client.share_consumer(topic, group=topic, invisible_s=30))
     received: list[Received] = []
@@ -255,7 +264,7 @@ def test_each_way_to_settle(client: reput_client.Client, both: Both, topic: str)
 
 
 def test_iteration_until_a_close(client: reput_client.Client, topic: str) -> None:
-    """A loop gets messages until somebody closes the consumer, and what it was not given goes back."""
+    """A loop gets messages until the consumer is closed, and the messages that it was not given are released."""
     fill(client, topic, 10, queue_id=0)
     consumer = client.share_consumer(topic, group=topic)
     seen = []
@@ -272,7 +281,7 @@ def test_iteration_until_a_close(client: reput_client.Client, topic: str) -> Non
 
 
 def test_groups_are_looked_at_and_moved(client: reput_client.Client, topic: str) -> None:
-    """Policies are kept as they are, lists have all groups, and a reset says first what it does."""
+    """Policies are kept unchanged, lists have all groups, and a dry run of a reset returns its plan."""
     policy = SharePolicy(attempts_max=3, backoffs_s=(0.5, 2.0), invisible_s=7.5, is_ordered=True, from_end=False)
     assert client.share_groups.set(topic, policy).policy == policy
     assert topic in [group.name for group in client.share_groups.list()]
@@ -295,7 +304,7 @@ def test_groups_are_looked_at_and_moved(client: reput_client.Client, topic: str)
 
 
 def test_what_cannot_be_meant_is_refused(client: reput_client.Client) -> None:
-    """Arguments out of range are told at once, by name."""
+    """Arguments out of range are refused at once, by name."""
     with pytest.raises(ValueError, match="invisible_s is 0"):
         client.share_consumer("t", group="g", invisible_s=0)
     with pytest.raises(ValueError, match="hold_s_max is -1"):

@@ -33,7 +33,7 @@ def log(tmp_path: Path) -> Iterator[FixedService]:
 
 
 class Relay:
-    """Carries bytes between clients and a server; while it `loses_answers`, only the way there works."""
+    """Carries bytes between clients and a server. While it `loses_answers`, it carries only requests."""
 
     def __init__(self, target: str) -> None:
         self.loses_answers = False
@@ -50,7 +50,7 @@ class Relay:
                 self._ends.pop().shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End everything."""
+        """End all connections."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -87,7 +87,7 @@ def stored(log: FixedService) -> list[bytes]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     end_s = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < end_s
@@ -95,7 +95,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def lose_an_answer(log: FixedService, relay: Relay, stored_count: int) -> None:
-    """Break the connection once so many messages are stored, which nobody was told."""
+    """Break the connection once this many messages are stored, without an answer to the writer."""
     wait_for(lambda: len(stored(log)) == stored_count)
     relay.cut()
     relay.loses_answers = False
@@ -128,14 +128,17 @@ def write_async(log: FixedService, relay: Relay) -> Written:
 
 @pytest.mark.parametrize("write", [write, write_async])
 def test_a_lost_answer(log: FixedService, relay: Relay, write: Callable[[FixedService, Relay], Written]) -> None:
-    """The batch is sent again, the log knows it, and those behind it follow."""
+    """A batch with a lost answer is sent again, the log recognizes it, and the batches behind it follow."""
     written = write(log, relay)
     assert (written.message_count, written.repeated_message_count) == (60, 20)
     assert stored(log) == BODIES[:60]
 
 
 def test_kills(log: FixedService) -> None:
-    """The log is killed three times under a writer, and then another one begins again: each batch is there once."""
+    """Each batch is there once after three kills of the log.
+
+    A second writer that begins from the start repeats all batches.
+    """
     is_done = threading.Event()
 
     def kill() -> None:
@@ -161,7 +164,10 @@ def test_kills(log: FixedService) -> None:
 
 
 def test_sends_under_an_id(log: FixedService, relay: Relay) -> None:
-    """A message is there once, and each answer says where: of a lost answer, of another client, and after a kill."""
+    """A message that is sent under an id is stored once, and each answer has its place.
+
+    This is true after a lost answer, from another client, and after a kill.
+    """
     with reput_client.connect(commitlog=relay.target, retry=PATIENT) as client:
         client.send_once("order-1", NewMessage("t", b"one", queue_id=3))
         relay.loses_answers = True
@@ -179,7 +185,7 @@ def test_sends_under_an_id(log: FixedService, relay: Relay) -> None:
 
 
 def test_an_async_send_under_an_id(log: FixedService) -> None:
-    """Many at once are one."""
+    """Many sends at once under the same id store a single message."""
 
     async def run() -> set[tuple[int, int]]:
         async with aio.connect(commitlog=log.target) as client:

@@ -14,7 +14,7 @@ let producers = new Map();
 let consumers = new Map();
 let messages = [];
 
-// Says how a transaction ends that its producer has forgotten: as its body says.
+// Returns the end of a transaction that its producer has forgotten: the end that is named in the message's body.
 const checker = {
   async check(message) {
     const isCommitted = message.body.toString() === 'commit when asked';

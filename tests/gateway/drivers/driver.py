@@ -23,14 +23,14 @@ from rocketmq.grpc_protocol import FilterType  # type: ignore[import-not-found]
 
 
 class Listener(MessageListener):  # type: ignore[misc]
-    """Fails as often as it is told, by body."""
+    """Fails each body as often as `fail` says."""
 
     def __init__(self, fail: dict[str, int]) -> None:
         self.fail = fail
         self.events: list[dict[str, Any]] = []
 
     def consume(self, message: Any) -> Any:
-        """Note a message."""
+        """Record a message."""
         told = described(message)
         left = self.fail.get(told["body"], 0)
         self.fail[told["body"]] = left - 1
@@ -39,16 +39,16 @@ class Listener(MessageListener):  # type: ignore[misc]
 
 
 class Checker(TransactionChecker):  # type: ignore[misc]
-    """Says how a transaction ends that its producer has forgotten."""
+    """Returns the end of a transaction that its producer has forgotten."""
 
     def check(self, message: Any) -> Any:
-        """Do as the body says."""
+        """Return the end that is named in the message's body."""
         is_committed = message.body == b"commit when asked"
         return TransactionResolution.COMMIT if is_committed else TransactionResolution.ROLLBACK
 
 
 def described(message: Any) -> dict[str, Any]:
-    """What the table looks at."""
+    """Return the parts of a message that the table checks."""
     return {
         "body": message.body.decode(),
         "tag": message.tag or "",
@@ -61,7 +61,7 @@ def described(message: Any) -> dict[str, Any]:
 
 
 class Driver:
-    """Does what it is asked."""
+    """Carries out the requests."""
 
     def __init__(self) -> None:
         self.consumers: dict[tuple[str, str, str], Any] = {}
@@ -69,7 +69,7 @@ class Driver:
         self.messages: list[tuple[Any, Any]] = []
 
     def connect(self, ask: dict[str, Any]) -> dict[str, Any]:
-        """Remember where the gateway is."""
+        """Keep the address of the gateway."""
         for client in (*self.producers.values(), *self.consumers.values()):
             client.shutdown()
         self.consumers, self.producers, self.messages = {}, {}, []
@@ -79,7 +79,7 @@ class Driver:
         return {}
 
     def begin(self, ask: dict[str, Any]) -> dict[str, Any]:
-        """Send a message that is seen later, and say how it ends."""
+        """Send a message that is visible later, and end its transaction."""
         return self.send(ask)
 
     def send(self, ask: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Driver:
         return {"id": sent.message_id}
 
     def recall(self, ask: dict[str, Any]) -> dict[str, Any]:
-        """Take a delayed message back."""
+        """Recall a delayed message."""
         return {"id": self.producers[ask["topic"]].recall_message(ask["topic"], ask["recall_handle"])}
 
     def receive(self, ask: dict[str, Any]) -> dict[str, Any]:
@@ -137,13 +137,13 @@ class Driver:
         return {}
 
     def change(self, ask: dict[str, Any]) -> dict[str, Any]:
-        """Set for how long a message stays this consumer's."""
+        """Set the time for which a message belongs to this consumer."""
         consumer, message = self.messages[ask["number"]]
         consumer.change_invisible_duration(message, ask["invisible_s"])
         return {}
 
     def push(self, ask: dict[str, Any]) -> dict[str, Any]:
-        """Let a push consumer work until so many messages went well, or went down, or the time is over."""
+        """Let a push consumer work until this many messages succeeded, or the time is over."""
         listener = Listener(dict(ask.get("fail", {})))
         subscription = {ask["topic"]: FilterExpression(ask.get("tags", "*"))}
         consumer = PushConsumer(self.configuration, ask["consumer_group"], listener, subscription, tls_enable=self.tls)
@@ -157,7 +157,7 @@ class Driver:
 
 
 def main() -> None:
-    """Answer each line with one."""
+    """Answer each line with a line."""
     driver = Driver()
     for line in sys.stdin:
         ask = json.loads(line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both releases of RocketMQ, compiled, or a failure that says what is missing; and how large a run is."""
+"""Both releases of RocketMQ, compiled, or a failure that names the missing tool, and the size of a run."""
 
 import os
 
@@ -24,7 +24,7 @@ def major(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def message_count() -> int:
-    """Messages of one direction; REPUT_INTEROP_MESSAGES sets it."""
+    """The number of messages of a direction. REPUT_INTEROP_MESSAGES sets it."""
     return int(os.environ.get("REPUT_INTEROP_MESSAGES", MESSAGES_DEFAULT))
 
 

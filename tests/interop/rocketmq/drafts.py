@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages with everything that a record can have, made from a seed, and in the runs that a store is given them."""
+"""Messages with every field that a record can have, made from a seed, and in the order in which stores get them."""
 
 import random
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ import msgspec
 from tests.interop.rocketmq.stored import COMMIT, PREPARED, ROLLBACK, TRANSACTION_MASK, Draft
 
 V2_TOPIC = "V2-" + "l" * 197
-"""So long that RocketMQ 5 writes it as a record of version 2, which 4.9 does not know. Reput refuses to write it."""
+"""A topic so long that RocketMQ 5 writes a record of version 2, which 4.9 does not know. Reput refuses to write it."""
 DELAY_LEVEL = "18"
-"""Two hours: no store delivers it while a test runs."""
+"""Two hours, so that no store delivers it while a test runs."""
 
 TOPICS = ("orders", "%RETRY%billing", "a|b_c-9", "t" * 127)
 TAGS = ("TagA", "标签", "shipment", "🛫", "polygenelubricants")
@@ -32,7 +32,7 @@ BATCH_SIZES = (1, 1, 2, 7, 30)
 
 
 class Drafts:
-    """An endless supply. Serial numbers go on from call to call, so flags and unique keys never repeat."""
+    """An endless supply. Serial numbers continue from call to call, so flags and unique keys never repeat."""
 
     def __init__(self, seed: int, *, store_host: str = "7f000001:10911", large_body_bytes: int = 60_000) -> None:
         self._random = random.Random(seed)
@@ -41,7 +41,7 @@ class Drafts:
         self._serial = 0
 
     def take(self, count: int, *, topic: str | None = None) -> list[Draft]:
-        """The next messages; those of one topic have queue 1, no delay and no transaction."""
+        """Return the next messages. Messages of a given topic have queue 1, no delay and no transaction."""
         found = []
         for _ in range(count):
             self._serial += 1
@@ -49,13 +49,16 @@ class Drafts:
         return found
 
     def batch(self, count: int) -> list[Draft]:
-        """Messages for one batch of RocketMQ: they share what the batch has only once, and have no transaction."""
+        """Return messages for a batch of RocketMQ.
+
+        They have the fields in common that a batch has only once, and have no transaction.
+        """
         parts = self.take(count, topic="batched")
         common = {name: getattr(parts[0], name) for name in ("born_time_ms", "born_host", "reconsume_times")}
         return [msgspec.structs.replace(part, **common) for part in parts]
 
     def runs(self, count: int) -> Iterator[list[Draft]]:
-        """About `count` messages in batches of several sizes."""
+        """Return about `count` messages in batches of several sizes."""
         while count > 0:
             size = self._random.choice(BATCH_SIZES)
             count -= size

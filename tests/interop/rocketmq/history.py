@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a store must hold, and the comparison of every answer of either store with it.
+"""The expected content of a store, and the comparison of every answer of either store with it.
 
-The history grows with what was acknowledged. After a kill `adopt` takes in what had been sent, and was stored, before
-its acknowledgement came; whatever else differs is an error.
+The history grows with the acknowledged messages. After a kill, `adopt` adds the messages that were sent and stored,
+but not acknowledged. Every other difference is an error.
 """
 
 import bisect
@@ -24,7 +24,7 @@ TIME_QUESTIONS_PER_QUEUE = 3
 
 
 def check_equal(expected: Sequence[object], found: Sequence[object], what: str) -> None:
-    """Refuse lists that differ, and show the first differences only: these lists are long."""
+    """Refuse lists that differ, and show only the first differences, because these lists are long."""
     if expected == found:
         return
     pairs = enumerate(itertools.zip_longest(expected, found))
@@ -36,7 +36,7 @@ def check_equal(expected: Sequence[object], found: Sequence[object], what: str) 
 
 
 class History:
-    """Messages of one store in the order of its log."""
+    """Messages of a store in the order of its log."""
 
     def __init__(self) -> None:
         self.messages: list[Stored] = []
@@ -46,17 +46,17 @@ class History:
         return len(self.messages)
 
     def send(self, drafts: Sequence[Draft]) -> None:
-        """Note what is about to be written."""
+        """Record the messages that will be written next."""
         self._sent.update((draft.flag, draft) for draft in drafts)
 
     def acknowledge(self, drafts: Sequence[Draft], placed: Sequence[Placed]) -> None:
-        """Note where messages are."""
+        """Record the places of messages."""
         for draft, place in zip(drafts, placed, strict=True):
             self._sent.pop(draft.flag, None)
             self.messages.append(stored(draft, *place))
 
     def adopt(self, log: Sequence[Stored]) -> int:
-        """After a kill: take in what was stored without an acknowledgement, and return how many that are."""
+        """After a kill: add the messages that were stored without an acknowledgement, and return their number."""
         known = {message.flag for message in self.messages}
         count = 0
         for message in log:
@@ -70,14 +70,14 @@ class History:
         return count
 
     def first(self, count: int) -> "History":
-        """What a copy holds that got no further."""
+        """Return the history of a copy that has only the first `count` messages."""
         found = History()
         found.messages = self.messages[:count]
         return found
 
     @property
     def queues(self) -> list[Queue]:
-        """What reading all queues must give, without the sizes of the records."""
+        """The expected result of reading all queues, without the sizes of the records."""
         found: dict[tuple[str, int], list[Stored]] = {}
         for message in self.messages:
             if message.is_in_queue:
@@ -91,14 +91,17 @@ class History:
 
     @property
     def identified(self) -> list[Stored]:
-        """What Reput finds by id: what is in a queue or has a key; a body might hold the bytes of any other record."""
+        """The messages that Reput finds by id: all that are in a queue or have a key.
+
+        Other records are not found, because a body might hold the bytes of a record.
+        """
         queued = {message.physical_offset for queue in self.queues for message in queue.messages}
         keyed = {message.physical_offset for messages in self.by_key.values() for message in messages}
         return [message for message in self.messages if message.physical_offset in queued | keyed]
 
     @property
     def by_key(self) -> dict[tuple[str, str], list[Stored]]:
-        """Messages of each topic and key. What was rolled back is not found by key."""
+        """Messages of each topic and key. A message that was rolled back is not found by key."""
         found: dict[tuple[str, str], list[Stored]] = {}
         for message in self.messages:
             if message.sys_flag & TRANSACTION_MASK != ROLLBACK:
@@ -108,7 +111,7 @@ class History:
 
 
 class Reader:
-    """Asks a store for everything and compares it with a history. The stores' answers about sizes are compared too."""
+    """Asks a store for everything and compares it with a history. Record sizes are compared between stores."""
 
     def __init__(self, history: History, sizes: Sizes) -> None:
         self.history = history
@@ -119,7 +122,10 @@ class Reader:
         self._read: list[Queue] | None = None
 
     def check_queues(self, found: Sequence[Queue]) -> None:
-        """Every message by queue offset, with all fields; the second store that reads must return the same sizes."""
+        """Check every message by queue offset, with all fields.
+
+        A second store must return the same record sizes as the first.
+        """
         for expected, queue in itertools.zip_longest(self.queues, found):
             assert expected is not None, f"{queue.topic} {queue.queue_id} is not known"
             assert queue is not None, f"{expected.topic} {expected.queue_id} is missing"
@@ -132,7 +138,7 @@ class Reader:
         self._read = list(found)
 
     async def check_rocketmq(self, store: RocketMqStore) -> None:
-        """Every message in the order of the log, by queue offset, by each of its keys and by its time."""
+        """Check every message in the order of the log, by queue offset, by each of its keys and by its time."""
         self.check_queues(await store.read())
         messages = self.history.messages
         check_equal(messages, without_size(await store.walk()), "the log")
@@ -144,7 +150,7 @@ class Reader:
             self._check_time(question, answer)
 
     async def check_reput(self, store: ReputStore) -> None:
-        """Every message in the order of the log, by Pull, QueryByKey, QueryByTime, GetOffsetByTime and by id."""
+        """Check every message in the order of the log, by Pull, QueryByKey, QueryByTime, GetOffsetByTime and by id."""
         self.check_queues(await store.read())
         messages = self.history.messages
         check_equal(messages, without_size(await store.walk()), "the log")
@@ -164,7 +170,10 @@ class Reader:
                 check_equal(expected, without_size(await store.by_time(topic, start, end)), f"time {topic[:20]}")
 
     def _check_rocketmq_key(self, name: tuple[str, str], found: Sequence[int]) -> None:
-        """RocketMQ returns the newest 64, twice what it indexed twice, and other messages of the same hash."""
+        """RocketMQ returns the newest 64 messages, and also messages with another key of the same hash.
+
+        A message that it indexed twice is returned twice.
+        """
         expected = [message.physical_offset for message in self.by_key[name]]
         own = [offset for offset in dict.fromkeys(found) if offset in set(expected)]
         foreign = set(found) - set(expected)
@@ -191,7 +200,10 @@ class Reader:
         return questions
 
     def _check_time(self, question: tuple[str, int, int], answer: Sequence[int]) -> None:
-        """Two bounds; or one offset, of 4.9, which takes the file by its time on the disk: in it, none is nearer."""
+        """Check two bounds, or the offset that 4.9 returns.
+
+        4.9 chooses the queue file by its time on the disk, and no entry in this file is nearer.
+        """
         topic, queue_id, time = question
         times = self._times[topic, queue_id]
         if len(answer) == 2:

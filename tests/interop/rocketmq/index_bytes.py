@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is compared of the indexes on disk: all bytes of the queues; hash and place of every index entry, in order."""
+"""The compared parts of the indexes on disk.
+
+They are all bytes of the queues, and hash and place of every index entry, in order.
+"""
 
 from pathlib import Path
 
@@ -16,14 +19,20 @@ class IndexBytes(msgspec.Struct, frozen=True):
     entries: list[tuple[int, int]]
 
     def without_delivery_times(self) -> "IndexBytes":
-        """As a start of 4.9 builds them: it does not know the delay levels yet and writes tags instead of times."""
+        """Return the indexes as a start of 4.9 builds them.
+
+        4.9 does not know the delay levels at its start and writes tags instead of delivery times.
+        """
         return msgspec.structs.replace(
             self, queue_files=[(name, _blind(name, data)) for name, data in self.queue_files]
         )
 
 
 def index_bytes(store: Path, sizes: Sizes) -> IndexBytes:
-    """Read them. Entries that RocketMQ made twice, of the last message before a stop, count once."""
+    """Read the indexes.
+
+    Entries that RocketMQ made twice, of the last message before a stop, count once.
+    """
     root = store / "consumequeue"
     files = [(str(path.relative_to(root)), path.read_bytes()) for path in sorted(root.rglob("*")) if path.is_file()]
     entries: dict[tuple[int, int], None] = {}

@@ -24,7 +24,7 @@ ENDS = ("clean", "killed")
 
 
 async def make(major: str, end: str, work: Path) -> None:
-    """Make one archive."""
+    """Make an archive."""
     store, copy = work / "store", work / "copy"
     history, drafts = History(), Drafts(8, large_body_bytes=3_000)
     async with await RocketMqStore.open(major, store, SIZES, crc_property=end == "killed") as rocketmq:

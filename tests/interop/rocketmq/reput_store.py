@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reput's CommitLog and Indexer as processes on one directory, with every way to read asked for all messages."""
+"""Reput's CommitLog and Indexer as processes on a common directory, with every way to read asked for all messages."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ QUEUE_COUNT = 64
 CALLS_AT_ONCE = 32
 SETTLE_TIMEOUT_S = 120
 PATIENCE_MS = 60_000
-"""For answers of the CommitLog: machines that test are busy."""
+"""The timeout for answers of the CommitLog, long because machines that test are busy."""
 CHANNEL_OPTIONS = [("grpc.max_receive_message_length", -1)]
 QUIET_LEVELS = {"debug", "info"}
 
@@ -53,7 +53,7 @@ class IndexProcess(ServiceProcess):
 
 
 class ReputStore:
-    """Both services, at work. `running` starts them as processes, `served` within this one."""
+    """Both services. `running` starts them as processes, `served` within this process."""
 
     def __init__(
         self, target: str, index_target: str, log: LogClient, index: IndexClient, *processes: ServiceProcess
@@ -119,7 +119,10 @@ class ReputStore:
         deliver_delayed: bool = True,
         log_dirs: str = "",
     ) -> AsyncIterator["ReputStore"]:
-        """Both services inside this process, where they start faster; stopped orderly at the end of the block."""
+        """Both services inside this process, where they start faster.
+
+        They are stopped in order at the end of the block.
+        """
         options = {"crc_property": crc_property, "store_host": store_host, "default_queue_count": QUEUE_COUNT}
         options["log_dirs"] = log_dirs
         names = {"queue_file_size_bytes", "index_slot_count", "index_entry_capacity"}
@@ -132,14 +135,14 @@ class ReputStore:
             yield cls(*targets, log_client, index_client)
 
     async def append(self, drafts: Sequence[Draft]) -> list[tuple[int, int, int]]:
-        """Append one batch; for each message (physical offset, queue offset, store time)."""
+        """Append a batch, and return (physical offset, queue offset, store time) for each message."""
         request = append_pb.AppendRequest(messages=map(to_reput, drafts))
         result = (await self.log.append.Append(request)).result
         rows = zip(result.physical_offsets, result.queue_offsets, strict=True)
         return [(physical, queue, result.store_time_ms) for physical, queue in rows]
 
     async def settle(self, end: int = 0) -> int:
-        """Wait until everything is in the indexes, or all up to an end that is still to come; the end of the log."""
+        """Wait until everything, or everything up to `end`, is indexed. Return the end."""
         end = end or (await self.log.log.GetStatus(log_pb.GetStatusRequest())).max_physical_offset
         async with asyncio.timeout(SETTLE_TIMEOUT_S):
             while True:
@@ -150,7 +153,7 @@ class ReputStore:
                 await asyncio.sleep(0.02)
 
     async def walk(self) -> list[Stored]:
-        """Every message in the order of the log, but for what Reput keeps for itself."""
+        """Every message in the order of the log, except Reput's own messages."""
         start: int = (await self.log.log.GetStatus(log_pb.GetStatusRequest())).min_physical_offset
         found: list[Stored] = []
         request = log_pb.StreamRecordsRequest(start_physical_offset=start, view=log_pb.RECORD_VIEW_MESSAGES)
@@ -159,7 +162,7 @@ class ReputStore:
         return found
 
     async def read(self) -> list[Queue]:
-        """Every message by its queue offset. Queues that never had a message are left out."""
+        """Return every message by its queue offset. Queues that never had a message are left out."""
         found = []
         token = ""
         while True:
@@ -191,7 +194,7 @@ class ReputStore:
     async def by_keys(
         self, keys: Sequence[tuple[str, str]], *, start_time_ms: int | None = None, end_time_ms: int | None = None
     ) -> list[list[Stored]]:
-        """For each (topic, key) all messages with it, oldest first, stored in [start, end)."""
+        """Return for each (topic, key) all messages with it, oldest first, stored in [start, end)."""
         start_time, end_time = _timestamp(start_time_ms), _timestamp(end_time_ms)
 
         async def ask(question: tuple[str, str]) -> list[Stored]:
@@ -204,7 +207,7 @@ class ReputStore:
         return await _all(ask, keys)
 
     async def by_time(self, topic: str, start_time_ms: int, end_time_ms: int) -> list[Stored]:
-        """Messages of a topic stored in [start, end), by queue and queue offset."""
+        """Return messages of a topic stored in [start, end), by queue and queue offset."""
         request = query_pb.QueryByTimeRequest(
             topic=topic,
             start_time=_timestamp(start_time_ms),
@@ -214,7 +217,7 @@ class ReputStore:
         return await self._pages(self.index.queries.QueryByTime, request)
 
     async def by_times(self, times: Sequence[tuple[str, int, int]]) -> list[list[int]]:
-        """For each (topic, queue id, time) the lower and the upper queue offset."""
+        """Return for each (topic, queue id, time) the lower and the upper queue offset."""
 
         async def ask(question: tuple[str, int, int]) -> list[int]:
             topic, queue_id, time_ms = question
@@ -229,7 +232,7 @@ class ReputStore:
         return await _all(ask, times)
 
     async def by_ids(self, ids: Sequence[str]) -> list[Stored]:
-        """The message of each offset message id."""
+        """Return the message of each offset message id."""
 
         async def ask(message_id: str) -> Stored:
             answer = await self.index.queries.QueryById(query_pb.QueryByIdRequest(message_id=message_id))
@@ -247,20 +250,20 @@ class ReputStore:
                 return found
 
     async def stop(self) -> None:
-        """Stop both orderly; neither may have complained."""
+        """Stop both in order, and check that neither logged a warning."""
         for process in self._processes:
             assert await process.end() == 0
         self.check_quiet()
 
     async def kill(self) -> None:
-        """SIGKILL of both, the CommitLog first, so that the Indexer dies in the middle of its work."""
+        """Send SIGKILL to both, to the CommitLog first, so that the Indexer ends in the middle of its work."""
         for process in reversed(self._processes):
             process.child.send_signal(signal.SIGKILL)
         for process in self._processes:
             await process.wait_ended()
 
     def check_quiet(self, expected: Iterable[str] = ()) -> None:
-        """Refuse warnings and errors in the logs that nobody expects."""
+        """Refuse unexpected warnings and errors in the logs."""
         loud = [
             line
             for process in self._processes
@@ -271,7 +274,7 @@ class ReputStore:
 
 
 async def _all(ask: Callable[[Q], Awaitable[A]], questions: Sequence[Q]) -> list[A]:
-    """Ask many questions, a few at once; answers in order."""
+    """Ask many questions, a few at once, and return the answers in order."""
     answers: list[Any] = [None] * len(questions)
     numbers = iter(range(len(questions)))
 

@@ -13,7 +13,7 @@ from tests.support.surroundings import free_port
 
 WAIT_MS = 60_000
 QUIET_MS = 3_000
-"""How long nothing may come where nothing is expected."""
+"""The time without a message after which no message is expected."""
 FAST_PORT_DISTANCE = 2
 """A broker also listens this far below its port."""
 
@@ -33,7 +33,7 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 class Retries(msgspec.Struct, frozen=True):
-    """How a group retries, as RocketMQ's SubscriptionGroupManager has it."""
+    """The retry policy of a group, as RocketMQ's SubscriptionGroupManager has it."""
 
     retry_count_max: int
     backoffs_ms: list[int]
@@ -52,37 +52,43 @@ class RocketMqBroker(Servant):
         return broker
 
     async def offsets(self, group: str, topic: str) -> dict[str, int]:
-        """The next offset of a group in each queue of a topic."""
+        """Return the next offset of a group in each queue of a topic."""
         offsets: dict[str, int] = (await self.ask("offsets", dict[str, Any], group=group, topic=topic))["offsets"]
         return offsets
 
     async def retries(self, group: str) -> Retries:
-        """How a group retries."""
+        """Return the retry policy of a group."""
         retries: Retries = await self.ask("retries", Retries, group=group)
         return retries
 
     async def read(self, topic: str) -> list[Seen]:
-        """All messages of a topic, by queue."""
+        """Return all messages of a topic, by queue."""
         seen: list[Seen] = (await self.ask("read", _Seen, topic=topic)).messages
         return seen
 
     async def consume(self, group: str, topic: str, count: int = 1_000, *, wait_ms: int = QUIET_MS) -> Sequence[str]:
-        """Receive so many messages for a group, or what comes in this time, commit them, and return their bodies."""
+        """Receive messages for a group, commit them, and return their bodies.
+
+        It receives this many messages, or fewer after `wait_ms`.
+        """
         order = {"group": group, "topic": topic, "count": count, "wait_ms": wait_ms}
         return [message.body for message in (await self.ask("consume", _Seen, **order)).messages]
 
     async def send(self, topic: str, body: str, **fields: int) -> str:
-        """Send a message, at `deliver_ms` if there is one. Returns its id."""
+        """Send a message, to be delivered at `deliver_ms` if it is given. Return its id."""
         name: str = (await self.ask("send", dict[str, str], topic=topic, body=body, **fields))["id"]
         return name
 
     async def begin(self, group: str, topic: str, body: str) -> str:
-        """Send a half message, and say nothing of how it ends. Returns its transaction's id."""
+        """Send a half message, without an end. Return its transaction's id."""
         name: str = (await self.ask("begin", dict[str, str], group=group, topic=topic, body=body))["id"]
         return name
 
     async def answer(self, group: str, topic: str, *, commit: str) -> list[str]:
-        """Be a producer until it was asked of this transaction, and commit it. Returns of which ones it was asked."""
+        """Act as a producer until the broker asks for this transaction, and commit it.
+
+        Return the transactions for which the broker asked.
+        """
         order = {"group": group, "topic": topic, "commit": commit, "wait_ms": WAIT_MS}
         asked: list[str] = (await self.ask("answer", dict[str, list[str]], **order))["asked"]
         return asked

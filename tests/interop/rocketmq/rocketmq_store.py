@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RocketMQ's own store as a process that obeys orders (java/src/main/java/reput/interop/StoreTool.java).
 
-Maven gets the release from Maven Central and compiles the Java side once; what is compiled is used until a source
+Maven gets the release from Maven Central and compiles the Java side once. The classes are used until a source
 changes. A machine without Java or Maven is an error, never a reason to skip.
 """
 
@@ -27,7 +27,7 @@ RELEASES = {"4": "4.9.8", "5": "5.3.3"}
 """Major number, which names the Maven profile and the Java class, to the release."""
 
 ANSWER_SIZE_MAX = 1 << 30
-# RocketMQ unmaps files through classes that Java no longer shows; index files are named by the local time.
+# RocketMQ unmaps files through classes that Java hides by default; index files are named by the local time.
 JVM_FLAGS = (
     "-Xmx1g",
     "-XX:+UseSerialGC",
@@ -41,7 +41,7 @@ JVM_FLAGS = (
 
 
 class ToolMissing(Exception):
-    """Java or Maven is not there."""
+    """Java or Maven is missing."""
 
 
 class RocketMqEnded(Exception):
@@ -53,7 +53,7 @@ class _Placed(msgspec.Struct, frozen=True):
 
 
 class QueueTags(msgspec.Struct, frozen=True):
-    """The tags codes of one queue, and how many of them came from extensions."""
+    """The tags codes of a queue, and the number of them that came from extensions."""
 
     topic: str
     queue_id: int
@@ -78,7 +78,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 def command(major: str, main: str = "") -> list[str]:
-    """The command line of the Java side, built first if need be. Raises ToolMissing or CalledProcessError."""
+    """Return the command line of the Java side, built first if necessary. Raises ToolMissing or CalledProcessError."""
     return ["java", *JVM_FLAGS, "-cp", _class_path(major), f"reput.interop.{main or f'Release{major}'}"]
 
 
@@ -108,7 +108,7 @@ class Servant:
 
     @classmethod
     async def start(cls, major: str, main: str = "") -> Self:
-        """Start it; it waits for orders."""
+        """Start the process, which waits for orders."""
         process = await asyncio.create_subprocess_exec(
             *command(major, main),
             stdin=asyncio.subprocess.PIPE,
@@ -126,7 +126,7 @@ class Servant:
             await self.kill()
 
     async def ask(self, order: str, answer: type[Any], **fields: Any) -> Any:
-        """Give one order and return its answer. Raises RocketMqEnded."""
+        """Give an order and return its answer. Raises RocketMqEnded."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -137,7 +137,7 @@ class Servant:
         return msgspec.json.decode(line, type=answer)
 
     async def stop(self) -> None:
-        """Stop orderly. RocketMQ leaves no mark of an unclean stop then."""
+        """Stop in order, after which RocketMQ leaves no mark of an unclean stop."""
         assert (await self.ask("stop", dict[str, bool])) == {"is_unclean": False}
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -150,7 +150,7 @@ class Servant:
 
 
 class RocketMqStore(Servant):
-    """One store, open in a process. `open` makes it."""
+    """A store that is open in a process. `open` makes it."""
 
     @classmethod
     async def open(
@@ -180,46 +180,49 @@ class RocketMqStore(Servant):
         return store
 
     async def put(self, drafts: Sequence[Draft]) -> list[tuple[int, int, int]]:
-        """Put messages one by one; for each (physical offset, queue offset, store time)."""
+        """Put messages singly, and return (physical offset, queue offset, store time) for each."""
         placed: list[tuple[int, int, int]] = (await self.ask("put", _Placed, messages=drafts)).placed
         return placed
 
     async def put_batch(self, drafts: Sequence[Draft]) -> list[tuple[int, int, int]]:
-        """Put messages of one queue as a batch. All get born time, hosts and system flag of the first."""
+        """Put messages of a queue as a batch. All get born time, hosts and system flag of the first."""
         placed: list[tuple[int, int, int]] = (await self.ask("put_batch", _Placed, messages=drafts)).placed
         return placed
 
     async def put_inner_batch(self, drafts: Sequence[Draft], properties: dict[str, str]) -> tuple[int, int, int]:
-        """Put messages as one record with these properties, as a topic of type BatchCQ has it; its place."""
+        """Put messages as a single record with these properties, as a topic of type BatchCQ has it.
+
+        Return its place.
+        """
         (placed,) = (await self.ask("put_inner_batch", _Placed, messages=drafts, properties=properties)).placed
         return tuple(placed)
 
     async def make_topic(self, name: str, **attributes: str) -> None:
-        """Make a topic of 5.x with attributes; underscores stand for their dots."""
+        """Create a topic of 5.x with attributes, whose names have underscores in place of their dots."""
         named = {key.replace("_", "."): value for key, value in attributes.items()}
         await self.ask("make_topic", dict[str, Any], name=name, attributes=named)
 
     async def tags(self) -> list[QueueTags]:
-        """The tags codes of all queues that have messages, as filters see them."""
+        """Return the tags codes of all queues that have messages, as filters see them."""
         queues: list[QueueTags] = (await self.ask("tags", _Tags)).queues
         return [queue for queue in queues if queue.codes]
 
     async def timer_count(self) -> int:
-        """Messages that wait in the timer wheel."""
+        """Return the number of messages that wait in the timer wheel."""
         count: int = (await self.ask("timer", dict[str, int]))["count"]
         return count
 
     async def delete_topic(self, name: str) -> None:
-        """Remove the queues of a topic, with their counters; the records stay in the log."""
+        """Remove the queues of a topic, with their counters. The records stay in the log."""
         await self.ask("delete_topic", dict[str, Any], name=name)
 
     async def settle(self) -> int:
-        """Wait until everything is in the indexes; the end of the log."""
+        """Wait until everything is indexed, and return the end of the log."""
         end: int = (await self.ask("settle", dict[str, int]))["max_physical_offset"]
         return end
 
     async def read(self) -> list[Queue]:
-        """Every message by its queue offset. Queues that never had a message are left out."""
+        """Return every message by its queue offset. Queues that never had a message are left out."""
         queues: list[Queue] = (await self.ask("read", _Queues)).queues
         return [
             msgspec.structs.replace(queue, messages=list(map(shown, queue.messages)))
@@ -228,14 +231,17 @@ class RocketMqStore(Servant):
         ]
 
     async def walk(self) -> list[Stored]:
-        """Every message in the order of the log, but for what Reput keeps for itself."""
+        """Every message in the order of the log, except Reput's own messages."""
         found: list[Stored] = (await self.ask("walk", _Messages)).messages
         return [shown(message) for message in found if message.topic != STATE_TOPIC]
 
     async def by_keys(
         self, keys: Sequence[tuple[str, str]], *, start_time_ms: int = 0, last_time_ms: int = 2**62, count: int = 64
     ) -> list[list[int]]:
-        """For each (topic, key) the physical offsets of what RocketMQ returns, which may have another key."""
+        """Return the physical offsets that RocketMQ finds for each (topic, key).
+
+        Some of the messages may have another key.
+        """
         questions = [
             {"topic": t, "key": k, "start_time_ms": start_time_ms, "last_time_ms": last_time_ms, "count": count}
             for t, k in keys
@@ -244,13 +250,19 @@ class RocketMqStore(Servant):
         return found
 
     async def by_times(self, times: Sequence[tuple[str, int, int]]) -> list[list[int]]:
-        """For each (topic, queue id, time) the nearest queue offset (4.x), or the lower and the upper one (5.x)."""
+        """Return the queue offsets for each (topic, queue id, time).
+
+        They are the nearest offset (4.x), or the lower and the upper offset (5.x).
+        """
         questions = [{"topic": topic, "queue_id": queue_id, "time_ms": time} for topic, queue_id, time in times]
         found: list[list[int]] = (await self.ask("times", _Found, times=questions)).found
         return found
 
     async def halt_after(self, delay_ms: int) -> None:
-        """Have the virtual machine halt in the midst of what comes next: Runtime.halt, which runs nothing more."""
+        """Have the virtual machine halt after this time, in the midst of the next operation.
+
+        It uses Runtime.halt, which runs nothing more.
+        """
         await self.ask("halt_after", dict[str, Any], delay_ms=delay_ms)
 
     async def wait_halted(self) -> None:

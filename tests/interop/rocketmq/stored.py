@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A message before it is stored and after, in one shape for both stores: the JSON that the Java side speaks.
+"""A message before and after it is stored, in the same shape for both stores: the JSON that the Java side speaks.
 
-Hosts are `<address in hex>:<port>`, times milliseconds since 1970. A message is known by its `flag`, which no other of
-the same history has. The CRC property is not shown: it is about the record, and only one of the stores may write it.
+Hosts are `<address in hex>:<port>`, times milliseconds since 1970. A message is identified by its `flag`, which no
+other message of the same history has. The CRC property is not shown: it belongs to the record, and only one of the
+stores may write it.
 """
 
 import zlib
@@ -25,7 +26,7 @@ encoder = msgspec.json.Encoder()
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """Settings that must agree on both sides, or else a store does not open."""
+    """Settings that must agree on both sides. Otherwise a store does not open."""
 
     segment_size_bytes: int = 128 << 10
     queue_file_size_bytes: int = 20 * 30
@@ -75,18 +76,18 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_in_queue(self) -> bool:
-        """Whether it has a place in its queue; prepared and rolled back messages have none."""
+        """Whether it has a place in its queue. Prepared and rolled back messages have none."""
         return self.sys_flag & TRANSACTION_MASK not in {PREPARED, ROLLBACK}
 
     @property
     def keys(self) -> list[str]:
-        """What it is found by."""
+        """The keys by which it is found."""
         found = [self.properties.get("UNIQ_KEY", ""), *self.properties.get("KEYS", "").split(" ")]
         return [key for key in dict.fromkeys(found) if key]
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """All of a queue."""
+    """A queue with all its messages."""
 
     topic: str
     queue_id: int
@@ -96,7 +97,7 @@ class Queue(msgspec.Struct, frozen=True):
 
 
 def stored(draft: Draft, physical_offset: int, queue_offset: int, store_time_ms: int) -> Stored:
-    """What the draft must look like at its place. Its size, which the readers tell each other, is 0."""
+    """Return the draft as it must look at its place. Its size is 0, because only the readers compare sizes."""
     topic, queue_id, properties = draft.topic, draft.queue_id, draft.properties
     level = int(properties.get("DELAY", "0"))
     if level and draft.sys_flag & TRANSACTION_MASK in {0, COMMIT} and topic != SCHEDULE_TOPIC:
@@ -126,7 +127,7 @@ def stored(draft: Draft, physical_offset: int, queue_offset: int, store_time_ms:
 
 
 def from_reput(message: StoredMessage) -> Stored:
-    """What Reput returned."""
+    """Return a message that Reput returned."""
     assert not message.raw_properties
     return Stored(
         topic=message.topic,
@@ -150,7 +151,7 @@ def from_reput(message: StoredMessage) -> Stored:
 
 
 def to_reput(draft: Draft) -> AppendMessage:
-    """The message as Reput takes it; every other one has its properties as RocketMQ's string."""
+    """Return the message as Reput takes it. Messages with an even `flag` have their properties as RocketMQ's string."""
     address, _, port = draft.born_host.partition(":")
     message = AppendMessage(
         topic=draft.topic,
@@ -172,12 +173,12 @@ def to_reput(draft: Draft) -> AppendMessage:
 
 
 def without_size(messages: Sequence[Stored]) -> list[Stored]:
-    """The messages as `stored` gives them."""
+    """Return the messages as `stored` returns them."""
     return [msgspec.structs.replace(message, size_bytes=0) for message in messages]
 
 
 def shown(message: Stored) -> Stored:
-    """The message without its CRC property."""
+    """Return the message without its CRC property."""
     if CRC_PROPERTY not in message.properties:
         return message
     kept = {name: value for name, value in message.properties.items() if name != CRC_PROPERTY}

@@ -14,14 +14,14 @@ BODIES = {"small": b"a body " * 10, "large": b"".join(b"line %d\n" % number for 
 
 
 def rocketmq(verb: str, codec: str, body: bytes) -> bytes:
-    """What RocketMQ's client makes of a body: `pack` or `open`."""
+    """Return the body that RocketMQ's client makes of a body: `pack` or `open`."""
     return subprocess.run([*command("5"), verb, codec], input=body, capture_output=True, check=True).stdout
 
 
 @pytest.mark.parametrize("size", BODIES)
 @pytest.mark.parametrize("codec", LEVELS)
 def test_both_ways(codec: str, size: str) -> None:
-    """What one of them compresses the other inflates."""
+    """A body that RocketMQ compressed is inflated here, and a body that was compressed here is inflated by RocketMQ."""
     body = BODIES[size]
     packed = rocketmq("pack", codec, body)
     assert len(packed) < len(body)

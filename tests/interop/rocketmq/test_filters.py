@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions of properties: RocketMQ's own filter and ours say the same, but for what docs/filters.md tells."""
+"""Conditions of properties: RocketMQ's own filter and ours agree, except for the differences in docs/filters.md."""
 
 import itertools
 import json
@@ -81,7 +81,7 @@ DIFFERENT = {  # a row of the table in docs/filters.md for each
 
 
 def ask_rocketmq(questions: list[tuple[str, list[dict[str, str]]]]) -> list[list[Any]]:
-    """What RocketMQ's filter of 5.3 says."""
+    """Return the results of RocketMQ's filter of 5.3."""
     arguments = [*command("5")[:-1], "reput.interop.Release5Filter"]
     lines = "".join(json.dumps({"expression": text, "messages": messages}) + "\n" for text, messages in questions)
     done = subprocess.run(arguments, input=lines, capture_output=True, text=True, check=True, timeout=300)
@@ -89,7 +89,7 @@ def ask_rocketmq(questions: list[tuple[str, list[dict[str, str]]]]) -> list[list
 
 
 def ask_us(expression: str, messages: list[dict[str, str]]) -> list[Any]:
-    """What ours says, in the same words."""
+    """Return the results of our filter, in the same form."""
     try:
         where = parse_where(expression, field="where")
     except BadArgument:
@@ -99,9 +99,10 @@ def ask_us(expression: str, messages: list[dict[str, str]]) -> list[Any]:
 
 
 def test_the_same_answers() -> None:
-    """Every form of a condition, alone and joined, on messages with and without its properties.
+    """RocketMQ's filter and ours agree on every form of a condition, alone and joined.
 
-    An error of RocketMQ's evaluation, which no message passes, is unknown here.
+    The messages have and lack its properties. An error of RocketMQ's evaluation, which no message passes, is unknown
+    here.
     """
     expressions = [*SIMPLE, *JOINED]
     answers = ask_rocketmq([(expression, MESSAGES) for expression in expressions])
@@ -112,7 +113,10 @@ def test_the_same_answers() -> None:
 
 
 def test_the_same_refusals() -> None:
-    """What is no expression for RocketMQ is none here, but that nothing is everything, and a property a condition."""
+    """An expression that RocketMQ refuses is refused here.
+
+    There are two exceptions: an empty expression accepts every message, and a property alone is a condition.
+    """
     for expression, theirs in zip(REFUSED, ask_rocketmq([(text, MESSAGES) for text in REFUSED]), strict=True):
         is_ours = expression in ("", "a")
         assert is_ours or ask_us(expression, MESSAGES) == ["refused"], expression
@@ -120,7 +124,7 @@ def test_the_same_refusals() -> None:
 
 
 def test_what_differs_is_told() -> None:
-    """Each row of the table of differences is so, on both sides."""
+    """Each row of the table of differences is true for RocketMQ and for Reput."""
     questions = [(expression, [{"a": value}]) for expression, value in DIFFERENT]
     for (expression, messages), theirs in zip(questions, ask_rocketmq(questions), strict=True):
         (ours,) = ask_us(expression, messages)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RocketMQ's own store opens the directory of a follower, as it opens a leader's, whoever began the log."""
+"""RocketMQ's own store opens a follower's directory, like a leader's, whether Reput or RocketMQ began the log."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,10 @@ MORE_COUNT = 20
 
 
 async def test_a_follower_of_reput_opens(tmp_path: Path, major: str, message_count: int, sizes: Sizes) -> None:
-    """Stopped in order it has all, with the leader's queues and index entries byte for byte, and RocketMQ goes on."""
+    """A follower that was stopped in order has all messages.
+
+    Its queues and index entries equal the leader's, byte for byte, and RocketMQ continues on its store.
+    """
     count, history, drafts = min(message_count, COUNT_MAX), History(), Drafts(11)
     leads, follows = tmp_path / "leader", tmp_path / "follower"
     async with (
@@ -43,7 +46,10 @@ async def test_a_follower_of_reput_opens(tmp_path: Path, major: str, message_cou
 
 
 async def test_a_follower_that_was_killed_opens(tmp_path: Path, major: str, message_count: int, sizes: Sizes) -> None:
-    """Killed in the midst of what it got, it has whole records and all of them up to a place, and what it showed."""
+    """A follower that is killed while it receives records keeps whole records without a gap.
+
+    All messages that it had shown are among them.
+    """
     count, history, drafts = min(message_count, COUNT_MAX), History(), Drafts(12)
     leads, follows = tmp_path / "leader", tmp_path / "follower"
     async with (
@@ -68,7 +74,10 @@ async def test_a_follower_that_was_killed_opens(tmp_path: Path, major: str, mess
 async def test_a_log_that_rocketmq_began_is_replicated(
     tmp_path: Path, major: str, message_count: int, sizes: Sizes, *, is_killed: bool
 ) -> None:
-    """Its store becomes a leader, and an empty follower gets all of it: RocketMQ's records, and Reput's behind them."""
+    """A store of RocketMQ becomes a leader, and an empty follower gets its whole log.
+
+    The log has RocketMQ's records, and Reput's records behind them.
+    """
     count, history, drafts = min(message_count, COUNT_MAX), History(), Drafts(13)
     leads, follows = tmp_path / "leader", tmp_path / "follower"
     async with await RocketMqStore.open(major, leads, sizes) as rocketmq:
@@ -87,7 +96,7 @@ async def test_a_log_that_rocketmq_began_is_replicated(
 
 
 def same_logs(leads: Path, follows: Path) -> None:
-    """Compare all bytes of two logs but those behind a blank, where RocketMQ may leave anything."""
+    """Compare all bytes of two logs, except the bytes behind a blank, where RocketMQ may leave anything."""
     findings: list[Finding] = []
     summary = verify_store(follows, Report(findings.append, 10, frozenset((Area.LOG,))), against=leads)
     assert not [finding for finding in findings if finding.code != "STORE_NOT_CLEAN"]
@@ -95,7 +104,7 @@ def same_logs(leads: Path, follows: Path) -> None:
 
 
 async def rocketmq_goes_on(directory: Path, major: str, sizes: Sizes, history: History, drafts: Drafts) -> None:
-    """Everything is there by every way to look for it, and so is what RocketMQ puts behind it."""
+    """RocketMQ finds every message in every way of reading, and also the messages that it puts behind them."""
     async with await RocketMqStore.open(major, directory, sizes, index_safe=True) as rocketmq:
         await Reader(history, sizes).check_rocketmq(rocketmq)
         await write_rocketmq(rocketmq, history, drafts, MORE_COUNT, has_v2=major == "5")

@@ -19,7 +19,7 @@ ROUND_MESSAGE_COUNT = 500
 
 
 async def test_both_put_segments_into_the_same_places(tmp_path: Path, major: str) -> None:
-    """Whoever makes a segment, it goes where the other would put it, and both read all of the log."""
+    """Reput and RocketMQ put a new segment into the same directory, and both read the whole log."""
     sizes, history, drafts = Sizes(), History(), Drafts(9)
     store, places = tmp_path / "store", [tmp_path / "disk1", tmp_path / "disk2"]
     log_dirs = ",".join(map(str, places))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reput and RocketMQ write to one store in turns, each where the other stopped or was killed."""
+"""Reput and RocketMQ write to a store in turns, each where the other stopped or was killed."""
 
 import functools
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.interop.rocketmq.writing import killed, write_reput, write_rocketmq
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1800)]
 
 ROUND_COUNT_MAX = 5_000
-ROUNDS = (  # who writes, and whether it is killed in the midst of it
+ROUNDS = (  # the writer, and whether it is killed in the midst of writing
     ("reput", False),
     ("rocketmq", False),
     ("reput", True),
@@ -34,7 +34,10 @@ ROUNDS = (  # who writes, and whether it is killed in the midst of it
 async def test_both_read_everything_after_every_round(
     tmp_path: Path, major: str, message_count: int, sizes: Sizes
 ) -> None:
-    """Whoever opens the store finds all that both have written, by every way to look for it, and goes on from there."""
+    """Each program finds all messages of both, in every way of reading, and continues from there.
+
+    This is true after every round.
+    """
     count = min(message_count // 8, ROUND_COUNT_MAX)
     history, drafts = History(), Drafts(3)
     for writer, is_killed in ROUNDS:
@@ -42,13 +45,16 @@ async def test_both_read_everything_after_every_round(
 
 
 async def test_queue_files_with_holes(tmp_path: Path, major: str) -> None:
-    """Files of the usual size have blocks for little more than what is in them, and either goes on in the other's."""
+    """Queue files of the usual size take few blocks more than their content.
+
+    Each program continues in the files of the other.
+    """
     sizes, history, drafts = Sizes(queue_file_size_bytes=FILE_SIZE_BYTES), History(), Drafts(5)
     for writer, is_killed in ROUNDS[:5]:
         await _round(tmp_path, major, sizes, history, drafts, 200, writer, is_killed=is_killed)
         paths = [path for path in (tmp_path / "consumequeue").rglob("0*") if path.is_file()]
         if is_killed:
-            # A kill between making a queue's last file and sizing it leaves it empty; the next start deals with that.
+            # A kill between making a queue's last file and sizing it leaves it empty; the next start repairs it.
             paths = [path for path in paths if path.stat().st_size or path != max(path.parent.iterdir())]
         found = [path.stat() for path in paths]
         assert {one.st_size for one in found} == {FILE_SIZE_BYTES}
@@ -92,7 +98,7 @@ async def _reput_round(
 async def _rocketmq_round(
     directory: Path, major: str, sizes: Sizes, history: History, drafts: Drafts, count: int, *, is_killed: bool
 ) -> None:
-    # What a crash leaves of its indexes RocketMQ mends for certain only with messageIndexSafe.
+    # RocketMQ repairs its indexes after a crash with certainty only with messageIndexSafe.
     async with await RocketMqStore.open(major, directory, sizes, index_safe=True) as rocketmq:
         history.adopt(await rocketmq.walk())
         await Reader(history, sizes).check_rocketmq(rocketmq)
@@ -108,7 +114,10 @@ async def _rocketmq_round(
 
 @pytest.mark.parametrize("is_killed", [False, True])
 async def test_records_that_look_torn(tmp_path: Path, major: str, *, is_killed: bool) -> None:
-    """A zero near a record's end is a lost sector only in Reput's own log: RocketMQ's records have no CRC property."""
+    """A zero near a record's end is a lost sector only in Reput's own log.
+
+    RocketMQ's records have no CRC property.
+    """
     sizes, history, drafts = Sizes(), History(), Drafts(4)
     async with ReputStore.served(tmp_path, sizes) as reput:
         await write_reput(reput, history, drafts, 50)

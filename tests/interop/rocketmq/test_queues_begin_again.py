@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic that is deleted and made again while its messages are in the log: what both show, and where both count on."""
+"""A topic that is deleted and created again while its messages are in the log.
+
+Reput and RocketMQ show the same messages, and continue with the same queue offsets.
+"""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -27,7 +30,7 @@ TOPIC, BESIDE = "re", "beside"
 
 
 class _Store:
-    """One directory, what it must show, and both programs on it in turns."""
+    """A directory with its expected content, which both programs open in turns."""
 
     def __init__(self, directory: Path, major: str, *, is_killed: bool) -> None:
         self.history = History()
@@ -39,7 +42,10 @@ class _Store:
 
     @contextlib.asynccontextmanager
     async def rocketmq(self) -> AsyncIterator[RocketMqStore]:
-        """RocketMQ, which finds all that there is, and shows the queues again at the end; then stopped or killed."""
+        """Run RocketMQ, which finds all messages at first, and shows the queues again at the end.
+
+        Then it is stopped or killed.
+        """
         async with await RocketMqStore.open(self._major, self._directory, self._sizes, index_safe=True) as store:
             await Reader(self.history, self._sizes).check_rocketmq(store)
             yield store
@@ -49,7 +55,7 @@ class _Store:
 
     @contextlib.asynccontextmanager
     async def reput(self) -> AsyncIterator[ReputStore]:
-        """Reput in the same way; afterwards nothing in the directory is wrong."""
+        """Run Reput in the same way. Afterwards the directory has no faults."""
         opened = ReputStore.running if self._is_killed else ReputStore.served
         async with opened(self._directory, self._sizes) as store:
             await store.settle()
@@ -65,11 +71,14 @@ class _Store:
         assert report.fault_count == 0, found
 
     def forget_indexes(self) -> None:
-        """Have the next start of the Indexer build all from the log."""
+        """Have the next start of the Indexer build all indexes from the log."""
         (self._directory / store_layout.INDEX_PROGRESS).unlink(missing_ok=True)  # a kill may come before the first
 
     async def put(self, store: RocketMqStore | ReputStore, count: int, first: int) -> None:
-        """Write messages to all queues of the topic in turn, which get numbers from `first` on, and some beside."""
+        """Write messages to all queues of the topic in turn, and some to another topic.
+
+        The messages of the topic get queue offsets from `first` on.
+        """
         drafts: list[Draft] = []
         for number, draft in enumerate(self._drafts.take(count, topic=TOPIC)):
             drafts.append(msgspec.structs.replace(draft, queue_id=number % QUEUE_COUNT))
@@ -85,7 +94,10 @@ class _Store:
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["clean", "killed"])
 async def test_rocketmq_makes_it_again(tmp_path: Path, major: str, *, is_killed: bool) -> None:
-    """Before Reput ever saw the store, and after it; Reput shows what RocketMQ shows, also once it is built anew."""
+    """RocketMQ deletes and creates the topic, before Reput first opens the store and afterwards.
+
+    Reput shows the messages that RocketMQ shows, also after it has built its indexes anew.
+    """
     store = _Store(tmp_path, major, is_killed=is_killed)
     async with store.rocketmq() as rocketmq:
         await store.put(rocketmq, 400, 0)
@@ -111,7 +123,10 @@ async def test_rocketmq_makes_it_again(tmp_path: Path, major: str, *, is_killed:
 @pytest.mark.parametrize("is_killed", [False, True], ids=["clean", "killed"])
 @pytest.mark.parametrize("is_removed", [False, True], ids=["kept", "removed"])
 async def test_reput_makes_it_again(tmp_path: Path, major: str, *, is_killed: bool, is_removed: bool) -> None:
-    """Both programs go on counting, and Reput shows no message of before the deletion, also after a rebuild."""
+    """Both programs continue the queue offsets after Reput deletes and creates the topic.
+
+    Reput shows no message from before the deletion, also after a rebuild.
+    """
     made, sizes = Drafts(11), Sizes()
 
     async def put(store: RocketMqStore | ReputStore, count: int, first: int) -> None:

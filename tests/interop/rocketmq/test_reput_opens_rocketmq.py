@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reput opens what RocketMQ's own store wrote."""
+"""Reput opens a store that RocketMQ's own store wrote."""
 
 import functools
 from pathlib import Path
@@ -22,7 +22,10 @@ HALT_DELAY_MS = 300
 
 @pytest.mark.parametrize("end", ["clean", "killed", "halted"])
 async def test_every_message_is_there(tmp_path: Path, major: str, end: str, message_count: int, sizes: Sizes) -> None:
-    """By Pull, key, time and id; and the queues that Reput makes of the log are RocketMQ's, byte for byte."""
+    """Reput finds every message by Pull, key, time and id.
+
+    The queues that Reput makes of the log equal RocketMQ's, byte for byte.
+    """
     store_host = f"20010db8{7:024x}:10911" if end == "halted" else "7f000001:10911"
     history, drafts = History(), Drafts(2, store_host=store_host)
     has_crc_property = major == "5" and end == "killed"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RocketMQ's own store opens what Reput wrote."""
+"""RocketMQ's own store opens a store that Reput wrote."""
 
 import asyncio
 import functools
@@ -26,7 +26,7 @@ KILLED_COUNT_MAX = 5_000
 
 @dataclass(frozen=True)
 class Case:
-    """How Reput wrote, and how it ended."""
+    """Reput's settings, and the way in which it ended."""
 
     name: str
     is_killed: bool = False
@@ -41,7 +41,7 @@ CASES = (Case("clean"), IPV6, Case("killed", is_killed=True))
 
 @dataclass(frozen=True)
 class Written:
-    """A store as Reput left it, what is in it, and the indexes that Reput makes of it."""
+    """A store as Reput left it, its content, and the indexes that Reput makes of it."""
 
     directory: Path
     history: History
@@ -88,7 +88,10 @@ def case(request: pytest.FixtureRequest, written: Callable[[Case], Written]) -> 
 
 
 async def test_every_message_is_there(tmp_path: Path, major: str, case: tuple[Case, Written], sizes: Sizes) -> None:
-    """By queue offset, physical offset, key and time, with the indexes that Reput wrote; none of them is changed."""
+    """RocketMQ finds every message by queue offset, physical offset, key and time.
+
+    It uses the indexes that Reput wrote, and changes none of them.
+    """
     how, written = case
     store = tmp_path / "store"
     shutil.copytree(written.directory, store)
@@ -102,7 +105,7 @@ async def test_every_message_is_there(tmp_path: Path, major: str, case: tuple[Ca
 async def test_rocketmq_builds_the_same_indexes(
     tmp_path: Path, major: str, case: tuple[Case, Written], sizes: Sizes
 ) -> None:
-    """From nothing but the log, RocketMQ makes Reput's queue files byte for byte, and the same index entries."""
+    """From the log alone RocketMQ makes Reput's queue files byte for byte, and the same index entries."""
     _, written = case
     store = tmp_path / "store"
     shutil.copytree(written.directory / "commitlog", store / "commitlog")

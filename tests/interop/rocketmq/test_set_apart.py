@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that RocketMQ keeps besides ordinary queues: written by it, opened by Reput, and by it again with all.
+"""All that RocketMQ keeps besides ordinary queues: RocketMQ writes it, Reput opens it, and RocketMQ opens it again.
 
-Queues of batches, compacted topics and light queues are set apart; extensions of queues, the timer wheel, pop, half
+Queues of batches, compacted topics and light queues are set apart. Extensions of queues, the timer wheel, pop, half
 messages and several directories of the log go with the store. docs/rocketmq.md section 5 has the list.
 """
 
@@ -50,20 +50,20 @@ FOREIGN = (
 
 @dataclass(frozen=True)
 class Way:
-    """A release and how it ends before Reput takes over."""
+    """A release, and the way in which it ends before Reput opens the store."""
 
     major: str
     is_killed: bool = False
 
     @property
     def features(self) -> list[str]:
-        """What the release has."""
+        """The features of the release."""
         return ["light", "ext", "timer"] if self.major == "5" else ["light", "ext"]
 
 
 @dataclass(frozen=True)
 class Content:
-    """What RocketMQ shows of a store."""
+    """The content of a store as RocketMQ shows it."""
 
     queues: list[Queue]
     tags: list[QueueTags]
@@ -71,7 +71,7 @@ class Content:
     by_key: dict[tuple[str, str], list[int]]
 
     def of(self, *, apart: bool) -> dict[tuple[str, int], list[Stored]]:
-        """Messages by queue, of those that are set apart or of all others."""
+        """Messages by queue, either of topics that are set apart or of all others."""
         return {
             (queue.topic, queue.queue_id): queue.messages
             for queue in self.queues
@@ -80,13 +80,13 @@ class Content:
 
 
 def log_dirs_of(store: Path) -> str:
-    """Two directories for the log, as both programs name them."""
+    """Return two directories for the log, as both programs name them."""
     return ",".join(str(store / f"disk{number}") for number in (1, 2))
 
 
 @contextlib.asynccontextmanager
 async def rocketmq(way: Way, store: Path, **options: Any) -> AsyncIterator[RocketMqStore]:
-    """RocketMQ with all that it has, on a store whose log has two directories."""
+    """RocketMQ with all its features, on a store whose log has two directories."""
     async with await RocketMqStore.open(
         way.major, store, SIZES, log_dirs=log_dirs_of(store), features=way.features, **options
     ) as opened:
@@ -99,13 +99,13 @@ def reput(store: Path) -> contextlib.AbstractAsyncContextManager[ReputStore]:
 
 
 def with_properties(drafts: list[Draft], topic: str | None = None, **properties: str) -> list[Draft]:
-    """The messages with more properties, in queue 0 of another topic if one is given."""
+    """The messages with further properties, in queue 0 of `topic` if it is given."""
     changes: dict[str, Any] = {} if topic is None else {"topic": topic, "queue_id": 0}
     return [msgspec.structs.replace(one, properties=one.properties | properties, **changes) for one in drafts]
 
 
 async def write(store: RocketMqStore, way: Way, drafts: Drafts) -> None:
-    """Some of each kind."""
+    """Append some messages of each kind."""
     await store.put(drafts.take(40, topic="plain"))
     await store.put(with_properties(drafts.take(4, topic="later"), DELAY=DELAY_LEVEL))
     await store.put(with_properties(drafts.take(9, topic="parent"), INNER_MULTI_DISPATCH=",".join(LIGHT)))
@@ -126,7 +126,7 @@ async def write(store: RocketMqStore, way: Way, drafts: Drafts) -> None:
 
 
 async def content(store: RocketMqStore, way: Way) -> Content:
-    """All that there is."""
+    """Return the whole content of a store."""
     await store.settle()
     keys = [(BATCHES, "batch"), *((KEYED, key) for key in "abc")]
     found = await store.by_keys(keys) if way.major == "5" else []
@@ -139,14 +139,14 @@ async def content(store: RocketMqStore, way: Way) -> Content:
 
 
 def foreign_files(store: Path) -> dict[str, bytes]:
-    """What Reput must leave alone."""
+    """The files that Reput must not change."""
     roots = [store / name for name in FOREIGN]
     paths = [path for root in roots for path in (root.rglob("*") if root.is_dir() else [root]) if path.is_file()]
     return {str(path.relative_to(store)): path.read_bytes() for path in paths}
 
 
 def lose_last_units(store: Path) -> None:
-    """Leave the queues as a kill may: the last record of each is not in them yet."""
+    """Remove the last record of each queue from the queue, as a kill may."""
     sizes = [("batchconsumequeue", BATCH_UNIT_SIZE_BYTES)]
     sizes += [(f"consumequeue/{topic}", UNIT_SIZE_BYTES) for topic in LIGHT]
     for name, size in sizes:
@@ -160,7 +160,7 @@ def lose_last_units(store: Path) -> None:
 
 
 async def check_refused(call: Awaitable[Any], topic: str) -> None:
-    """Refuse a call that is answered, or refused for another reason."""
+    """Check that a call is refused because its topic is set apart."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
     refusal = Refusal(caught.value)
@@ -168,7 +168,7 @@ async def check_refused(call: Awaitable[Any], topic: str) -> None:
 
 
 async def check_refusals(store: ReputStore, way: Way, before: Content) -> None:
-    """Neither written nor read, and nothing of it is in the log."""
+    """Check that topics set apart are neither written nor read, and that refused messages leave no record."""
     end = await store.settle()
     draft = Drafts(8).take(1, topic="plain")[0]
     topics = APART if way.major == "5" else [LIGHT[0]]
@@ -179,7 +179,7 @@ async def check_refusals(store: ReputStore, way: Way, before: Content) -> None:
         await check_refused(store.index.queries.QueryByKey(query_pb.QueryByKeyRequest(topic=topic, key="a")), topic)
     light = to_reput(with_properties([draft], INNER_MULTI_DISPATCH=LIGHT[0])[0])
     await check_refused(store.log.append.Append(append_pb.AppendRequest(messages=[light])), LIGHT[0])
-    for message in await store.walk():  # what compaction has kept names other places
+    for message in await store.walk():  # messages that compaction has kept name other places
         if message.topic in topics:
             request = query_pb.QueryByIdRequest(message_id=message.message_id)
             await check_refused(store.index.queries.QueryById(request), message.topic)
@@ -191,7 +191,7 @@ async def check_refusals(store: ReputStore, way: Way, before: Content) -> None:
 
 
 def check_verified(store: Path) -> None:
-    """Refuse faults."""
+    """Check that `verify` finds no fault."""
     found: list[Finding] = []
     report = Report(found.append, limit=9)
     verify_store(store, report, index_slot_count=SIZES.index_slot_count)
@@ -199,7 +199,7 @@ def check_verified(store: Path) -> None:
 
 
 async def check_ordinary(store: ReputStore, expected: dict[tuple[str, int], list[Stored]]) -> None:
-    """Every message of all other queues."""
+    """Check every message of the queues that are not set apart."""
     await store.settle()
     found = {(queue.topic, queue.queue_id): queue.messages for queue in await store.read()}
     assert sorted(found) == sorted(expected)
@@ -208,7 +208,7 @@ async def check_ordinary(store: ReputStore, expected: dict[tuple[str, int], list
 
 
 async def check_tag(store: ReputStore, messages: list[Stored]) -> None:
-    """The messages of a queue with a tag, although their units lead to RocketMQ's extension."""
+    """Check a queue's messages with a tag, although their units lead to RocketMQ's extension."""
     tag, found = messages[0].properties["TAGS"], []
     request = queue_pb.PullRequest(topic=messages[0].topic, queue_id=messages[0].queue_id, tag_expression=tag)
     while request.queue_offset < len(messages):
@@ -219,21 +219,24 @@ async def check_tag(store: ReputStore, messages: list[Stored]) -> None:
 
 
 async def append(store: ReputStore, drafts: Drafts) -> None:
-    """Messages for queues that RocketMQ has begun, and for a new one."""
+    """Append messages to queues that RocketMQ has begun, and to a new queue."""
     for topic in ("plain", "parent", "new"):
         await store.append(drafts.take(20, topic=topic))
     await store.settle()
 
 
 async def rebuild(store: ReputStore) -> None:
-    """Have all indexes built again."""
+    """Have all indexes built anew."""
     steps = [step async for step in store.index.rebuilds.RebuildIndexes(rebuild_pb.RebuildIndexesRequest())]
     assert steps[-1].is_done
 
 
 @pytest.mark.parametrize(("major", "is_killed"), [("5", False), ("5", True), ("4", True)], indirect=["major"])
 async def test_all_kinds(tmp_path: Path, major: str, is_killed: bool) -> None:
-    """RocketMQ, Reput with appends, a rebuild and a kill, RocketMQ with more of everything, Reput again."""
+    """RocketMQ, Reput and RocketMQ open a store in turns, and all their messages stay readable.
+
+    Reput appends, rebuilds and is killed. RocketMQ then writes more of every kind, and Reput opens the store again.
+    """
     way, store, drafts = Way(major, is_killed), tmp_path / "store", Drafts(10)
     store.mkdir()
     async with rocketmq(way, store) as opened:
@@ -268,7 +271,7 @@ async def test_all_kinds(tmp_path: Path, major: str, is_killed: bool) -> None:
             check_equal(messages, after.of(apart=True)[name], str(name))
         assert after.of(apart=False) == grown
         assert after.by_key == before.by_key
-        # RocketMQ may enter again what it had not noted as being in the wheel; its files are as it left them.
+        # RocketMQ may enter a message again that it had not noted as being in the wheel; its files are as it left them.
         assert before.timer_count <= after.timer_count <= 2 * before.timer_count
         await write(opened, way, drafts)
         last = await content(opened, way)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topics, consumer offsets, delay offsets and the checkpoint mean the same to both stores."""
+"""Topics, consumer offsets, delay offsets and the checkpoint mean the same for Reput and RocketMQ."""
 
 import asyncio
 from pathlib import Path
@@ -30,7 +30,7 @@ CHECKPOINT_LAG_MS_MAX = 1_000
 
 
 async def reput_config(reput: ReputStore) -> dict[str, Any]:
-    """Topics that are not the store's own, and all consumer offsets, as RocketMqStore's `read_config` has them."""
+    """Return topics without system topics, and all consumer offsets, as RocketMqStore's `read_config` has them."""
     topics = (await reput.log.topics.ListTopics(topic_pb.ListTopicsRequest())).topics
     groups = (await reput.index.offsets.ListConsumerGroups(offset_pb.ListConsumerGroupsRequest())).groups
     offsets: dict[str, dict[str, int]] = {}
@@ -51,12 +51,12 @@ async def reput_config(reput: ReputStore) -> dict[str, Any]:
 
 
 def without_system(config: dict[str, Any], system: set[str]) -> dict[str, Any]:
-    """What RocketMQ read, less the topics that Reput's stores have of themselves."""
+    """RocketMQ's configuration without the system topics of Reput's stores."""
     return {**config, "topics": {name: row for name, row in config["topics"].items() if name not in system}}
 
 
 async def test_topics_and_consumer_offsets(tmp_path: Path, major: str) -> None:
-    """RocketMQ's classes read what Reput keeps, and Reput reads what they write."""
+    """RocketMQ's classes read the topics and consumer offsets that Reput keeps, and Reput reads theirs."""
     async with ReputStore.served(tmp_path, SIZES) as reput:
         for name, readable, writable in (("orders", True, True), ("closed", True, False), ("t" * 127, False, True)):
             await reput.log.topics.CreateTopic(
@@ -88,7 +88,10 @@ async def test_topics_and_consumer_offsets(tmp_path: Path, major: str) -> None:
 
 
 async def test_checkpoint(tmp_path: Path, major: str) -> None:
-    """After an orderly stop both say up to which store time the files are safe, and each goes on from the other's."""
+    """After an orderly stop of Reput or RocketMQ the checkpoint has the store time up to which files are safe.
+
+    The other program continues from it.
+    """
     history, drafts = History(), Drafts(5)
     async with ReputStore.served(tmp_path, SIZES) as reput:
         await write_reput(reput, history, drafts, COUNT)
@@ -114,18 +117,18 @@ async def test_checkpoint(tmp_path: Path, major: str) -> None:
 
 
 def delayed(drafts: Drafts, count: int) -> list[Draft]:
-    """Messages that are due after a second."""
+    """Return messages that are due after a second."""
     parts = drafts.take(count, topic="later")
     return [msgspec.structs.replace(part, properties=part.properties | {"DELAY": "1"}) for part in parts]
 
 
 def delivered(queues: list[Queue]) -> list[bytes]:
-    """Bodies that have arrived."""
+    """Return the bodies that have arrived."""
     return [message.body for queue in queues if queue.topic == "later" for message in queue.messages]
 
 
 async def wait_delivered(store: ReputStore | RocketMqStore, expected: list[bytes]) -> None:
-    """Wait until all have arrived; each once."""
+    """Wait until all messages have arrived, each once."""
     async with asyncio.timeout(DELIVERY_TIMEOUT_S):
         while len(delivered(await store.read())) < len(expected):  # noqa: ASYNC110 - it is another process
             await asyncio.sleep(0.2)
@@ -134,9 +137,9 @@ async def wait_delivered(store: ReputStore | RocketMqStore, expected: list[bytes
 
 @pytest.mark.parametrize("major", ["4"], indirect=True)
 async def test_rocketmq_delivers_what_reput_was_given(tmp_path: Path, major: str) -> None:
-    """4.9 delivers delayed messages of a store that Reput was killed on, and Reput does not deliver them again.
+    """4.9 delivers the delayed messages of a store on which Reput was killed.
 
-    In 5.x the broker delivers, not the store.
+    Reput does not deliver them again. In 5.x the broker delivers, not the store.
     """
     drafts = delayed(Drafts(6), 20)
     bodies = [draft.body for draft in drafts]
@@ -154,7 +157,10 @@ async def test_rocketmq_delivers_what_reput_was_given(tmp_path: Path, major: str
 
 
 async def test_reput_delivers_what_rocketmq_was_given(tmp_path: Path, major: str) -> None:
-    """Delayed messages of a store that RocketMQ was killed on arrive; they stay readable where they waited."""
+    """Reput delivers the delayed messages of a store on which RocketMQ was killed.
+
+    They stay readable in the schedule topic.
+    """
     drafts = delayed(Drafts(7), 20)
     bodies = [draft.body for draft in drafts]
     async with await RocketMqStore.open(major, tmp_path, SIZES) as rocketmq:
@@ -169,5 +175,5 @@ async def test_reput_delivers_what_rocketmq_was_given(tmp_path: Path, major: str
 
 
 def next_level_offset(directory: Path) -> int:
-    """What delayOffset.json says of the level."""
+    """The offset of the level in delayOffset.json."""
     return delay_offsets_json.loads((directory / "config" / "delayOffset.json").read_text()).offsets[1]

@@ -21,7 +21,7 @@ ROUND_SIZE = 200
 ENDLESS = 10_000_000
 
 Write = Callable[[int], Coroutine[Any, Any, None]]
-"""Writes about so many messages."""
+"""Writes about this many messages."""
 Put = Callable[[list[Draft]], Awaitable[list[Placed]]]
 
 
@@ -32,7 +32,7 @@ async def write_reput(store: ReputStore, history: History, drafts: Drafts, count
 
 
 async def write_rocketmq(store: RocketMqStore, history: History, drafts: Drafts, count: int, *, has_v2: bool) -> None:
-    """Put about `count` messages: single ones, batches, whole transactions and, for 5.x, long topics."""
+    """Put about `count` messages: single messages, batches, whole transactions and, for 5.x, long topics."""
     for _ in range(0, count, ROUND_SIZE):
         await _put(store.put, history, drafts.take(ROUND_SIZE - 24))
         await _put(store.put_batch, history, drafts.batch(15))
@@ -61,7 +61,7 @@ async def _put(put: Put, history: History, drafts: list[Draft]) -> list[Placed]:
 
 
 async def _write_transaction(store: RocketMqStore, history: History, drafts: Drafts) -> None:
-    """What a broker writes for a committed transaction: half message, message, and the end of the half."""
+    """Write the records of a broker for a committed transaction: half message, message, and the end of the half."""
     half, message, end = drafts.take(3, topic="paid")
     real = {"REAL_TOPIC": "paid", "REAL_QID": "1", "TRAN_MSG": "true", "PGROUP": "payers"}
     half = msgspec.structs.replace(half, topic=HALF_TOPIC, queue_id=0, properties=half.properties | real)

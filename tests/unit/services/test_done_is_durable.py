@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Delivery, the gateway, the Indexer and the topics answer as done is on the disks of the in-sync set.
+"""A call that Delivery, the gateway, the Indexer or the topics answer as done is on the disks of the in-sync set.
 
-The log is a synchronous master with one that follows, whose acknowledgements a test holds back.
+The log is a synchronous master with a follower, whose acknowledgements a test holds back.
 """
 
 import asyncio
@@ -52,26 +52,26 @@ class Store:
     log: Connection
 
     def hold(self) -> None:
-        """Let the leader hear nothing of the follower."""
+        """Hold back the follower's acknowledgements."""
         self.wire.can_acknowledge.clear()
 
     def go_on(self) -> None:
-        """Let it hear all."""
+        """Let the follower's acknowledgements through."""
         self.wire.can_acknowledge.set()
 
     @property
     def repeated_count(self) -> int:
-        """How often a batch came again."""
+        """The number of repeated batches."""
         return self.leader.pipeline.repeated_batch_count
 
     def is_replicated(self) -> bool:
-        """Whether the follower has on its disk all that the leader has."""
+        """Whether the follower has all bytes of the leader on its disk."""
         return self.follower.marks.flushed.value == self.leader.marks.wrote.value
 
 
 @contextlib.asynccontextmanager
 async def store(role: str = "sync_master") -> AsyncIterator[Store]:
-    """A leader and one in sync."""
+    """A leader and a follower that is in sync."""
     one, other = Machine(role=role, replicate_timeout_ms=20), Machine()
     leader = await one.start()
     wire = Wire(leader)
@@ -88,7 +88,10 @@ async def store(role: str = "sync_master") -> AsyncIterator[Store]:
 
 
 async def not_done_before(store: Store, call: Callable[[], Awaitable[Any]]) -> Any:
-    """Make a call while the follower is not heard: it is not answered before the follower has what it does."""
+    """Make a call while the follower's acknowledgements are held.
+
+    The call is answered only after the follower has its data.
+    """
     store.hold()
     count = store.repeated_count
     calling = asyncio.ensure_future(call())
@@ -101,7 +104,7 @@ async def not_done_before(store: Store, call: Callable[[], Awaitable[Any]]) -> A
 
 
 async def test_deliverys_journal() -> None:
-    """An event is told as written when the in-sync set has its record; and each record comes once."""
+    """An event counts as written when the in-sync set has its record; and each record is stored once."""
     async with store() as one:
         log = DeliveryLog(one.log)
         journal = Journal(log, "o" * 32, StoreTime(ManualClock()))
@@ -114,7 +117,7 @@ async def test_deliverys_journal() -> None:
 
 
 async def test_deliverys_journal_when_it_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The journal ends, so that what is known is read anew; all that wait hear that nothing is certain."""
+    """The journal fails, so that its records are read anew; all waiting writers get JournalNotDurable."""
     async with store() as one:
         journal = Journal(DeliveryLog(one.log), "o" * 32, StoreTime(ManualClock()))
         await journal.begin(EVENT)
@@ -141,7 +144,7 @@ async def test_a_journal_that_closes_meanwhile(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_events_that_wait_for_nothing() -> None:
-    """That a message was handed out is told as soon as the log has it."""
+    """The event of a handed-out message counts as written as soon as the log has it."""
     async with store() as one:
         journal = Journal(DeliveryLog(one.log), "o" * 32, StoreTime(ManualClock()))
         await journal.begin(EVENT)
@@ -151,7 +154,7 @@ async def test_events_that_wait_for_nothing() -> None:
 
 
 async def test_an_asynchronous_master_answers_at_once() -> None:
-    """It promises its own disk alone."""
+    """An asynchronous master promises only its own disk."""
     async with store("async_master") as one:
         one.hold()
         journal = Journal(DeliveryLog(one.log), "o" * 32, StoreTime(ManualClock()))
@@ -163,7 +166,7 @@ async def test_an_asynchronous_master_answers_at_once() -> None:
 
 
 async def test_a_message_of_the_gateway() -> None:
-    """The producer hears RocketMQ's code for it, and sends it again."""
+    """The producer gets RocketMQ's code for it, and sends the message again."""
     async with store() as one:
         log = GatewayLog(Leading("commitlog", [one.log]), ManualClock(), creates_topics=True)
         assert list(await log.append([MESSAGE])) == [0]
@@ -176,14 +179,14 @@ async def test_a_message_of_the_gateway() -> None:
 
 
 async def test_a_message_of_the_gateway_that_is_known_by_its_id() -> None:
-    """The gateway itself sends it again, so that its producer hears of one message that is stored."""
+    """The gateway itself sends the message again, so that its producer gets a success for a single stored message."""
     async with store() as one:
         log = GatewayLog(Leading("commitlog", [one.log]), ManualClock(), creates_topics=True, is_once=True)
         assert list(await not_done_before(one, lambda: log.append([MESSAGE]))) == [0]
 
 
 async def test_shared_state_of_an_indexer() -> None:
-    """Offsets that were reset are in the log of the in-sync set when that is answered; each record comes once."""
+    """Reset offsets are in the log of the in-sync set when the call is answered; each record is stored once."""
     async with store() as one:
         appender = LogAppender(one.log, lambda _: one.log)
         first = await not_done_before(one, lambda: appender.share([StateRecord(origin="o" * 32, number=1)]))
@@ -192,7 +195,7 @@ async def test_shared_state_of_an_indexer() -> None:
 
 
 async def test_shared_state_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was not told as done is sent again, by a writer that begins anew."""
+    """A record that was not answered as done is sent again, by a writer that begins anew."""
     async with store() as one:
         appender = LogAppender(one.log, lambda _: one.log)
         await appender.share([StateRecord(origin="o" * 32, number=1)])
@@ -219,14 +222,14 @@ async def made(one: Store, name: str, **given: int) -> topic_service_pb2.Topic:
 
 
 async def reason_of(call: Awaitable[Any]) -> str:
-    """Why a call is refused."""
+    """The reason for which a call is refused."""
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await call
     return error_info(error.value).reason
 
 
 async def test_topics_are_there_when_that_is_answered() -> None:
-    """Made, changed, deleted: the follower has it on its disk."""
+    """A topic that is created, changed or deleted is so on the follower's disk when the call is answered."""
     async with store() as one:
         await made(one, "audit", write_queue_count=3)
         assert one.follower.topics.get("audit").write_queue_count == 3
@@ -238,7 +241,7 @@ async def test_topics_are_there_when_that_is_answered() -> None:
 
 
 async def test_a_change_of_topics_that_takes_too_long_may_be_repeated() -> None:
-    """The caller hears that it may be there, and gets the same answer as the first time when it asks again."""
+    """The caller is told that the change may exist, and gets the first answer when it asks again."""
     async with store() as one:
         topics = topics_of(one)
         update = topic_service_pb2.UpdateTopicRequest(name="audit", write_queue_count=9)
@@ -254,7 +257,7 @@ async def test_a_change_of_topics_that_takes_too_long_may_be_repeated() -> None:
 
 
 async def test_a_topic_of_somebody_else() -> None:
-    """That it exists is told once the in-sync set has it; that it was made is told to the caller that made it."""
+    """TopicExists is answered once the in-sync set has the topic, and success only to the caller that created it."""
     async with store() as one:
         one.hold()
         assert await reason_of(made(one, "audit", write_queue_count=3)) == "NOT_DURABLE_YET"
@@ -264,7 +267,7 @@ async def test_a_topic_of_somebody_else() -> None:
 
 
 async def test_too_few_for_a_change_of_topics() -> None:
-    """It is refused, and nothing is changed."""
+    """With too few members a change of topics is refused, and nothing changes."""
     async with store() as one:
         one.wire.leader = None
         await eventually(lambda: one.leader.in_sync is not None and one.leader.in_sync.set.live_count == 1)

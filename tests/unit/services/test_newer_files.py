@@ -27,7 +27,10 @@ from tests.support.indexer import make_indexer
     ],
 )
 async def test_the_commit_log_refuses_a_later_file(name: str, kind: str) -> None:
-    """Nothing that a later version promised is forgotten by an older program that takes its file for damaged."""
+    """The CommitLog refuses a file of a later version, and does not treat it as damaged.
+
+    It would otherwise lose data that the later version promised.
+    """
     machine = Machine()
     fs, data = machine.fs, checksummed.wrap(kind, b"{}", version=2)
     async with machine.running():
@@ -49,7 +52,7 @@ async def test_the_commit_log_refuses_a_later_file(name: str, kind: str) -> None
     ],
 )
 def test_the_indexer_refuses_a_later_file(name: str, kind: str) -> None:
-    """Indexes and ends of queues that a later version wrote are not dropped by an older program."""
+    """The Indexer refuses a file of a later version, and drops neither indexes nor ends of queues."""
     fs, data = MemoryFs(), checksummed.wrap(kind, b"{}", version=2)
     fs.make_directory((INDEX_DIR / name).parent)
     fs.write_atomic(INDEX_DIR / name, data)

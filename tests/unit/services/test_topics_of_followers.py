@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Only the log that leads tells that there is no topic: one that follows may not have it yet."""
+"""Only the leading log reports a missing topic: a following log may not have it yet."""
 
 import grpc
 import pytest
@@ -25,7 +25,10 @@ def connect(log: OpenLog) -> Connection:
 
 
 async def test_a_log_that_follows_names_the_leader() -> None:
-    """It does not say that there is no topic, as one on a new disk would of every topic."""
+    """A following log names the leader, and does not report a missing topic.
+
+    On a new disk every topic is missing.
+    """
     wire, other = Wire(), Machine()
     follower = await other.start(leader=wire.at(), role="slave", replica_id="b", reconnect_ms_max=100)
     topics = topic_service_pb2_grpc.TopicServiceStub(connect(follower).channel)
@@ -36,7 +39,7 @@ async def test_a_log_that_follows_names_the_leader() -> None:
 
 
 async def test_the_gateway_asks_the_log_that_leads() -> None:
-    """Whichever log answered last: a send finds its topic, and of a topic that nobody has made it hears so."""
+    """The gateway asks the leading log, even if a follower answered last, for an existing and for a missing topic."""
     one, wire, other = Machine(), Wire(), Machine()
     leader = await one.start()
     follower = await other.start(leader=wire.at(), role="slave", replica_id="b", reconnect_ms_max=100)

@@ -16,7 +16,7 @@ import (
 	"github.com/apache/rocketmq-clients/golang/v5/credentials"
 )
 
-// messageNotFound is the code of a receive without a message, which this library alone returns as an error.
+// messageNotFound is the code of a receive without a message, which only this library returns as an error.
 const messageNotFound = 40401
 
 type ask struct {
@@ -124,7 +124,7 @@ func (d *driver) recall(a ask) (any, error) {
 	return map[string]any{"id": id}, err
 }
 
-// check says how a transaction ends that its producer has forgotten: as its body says.
+// check returns the end of a transaction that its producer has forgotten: the end that is named in the message's body.
 func check(message *rmq.MessageView) rmq.TransactionResolution {
 	if string(message.GetBody()) == "commit when asked" {
 		return rmq.COMMIT
@@ -146,7 +146,7 @@ func begin(producer rmq.Producer, message *rmq.Message, end string) (any, error)
 	return map[string]any{"id": receipts[0].MessageID}, err
 }
 
-// subscription is what an ask wants of its topic.
+// subscription returns the filter of a request for its topic.
 func subscription(a ask) map[string]*rmq.FilterExpression {
 	expression := rmq.SUB_ALL
 	if a.SQL != "" {
@@ -157,7 +157,7 @@ func subscription(a ask) map[string]*rmq.FilterExpression {
 	return map[string]*rmq.FilterExpression{a.Topic: expression}
 }
 
-// described is what the table looks at.
+// described returns the parts of a message that the table checks.
 func described(view *rmq.MessageView) map[string]any {
 	keys := append([]string{}, view.GetKeys()...)
 	sort.Strings(keys)

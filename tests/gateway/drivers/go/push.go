@@ -10,7 +10,7 @@ import (
 	rmq "github.com/apache/rocketmq-clients/golang/v5"
 )
 
-// listener fails as often as it is told, by body.
+// listener fails each body as often as `fail` says.
 type listener struct {
 	lock   sync.Mutex
 	fail   map[string]int
@@ -40,7 +40,7 @@ func (l *listener) doneCount() int {
 	return l.done
 }
 
-// push lets a push consumer work until so many messages went well, or the time is over.
+// push lets a push consumer work until this many messages succeeded, or the time is over.
 func (d *driver) push(a ask) (any, error) {
 	work := &listener{fail: map[string]int{}, events: []map[string]any{}}
 	maps.Copy(work.fail, a.Fail)

@@ -14,7 +14,7 @@ GIB = 1 << 30
 
 
 def test_defaults_are_rocketmqs() -> None:
-    """Who sets nothing gets RocketMQ's values."""
+    """The defaults are RocketMQ's values."""
     config = load(Settings, section="commitlog", environment={}, flags={}).value.engine
     assert (config.segment_size_bytes, config.message_size_bytes_max) == (GIB, 4 << 20)
     assert (config.flush_mode, config.flush_interval_ms, config.flush_pages_min) == ("sync", 500, 4)
@@ -43,14 +43,14 @@ def test_defaults_are_rocketmqs() -> None:
     ],
 )
 def test_bad_settings(flags: dict[str, Any], named: str) -> None:
-    """A setting that can't be is refused in one line that names it."""
+    """An impossible setting is refused in a line that names it."""
     with pytest.raises(ConfigError, match=named) as caught:
         load(Settings, section="commitlog", environment={}, flags=flags)
     assert "\n" not in str(caught.value)
 
 
 def test_environment_and_flags() -> None:
-    """Environment variables carry the service's name, and flags win."""
+    """Environment variables have the service's name as a prefix, and flags override them."""
     environment = {"REPUT_COMMITLOG_DATA_DIR": "/a", "REPUT_COMMITLOG_PORT": "1"}
     settings = load(Settings, section="commitlog", environment=environment, flags={"data_dir": "/b"}).value
     assert (settings.engine.data_dir, settings.server.port) == (Path("/b"), 1)
@@ -68,5 +68,5 @@ def test_environment_and_flags() -> None:
     ],
 )
 def test_store_host(listen_host: str, expected: str) -> None:
-    """Records get the address that the server listens on, and never a wildcard."""
+    """The store host of records is the listening address, and never a wildcard."""
     assert str(store_host(listen_host, 9)) == expected

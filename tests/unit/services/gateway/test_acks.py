@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acknowledgements of many callers go together, and each caller hears of its own."""
+"""Acknowledgements of many callers share calls to Delivery, and each caller gets its own outcomes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from services.gateway.engine.acks import CALL_COUNT_MAX, TOGETHER_SIZE_MAX, Acks
 
 
 class Settled:
-    """Settles when it may. Knows what came together."""
+    """Settles when it may. Records the handles of each call."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
@@ -27,7 +27,7 @@ class Settled:
 
 
 async def test_callers_of_one_turn_share_a_call() -> None:
-    """Each gets the outcomes of its own handles."""
+    """Callers of the same turn share a call, and each gets the outcomes of its own handles."""
     settled = Settled()
     acks = Acks(settled, handle_count_max=10)
     assert await asyncio.gather(acks.ack(["a", "b"]), acks.ack(["c"])) == [["A", "B"], ["C"]]
@@ -36,7 +36,7 @@ async def test_callers_of_one_turn_share_a_call() -> None:
 
 
 async def test_the_rest_gathers_while_calls_are_under_way() -> None:
-    """So that a slow answer makes the calls larger, and not more."""
+    """While calls are under way further handles are collected, so that a slow answer makes calls larger, not more."""
     settled = Settled()
     settled.may_answer.clear()
     acks = Acks(settled, handle_count_max=10)
@@ -53,7 +53,7 @@ async def test_the_rest_gathers_while_calls_are_under_way() -> None:
 
 @pytest.mark.parametrize("turn_count", range(4))
 async def test_nobody_is_forgotten(turn_count: int) -> None:
-    """An ack that comes in the turn in which a call ends goes, too."""
+    """An ack that arrives in the turn in which a call ends is sent, too."""
 
     async def settle(handles: Sequence[str]) -> Sequence[str]:
         for _ in range(turn_count):
@@ -73,7 +73,7 @@ async def test_nobody_is_forgotten(turn_count: int) -> None:
 
 
 async def test_a_call_has_at_most_so_many_handles() -> None:
-    """Unless one caller alone has more, which is refused by whom it concerns."""
+    """A call has at most the limit of handles, unless a single caller has more, which Delivery refuses."""
     settled = Settled()
     acks = Acks(settled, handle_count_max=3)
     outcomes = await asyncio.gather(acks.ack(["a", "b"]), acks.ack(["c", "d"]), acks.ack(list("efgh")))
@@ -82,7 +82,7 @@ async def test_a_call_has_at_most_so_many_handles() -> None:
 
 
 async def test_nonsense_goes_alone() -> None:
-    """A call that is too large is refused, and others' handles are not in it."""
+    """A call with too many handles is refused alone, without the handles of other callers."""
     settled = Settled()
     acks = Acks(settled, handle_count_max=10)
     large = "x" * TOGETHER_SIZE_MAX
@@ -91,7 +91,7 @@ async def test_nonsense_goes_alone() -> None:
 
 
 async def test_a_call_that_fails_fails_for_all_that_share_it() -> None:
-    """And for nobody after them."""
+    """A failed call fails for all callers that share it, and for no later caller."""
     acks = Acks(Settled(), handle_count_max=10)
     first, second = asyncio.create_task(acks.ack(["a"])), asyncio.create_task(acks.ack(["bad"]))
     await asyncio.wait([first, second])
@@ -102,7 +102,7 @@ async def test_a_call_that_fails_fails_for_all_that_share_it() -> None:
 
 
 async def test_a_caller_that_goes_takes_nothing_back() -> None:
-    """Its message is settled, and the others are answered."""
+    """If a caller disconnects its message is settled all the same, and the others are answered."""
     settled = Settled()
     settled.may_answer.clear()
     acks = Acks(settled, handle_count_max=10)

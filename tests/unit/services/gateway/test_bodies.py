@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed bodies: inflated for every client, within bounds, and one that can't be inflated harms no other."""
+"""Compressed bodies: inflated for every client, within bounds; a body that can't be inflated harms no other body."""
 
 import gzip
 import hashlib
@@ -34,7 +34,7 @@ PACKED: dict[int, Any] = {
     0x201: zstd.compress,
     0x301: zlib.compress,
 }
-"""What makes a body, by its system flag; a flag without a type is that of RocketMQ's clients before 5.0."""
+"""The compression of a body, by its system flag; a flag without a type is the flag of RocketMQ's clients before 5.0."""
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def sent(body: bytes, encoding: int = wire.ENCODING_GZIP) -> wire.Message:
 @pytest.mark.parametrize("body", [SMALL, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("sys_flag", PACKED)
 async def test_every_codec_is_inflated(bodies: Bodies, sys_flag: int, body: bytes) -> None:
-    """A client gets the body that was sent, plain and with its digest, whichever codec its producer has."""
+    """A client gets the original body, plain and with its digest, for each codec of its producer."""
     message = await shown(bodies, PACKED[sys_flag](body), sys_flag)
     system = message.system_properties
     assert message.body == body
@@ -69,12 +69,12 @@ async def test_every_codec_is_inflated(bodies: Bodies, sys_flag: int, body: byte
 
 
 async def test_a_gzip_body_of_an_earlier_gateway_is_inflated(bodies: Bodies) -> None:
-    """Earlier gateways stored what clients sent, and named no codec."""
+    """Earlier gateways stored the bodies of clients unchanged, and named no codec."""
     assert (await shown(bodies, gzip.compress(SMALL), 0x1)).body == SMALL
 
 
 async def test_a_question_about_a_transaction_has_its_body_inflated(bodies: Bodies) -> None:
-    """Its producer may look into the body to know how the transaction ends."""
+    """A transaction check has the inflated body, which its producer may need."""
     check = TransactionCheck(message=StoredMessage(topic="t", body=zstd.compress(SMALL), sys_flag=0x201))
     asked = (await question(check, CALLER, bodies)).recover_orphaned_transaction_command
     assert (asked.message.body, asked.message.system_properties.body_encoding) == (SMALL, wire.ENCODING_IDENTITY)
@@ -97,7 +97,7 @@ async def test_a_question_about_a_transaction_has_its_body_inflated(bodies: Bodi
     ],
 )
 async def test_a_body_that_can_not_be_inflated(bodies: Bodies, body: bytes, sys_flag: int, fault: str) -> None:
-    """It comes as it is stored, plain, with the reason beside it: no library stumbles over it."""
+    """A body that can't be inflated is delivered as stored, plain, with the reason as a property."""
     message = await shown(bodies, body, sys_flag)
     assert (message.body, message.system_properties.body_encoding) == (body, wire.ENCODING_IDENTITY)
     assert fault in message.user_properties["REPUT_BODY_FAULT"]
@@ -105,7 +105,7 @@ async def test_a_body_that_can_not_be_inflated(bodies: Bodies, body: bytes, sys_
 
 
 async def test_the_largest_body_is_inflated(bodies: Bodies) -> None:
-    """The limit is the last size that is inflated, in the event loop and in the thread."""
+    """A body of the limit's size is inflated, in the event loop and in the thread, a larger body is not."""
     small = Bodies(size_bytes_max=100)
     assert (await shown(small, zlib.compress(bytes(100)), 0x301)).body == bytes(100)
     assert "REPUT_BODY_FAULT" in (await shown(small, zlib.compress(bytes(101)), 0x301)).user_properties
@@ -116,7 +116,10 @@ async def test_the_largest_body_is_inflated(bodies: Bodies) -> None:
 
 @pytest.mark.parametrize("pack", [zlib.compress, gzip.compress])
 async def test_what_a_client_compresses_is_stored_so_that_all_readers_know_it(bodies: Bodies, pack: Any) -> None:
-    """As a zlib stream that says so, in whichever of the two containers it came."""
+    """A compressed body is stored as a zlib stream with its flag.
+
+    Clients send it as zlib or gzip.
+    """
     message = await to_store(sent(pack(SMALL)), "t", CALLER, bodies, body_size_bytes_max=LIMIT)
     assert (message.sys_flag, zlib.decompress(message.body)) == (0x301, SMALL)
 
@@ -131,13 +134,13 @@ async def test_what_a_client_compresses_is_stored_so_that_all_readers_know_it(bo
     ],
 )
 async def test_what_no_reader_could_read_is_refused(bodies: Bodies, body: bytes, code: str) -> None:
-    """The sender hears of it, not the receivers."""
+    """A body that no reader could inflate is refused when it is sent."""
     with pytest.raises(Refused) as refused:
         await to_store(sent(body), "t", CALLER, bodies, body_size_bytes_max=LIMIT)
     assert refused.value.code == code
 
 
 async def test_an_encoding_of_a_later_protocol_is_refused(bodies: Bodies) -> None:
-    """It would be stored as if it was plain."""
+    """An unknown encoding is refused, because its body would be stored as plain."""
     with pytest.raises(Refused, match="body_encoding is 7"):
         await to_store(sent(SMALL, 7), "t", CALLER, bodies, body_size_bytes_max=LIMIT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of messages: what a message has decides, not what its library calls it."""
+"""Kinds of messages: the properties of a message decide, and not the kind that its library names."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ def bodies() -> Iterator[Bodies]:
 
 
 async def properties(bodies: Bodies, kind: int, fields: dict[str, object], **user: str) -> dict[str, str]:
-    """What is stored of a message."""
+    """The stored properties of a message."""
     system = wire.SystemProperties(message_id="i", message_type=kind, **fields)  # type: ignore[arg-type]
     sent = wire.Message(body=b"b", system_properties=system, user_properties=user)
     stored = await to_store(sent, "t", Caller("c", "CPP", "", ""), bodies, body_size_bytes_max=1_000)
@@ -50,7 +50,10 @@ async def properties(bodies: Bodies, kind: int, fields: dict[str, object], **use
 async def test_what_a_message_has_decides(
     bodies: Bodies, kind: int, fields: dict[str, object], stored_kind: str
 ) -> None:
-    """Callers of the raw protocol may call every message a normal one, as they may before RocketMQ's proxy."""
+    """The properties decide, because callers of the raw protocol may call every message normal.
+
+    They may do so with RocketMQ's proxy, too.
+    """
     assert kind_of(await properties(bodies, kind, fields)) == stored_kind
 
 
@@ -67,7 +70,7 @@ async def test_what_a_message_has_decides(
 async def test_what_a_message_lacks_or_can_not_have_at_once_is_refused(
     bodies: Bodies, kind: int, fields: dict[str, object], code: str
 ) -> None:
-    """It would not be what its sender means."""
+    """A message that lacks a property, or has properties that exclude each other, is refused with a code."""
     with pytest.raises(Refused) as refused:
         await properties(bodies, kind, fields)
     assert refused.value.code == code
@@ -83,12 +86,15 @@ async def test_what_a_message_lacks_or_can_not_have_at_once_is_refused(
     ],
 )
 async def test_every_time_that_is_over_is_a_delivery_time(bodies: Bodies, time: Timestamp, stored_ms: str) -> None:
-    """A program that gives a delay in milliseconds, where a time is asked for, gets its message at once."""
+    """Every delivery time in the past means at once, also a delay in milliseconds in its place."""
     assert (await properties(bodies, DELAY, {"delivery_timestamp": time}))["TIMER_DELIVER_MS"] == stored_ms
 
 
 async def test_a_message_group_as_a_property(bodies: Bodies) -> None:
-    """A program that copies the properties of a FIFO message sends one; the field goes before the property."""
+    """A message group in the properties makes a FIFO message; the field counts more than the property.
+
+    A program that copies the properties of a FIFO message sends such a property.
+    """
     stored = await properties(bodies, NORMAL, {}, __SHARDINGKEY="copied", TRACE_CONTEXT="t1")
     assert (stored["__SHARDINGKEY"], stored["TRACE_CONTEXT"], kind_of(stored)) == ("copied", "t1", "FIFO")
     assert (await properties(bodies, FIFO, GROUP, __SHARDINGKEY="copied"))["__SHARDINGKEY"] == "g"

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topics that were there lately: who sends often asks seldom, and what is remembered has a bound."""
+"""Topics that existed lately: a frequent sender asks seldom, and the number of remembered topics has a bound."""
 
 from libs.machine.testing.manual_clock import ManualClock
 from services.gateway.engine.known_topics import COUNT_MAX, KEPT_S, KnownTopics
 
 
 def test_a_topic_is_known_for_a_while() -> None:
-    """Then it is asked for again: it may have been deleted."""
+    """A known topic is looked up again after a while, because it may have been deleted."""
     clock = ManualClock()
     known = KnownTopics(clock)
     assert not known.is_known("t")
@@ -18,7 +18,7 @@ def test_a_topic_is_known_for_a_while() -> None:
 
 
 def test_the_oldest_topic_is_forgotten() -> None:
-    """However many names clients have."""
+    """At the limit the oldest topic is removed, with any number of names."""
     known = KnownTopics(ManualClock())
     known.note("first")
     for number in range(COUNT_MAX - 1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client says of a message, as properties, and back; and what is refused."""
+"""A client's message as properties, and back; and the refused messages."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ FULL = Message(id=ID, tag="a", keys=["k1", "k2"], group="g", user={"color": "gr�
 
 
 def refusal(**fields: object) -> str:
-    """The code of what is wrong with a message that is right otherwise, "" if nothing is."""
+    """The code of the error in an otherwise valid message, or "" without an error."""
     try:
         Message(**{"id": ID, **fields}).check()  # type: ignore[arg-type]
     except Refused as error:
@@ -22,7 +22,7 @@ def refusal(**fields: object) -> str:
 
 
 def test_a_message_comes_back_as_it_was_sent() -> None:
-    """All that its sender gave it is in the properties, by RocketMQ's names."""
+    """All fields of the sender are in the properties, by RocketMQ's names."""
     FULL.check()
     properties = FULL.properties(1_700_000_000_123)
     assert properties == {
@@ -41,20 +41,20 @@ def test_a_message_comes_back_as_it_was_sent() -> None:
 
 
 def test_spaces_alone_separate_keys() -> None:
-    """A receiver gets the keys that the index has: other white space is part of a key."""
+    """Keys are separated by spaces only, as in the index: other white space is part of a key."""
     back = from_properties({"UNIQ_KEY": ID, "KEYS": " 東京\u3000支店  tab\there new\nline "}, "")
     assert list(back.keys) == ["東京\u3000支店", "tab\there", "new\nline"]
 
 
 def test_a_transaction_has_its_id_among_its_properties() -> None:
-    """Where RocketMQ's proxy has it; only messages that were transactions have one."""
+    """The id of a transaction is in the properties, as with RocketMQ's proxy; other messages have none."""
     assert from_properties({"UNIQ_KEY": ID, "TRAN_MSG": "true"}, "").user == {"__transactionId__": ID}
     assert from_properties({"UNIQ_KEY": ID}, "").user == {}
 
 
 @pytest.mark.parametrize("name", ["__SHARDINGKEY", "__transactionId__", "TRACE_CONTEXT"])
 def test_names_that_rocketmq_leaves_to_senders(name: str) -> None:
-    """A program that copies the properties of what it received can send them."""
+    """A program that copies the properties of a received message can send them."""
     message = Message(id=ID, user={name: "x"})
     message.check()
     assert from_properties(message.properties(0), "").user == {name: "x"}
@@ -64,13 +64,13 @@ def test_names_that_rocketmq_leaves_to_senders(name: str) -> None:
     ("name", "is_shown"), [("PGROUP", False), ("REPUT_CANCELLED", False), ("INNER_NUM", True), ("DUP_INFO", True)]
 )
 def test_names_that_senders_can_not_use(name: str, is_shown: bool) -> None:
-    """What is forbidden to senders and what is hidden from receivers are two lists."""
+    """Names that senders may not use and names that are hidden from receivers are two lists."""
     assert refusal(user={name: "1"}) == "ILLEGAL_MESSAGE_PROPERTY_KEY"
     assert (name in from_properties({name: "1"}, "").user) == is_shown
 
 
 def test_keys_and_tags_with_spaces_come_back_as_from_rocketmq() -> None:
-    """Keys are joined by a space and parted by it, so one with a space becomes two. A tag stays as it is."""
+    """Keys are joined and split by spaces, so that a key with a space becomes two; a tag is kept unchanged."""
     message = Message(id=ID, tag=" a ", keys=["order 17", "", "k"])
     message.check()
     assert message.properties(0) == {"UNIQ_KEY": ID, "TAGS": " a ", "KEYS": "order 17 k"}
@@ -79,24 +79,27 @@ def test_keys_and_tags_with_spaces_come_back_as_from_rocketmq() -> None:
 
 
 def test_a_property_without_a_value_is_not_stored() -> None:
-    """RocketMQ's records can't hold it; the message is taken without it, as RocketMQ's proxy does."""
+    """A property with an empty value is not stored, as with RocketMQ's proxy.
+
+    RocketMQ's records can't hold such a property.
+    """
     message = Message(id=ID, user={"baggage": "", "color": "red"})
     message.check()
     assert from_properties(message.properties(0), "").user == {"color": "red"}
 
 
 def test_what_a_message_has_not_is_not_stored() -> None:
-    """The store refuses empty values."""
+    """Fields that a message lacks are not stored, because the store refuses empty values."""
     assert Message(id=ID).properties(0) == {"UNIQ_KEY": ID}
 
 
 def test_a_message_of_another_producer_has_the_id_of_its_place() -> None:
-    """Libraries need one."""
+    """A message without a UNIQ_KEY gets the id of its place, because libraries need an id."""
     assert from_properties({}, "F" * 32).id == "F" * 32
 
 
 def test_a_dead_letter_says_where_it_came_from() -> None:
-    """In a field of its own, not among its sender's properties."""
+    """A dead letter names its origin in a field of its own, not in its sender's properties."""
     found = from_properties({"DLQ_ORIGIN_TOPIC": "t", "DLQ_ORIGIN_MESSAGE_ID": "i", "x": "1"}, "")
     assert (found.origin_topic, found.origin_id, found.user) == ("t", "i", {"x": "1"})
 
@@ -137,12 +140,15 @@ def test_a_dead_letter_says_where_it_came_from() -> None:
     ],
 )
 def test_what_is_refused(fields: dict[str, object], code: str) -> None:
-    """What RocketMQ's proxy refuses, by its codes; tag, keys and user properties have one limit together."""
+    """Messages that RocketMQ's proxy refuses are refused with its codes.
+
+    Tag, keys and user properties share a limit.
+    """
     assert refusal(**fields) == code
 
 
 def test_kinds() -> None:
-    """By what is stored."""
+    """The stored properties give the kind of a message."""
     assert [kind_of(one) for one in ({}, {"__SHARDINGKEY": "g"}, {"DELAY": "3"}, {"TRAN_MSG": "true"})] == [
         "NORMAL",
         "FIFO",
@@ -154,7 +160,10 @@ def test_kinds() -> None:
 
 
 def test_a_body_that_is_not_what_its_digest_says_is_refused() -> None:
-    """In either case of the digits; a CRC-32 is written differently by each library, and not looked at."""
+    """A body that differs from its digest is refused, with digits in either case.
+
+    A CRC-32 is not checked, because each library writes it differently.
+    """
     check_digest(b"x", "MD5", digest_of(b"x").lower())
     check_digest(b"x", "CRC32", "whatever")
     with pytest.raises(Refused) as refused:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which client is asked about a topic."""
+"""The client that is asked about a topic."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from services.gateway.engine.producers import Producers
 
 
 def asking(subject: Producers, *clients: str) -> list[tuple[str, str]]:
-    """Connect clients. Returns what they are asked, from now on."""
+    """Connect clients. Returns the list of their questions from now on."""
     asked: list[tuple[str, str]] = []
     for client in clients:
         subject.connected(client, lambda question, client=client: asked.append((client, question)))  # type: ignore[misc]
@@ -16,7 +16,7 @@ def asking(subject: Producers, *clients: str) -> list[tuple[str, str]]:
 
 
 def test_those_that_publish_a_topic_are_asked_in_turn() -> None:
-    """Others are not, nor those that have no stream."""
+    """Clients that publish a topic are asked in turn; clients without the topic or without a stream are not."""
     subject = Producers()
     asked = asking(subject, "a", "b", "c")
     subject.publishes("a", ["t", "u"])
@@ -29,7 +29,10 @@ def test_those_that_publish_a_topic_are_asked_in_turn() -> None:
 
 
 def test_those_that_have_transactions_are_asked_first() -> None:
-    """Others that publish the topic only while there are none of them; one that has gone is none."""
+    """Clients with transactions of the topic are asked first.
+
+    Other publishers only while no such client is connected.
+    """
     subject = Producers()
     asked = asking(subject, "plain", "begins", "ends", "elsewhere")
     for client in ("plain", "begins", "ends", "elsewhere"):
@@ -71,7 +74,7 @@ def test_clients_with_streams_are_all_asked(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_stream_that_took_the_place_of_another_one_counts() -> None:
-    """The end of the former one changes nothing."""
+    """A client's newer stream counts, and the end of its former stream changes nothing."""
     subject = Producers()
     asked: list[str] = []
 
@@ -89,7 +92,7 @@ def test_a_stream_that_took_the_place_of_another_one_counts() -> None:
 
 
 def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients without a stream go first, and of a client's topics those that it named first."""
+    """At the limit clients without a stream are removed first, and of a client's topics the oldest."""
     monkeypatch.setattr(producers, "CLIENT_COUNT_MAX", 2)
     monkeypatch.setattr(producers, "TOPIC_COUNT_MAX", 2)
     subject = Producers()

@@ -18,7 +18,7 @@ from services.gateway.rpc.wire import messaging_pb2 as wire
     ],
 )
 def test_a_time_that_is_over_is_too_late(reason: str, deliver_ms: int, code: int) -> None:
-    """Also of a message that never waited, because its time was over when it came."""
+    """A recall after the delivery time is too late, also of a message that never waited."""
     handle = recall.RecallHandle("t", deliver_ms, "id")
     error = recall.refused(handle, PeerRefused("delivery", reason, "no"), 1_000)
     assert status_of(error).code == code

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages whose receiver has gone are given back, however late it went."""
+"""Messages whose receiver has disconnected are given back at any moment."""
 
 import asyncio
 from typing import Any
@@ -64,7 +64,7 @@ def receive(delivery: Delivery, tags: str = "*") -> Any:
 
 
 async def test_a_caller_that_goes_in_the_moment_in_which_messages_come() -> None:
-    """They are nobody's otherwise, until their time is over."""
+    """If the caller disconnects while messages arrive, they are given back at once, without an attempt."""
     delivery = Delivery()
     answers = receive(delivery)
     first = asyncio.ensure_future(anext(answers))
@@ -78,7 +78,10 @@ async def test_a_caller_that_goes_in_the_moment_in_which_messages_come() -> None
 
 
 async def test_a_caller_that_goes_while_it_is_given_messages() -> None:
-    """The one on its way counts as an attempt, which may have killed its receiver; the others do not."""
+    """If the caller disconnects during its messages, the message that was sent counts as an attempt.
+
+    It may have killed its receiver. The other messages do not count.
+    """
     delivery = Delivery()
     answers = receive(delivery)
     assert [(await anext(answers)).WhichOneof("content") for _ in range(2)] == ["status", "message"]
@@ -90,7 +93,7 @@ async def test_a_caller_that_goes_while_it_is_given_messages() -> None:
 
 @pytest.mark.parametrize("tags", ["||", " ", "|| ||"])
 async def test_an_expression_without_a_tag_is_refused(tags: str) -> None:
-    """At once, and Delivery is not asked."""
+    """An expression without a tag is refused at once, without a call to Delivery."""
     delivery = Delivery()
     with pytest.raises(Refused) as error:
         await anext(receive(delivery, tags))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages stay a push consumer's while it lives, and no longer."""
+"""A push consumer keeps its messages while it is alive, and no longer."""
 
 import tracemalloc
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ DUE_MS = round((INVISIBLE_S - RENEW_BEFORE_S) * 1000)
 
 
 class Delivery:
-    """Renews what is not settled, and can be away."""
+    """Renews messages that are not settled, and can be away."""
 
     def __init__(self) -> None:
         self.settled: set[str] = set()
@@ -43,7 +43,7 @@ def made(count_max: int = 100) -> tuple[Renewals, Delivery, ManualClock]:
 
 
 async def test_a_message_is_renewed_in_time_while_its_client_has_a_stream() -> None:
-    """Again and again, and not before it is due."""
+    """A message is renewed repeatedly, and not before it is due."""
     renewals, delivery, clock = made()
     renewals.connected("c")
     renewals.add("c", "h")
@@ -57,7 +57,7 @@ async def test_a_message_is_renewed_in_time_while_its_client_has_a_stream() -> N
 
 
 async def test_heartbeats_are_enough() -> None:
-    """A client whose stream is at another gateway, or broken, is alive all the same."""
+    """Heartbeats keep a client alive whose stream is at another gateway, or broken."""
     renewals, delivery, clock = made()
     renewals.add("c", "h")
     for _ in range(4):
@@ -68,7 +68,7 @@ async def test_heartbeats_are_enough() -> None:
 
 
 async def test_a_client_that_is_gone_keeps_nothing() -> None:
-    """Silent for too long, or gone with a word, also if its stream ends after that."""
+    """Messages of a client that was silent for too long, or has left, are not renewed."""
     renewals, delivery, clock = made()
     renewals.add("silent", "h1")
     renewals.connected("leaves")
@@ -84,7 +84,7 @@ async def test_a_client_that_is_gone_keeps_nothing() -> None:
 
 
 async def test_a_stream_that_ends_leaves_the_others() -> None:
-    """A client may open the next one before the last one ends."""
+    """The end of a stream does not end the client's other streams, of which the next may open first."""
     renewals, delivery, clock = made()
     renewals.connected("c")
     renewals.connected("c")
@@ -96,7 +96,7 @@ async def test_a_stream_that_ends_leaves_the_others() -> None:
 
 
 async def test_what_is_settled_is_not_renewed() -> None:
-    """Whether that is heard here, or told by Delivery."""
+    """A settled message is not renewed, if it was settled at this gateway or Delivery reports it."""
     renewals, delivery, clock = made()
     for handle in ("h1", "h2"):
         renewals.add("c", handle)
@@ -108,7 +108,7 @@ async def test_what_is_settled_is_not_renewed() -> None:
 
 
 async def test_delivery_may_be_away_for_a_while() -> None:
-    """Then it is tried again soon."""
+    """If Delivery is away, the renewal is retried soon."""
     renewals, delivery, clock = made()
     renewals.add("c", "h")
     delivery.is_away = True
@@ -121,7 +121,7 @@ async def test_delivery_may_be_away_for_a_while() -> None:
 
 
 async def test_nothing_is_held_for_ever() -> None:
-    """A client that never settles loses the message in the end."""
+    """The messages of a client that never settles are not renewed for ever."""
     renewals, _, clock = made()
     renewals.connected("c")
     renewals.add("c", "h")
@@ -132,7 +132,7 @@ async def test_nothing_is_held_for_ever() -> None:
 
 
 async def test_there_is_a_limit() -> None:
-    """What is beyond is its consumer's for a minute."""
+    """Messages above the limit are not renewed, so that their consumer has them for a minute."""
     renewals, _, _ = made(count_max=1)
     renewals.add("c", "h1")
     renewals.add("c", "h2")
@@ -159,7 +159,10 @@ async def test_dropped_messages_take_no_room() -> None:
 
 
 async def test_clients_that_nobody_knows_take_no_more_room() -> None:
-    """However many of them there are, a client with a stream keeps its messages; later there is room again."""
+    """With too many unknown clients a client with a stream keeps its messages.
+
+    Later there is room for new clients again.
+    """
     renewals, delivery, clock = made()
     for number in range(CLIENT_COUNT_MAX + 10):
         renewals.hear(f"junk-{number}")
@@ -178,7 +181,7 @@ async def test_clients_that_nobody_knows_take_no_more_room() -> None:
 
 @pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000], ids=["ahead", "back"])
 async def test_a_clock_that_is_set_changes_nothing(step_ms: int) -> None:
-    """A message is renewed when it is due by monotonic time, and a client that lives stays known."""
+    """A message is renewed when it is due by monotonic time, and a live client stays known."""
     renewals, delivery, clock = made()
     renewals.connected("c")
     renewals.add("c", "h")

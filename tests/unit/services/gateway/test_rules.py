@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How clients wait and try again, what names become, whose signature is right."""
+"""Waits and retries of clients, names with a namespace, and signatures."""
 
 import hashlib
 import hmac
@@ -27,7 +27,7 @@ from services.gateway.rpc.wire import messaging_pb2 as wire
     ],
 )
 def test_names_with_a_namespace(namespace: str, name: str, stored: str) -> None:
-    """As RocketMQ writes them, and back."""
+    """Names with a namespace have RocketMQ's form, in both directions."""
     assert stored_name(namespace, name) == stored
     assert shown_name(namespace, stored) == name
 
@@ -48,12 +48,18 @@ def test_names_with_a_namespace(namespace: str, name: str, stored: str) -> None:
 def test_a_receive_waits_as_long_as_its_caller_does(
     asked_s: float | None, remaining_s: float | None, expected_s: float
 ) -> None:
-    """Simple consumers for Go ask for no time; the deadline says it. An answer leaves before the deadline."""
+    """Without a time in the request the caller's deadline counts, as for simple consumers for Go.
+
+    An answer is sent before the deadline.
+    """
     assert wait_s(asked_s, remaining_s) == expected_s
 
 
 def test_a_client_for_node_is_told_of_waits_that_grow() -> None:
-    """It knows no other; and what it asks for after a failure is a thousandth of what it means."""
+    """A client for Node gets exponential waits, because it knows no other kind.
+
+    Its invisible time after a failure is a thousandth of its intention.
+    """
     assert of_consumer([10_000, 30_000, 7_200_000], is_node=True) == Exponential(10_000, 7_200_000, 2.0)
     assert of_consumer([5_000], is_node=True) == Exponential(5_000, 5_000, 1.0)
     assert of_consumer([1_000, 2_000], is_node=False) == [1_000, 2_000]
@@ -63,7 +69,7 @@ def test_a_client_for_node_is_told_of_waits_that_grow() -> None:
 
 
 def header(secret: str, date_time: str, *, key: str = "alice", is_upper: bool = False, more: str = "") -> str:
-    """What a client shows."""
+    """The authorization header of a client."""
     digits = hmac.new(secret.encode(), date_time.encode(), hashlib.sha1).hexdigest()
     digits = digits.upper() if is_upper else digits
     return f"MQv2-HMAC-SHA1 Credential={key}{more}, SignedHeaders=x-mq-date-time, Signature={digits}"
@@ -72,7 +78,7 @@ def header(secret: str, date_time: str, *, key: str = "alice", is_upper: bool = 
 @pytest.mark.parametrize("is_upper", [False, True])
 @pytest.mark.parametrize("more", ["", "/region/service"])
 def test_a_right_signature(is_upper: bool, more: str) -> None:
-    """Libraries write the digits in either case, and some a region behind the key."""
+    """A signature is accepted with digits in either case, and with a region behind the key."""
     signature = Signature.parse(header("s", "20260101T000000Z", is_upper=is_upper, more=more))
     assert signature.key == "alice"
     signature.check([b"old", b"s"], "20260101T000000Z")
@@ -80,7 +86,7 @@ def test_a_right_signature(is_upper: bool, more: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "Bearer x", "MQv2-HMAC-SHA1", "MQv2-HMAC-SHA1 x, =", "MQv2-HMAC-SHA1 " * 99])
 def test_a_wrong_signature(text: str) -> None:
-    """Of another time or secret, or none at all."""
+    """A signature of another time or secret, and a missing signature, are refused."""
     with pytest.raises(Refused, match=r"."):
         Signature.parse(text).check([b"s"], "t")
     for secrets, date_time in (([b"s"], "u"), ([b"r"], "t"), ([], "t")):
@@ -90,10 +96,10 @@ def test_a_wrong_signature(text: str) -> None:
 
 
 def test_every_code_is_one_of_the_protocol() -> None:
-    """A reason whose code has no number would end as an error of ours."""
+    """Every reason has a code with a number of the protocol; otherwise the client would see an internal error."""
     assert {f"CODE_{code}" for code in CODES.values()} <= set(wire.Code.keys())
 
 
 def test_whatever_closes_the_log_has_a_code() -> None:
-    """A send that the log refuses, for whichever reason, is no error of the gateway's."""
+    """Each reason for which the log refuses a send has a code, and is no error of the gateway."""
     assert {reason.error_reason for reason in Reason} <= set(CODES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SendMessage: a large request holds up no other caller of the gateway."""
+"""SendMessage: a large request does not block other callers of the gateway."""
 
 import asyncio
 import gzip
@@ -39,7 +39,7 @@ class Context:
 
 @pytest.fixture
 def servicer() -> Iterator[MessagingServicer]:
-    """One that only sends."""
+    """A servicer that only sends."""
     bodies, others = Bodies(size_bytes_max=1 << 20), dict.fromkeys(("delivery", "routes", "receiving", "telemetry"))
     parts: Any = {**others, "renewals": None, "producers": None, "log": Log(), "bodies": bodies}
     yield MessagingServicer(**parts, keys=AccessKeys(None), clock=ManualClock(), body_size_bytes_max=1 << 20)
@@ -56,7 +56,7 @@ def servicer() -> Iterator[MessagingServicer]:
 async def test_others_have_their_turn_within_a_large_request(
     servicer: MessagingServicer, encoding: int, turn_count: int
 ) -> None:
-    """After each body that is inflated, and after some messages that have none."""
+    """The event loop gets a turn after each inflated body, and after some other messages."""
     body = gzip.compress(BODY) if encoding == wire.ENCODING_GZIP else BODY
     message = wire.Message(
         topic=wire.Resource(name="t"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer hears of its settings also while Delivery begins, and a client too many that it is one."""
+"""A consumer gets its settings also while Delivery starts, and a client above the limit gets an error."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class Context:
 
 
 def subject_of(delivery: Any, ending: Ending) -> telemetry.Telemetry:
-    """What is tested, for two clients at once."""
+    """The Telemetry under test, with room for two clients."""
     renewals = Renewals(delivery, ManualClock(), count_max=1)
     bodies = Bodies(size_bytes_max=1)
     return telemetry.Telemetry(
@@ -55,7 +55,7 @@ def subject_of(delivery: Any, ending: Ending) -> telemetry.Telemetry:
 
 
 async def answer_of(away_count: int) -> wire.TelemetryResponse:
-    """What a push consumer hears."""
+    """The answer to a push consumer."""
     context: Any = Context()
     subject = subject_of(Delivery(away_count), Ending())
     said = wire.Settings(subscription=wire.Subscription(group=wire.Resource(name="g")))
@@ -74,19 +74,19 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_delivery_may_begin_later() -> None:
-    """The client waits; it would ask again after minutes, or never."""
+    """The client waits for Delivery; after an error it would ask again after minutes, or never."""
     answer = await answer_of(telemetry.POLICY_TRIES - 1)
     assert (answer.status.code, answer.settings.backoff_policy.max_attempts) == (wire.CODE_OK, 7)
 
 
 async def test_a_client_does_not_wait_for_ever() -> None:
-    """It is told that the store is away."""
+    """A client that waited for the limit is told that the store is away."""
     answer = await answer_of(telemetry.POLICY_TRIES)
     assert (answer.status.code, answer.HasField("settings")) == (wire.CODE_HA_NOT_AVAILABLE, False)
 
 
 async def test_a_group_that_is_refused_is_refused_at_once() -> None:
-    """It is not asked for again: the stream ends with the reason, by which libraries end their start."""
+    """A refused group ends the stream at once with its reason, so that libraries end their start."""
 
     class Refusing(Delivery):
         async def policy(self, group: str) -> GroupPolicy:
@@ -108,7 +108,7 @@ async def test_a_group_that_is_refused_is_refused_at_once() -> None:
 
 
 async def test_a_client_that_does_not_read() -> None:
-    """It is not listened to any more, so that its answers do not pile up; when it reads, all are there."""
+    """A client that does not read is not read any more; when it reads, all answers are there."""
     context: Any = Context()
     subject = subject_of(Delivery(0), Ending())
     said = wire.TelemetryRequest(settings=wire.Settings(subscription=wire.Subscription(group=wire.Resource(name="g"))))
@@ -127,7 +127,7 @@ async def test_a_client_that_does_not_read() -> None:
 
 
 async def test_too_many_clients() -> None:
-    """One more is told so; when another one goes, or the gateway ends, there is room."""
+    """A client above the limit is refused; when another disconnects, or the gateway ends, there is room."""
     context: Any = Context()
     ending = Ending()
     subject = subject_of(Delivery(0), ending)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of the delivery of delayed messages run on: a fake log and its front, a disk and a clock in memory."""
+"""The world of the tests of delayed messages: a fake log and its front, a disk and a clock in memory."""
 
 import asyncio
 import contextlib
@@ -29,13 +29,13 @@ class World:
 
     @contextlib.asynccontextmanager
     async def delivering(self) -> AsyncIterator[tuple[Indexer, DelayDelivery]]:
-        """An Indexer that follows the log and delivers, stopped in order in the end."""
+        """An Indexer that follows the log and delivers delayed messages, stopped in order at the end."""
         async with running(self.log, self.fs, clock=self.clock, sink=self.sink) as indexer:
             assert indexer.follow.delivery is not None
             yield indexer, indexer.follow.delivery
 
     def offsets(self) -> dict[int, int]:
-        """What the file says, by level."""
+        """The offsets in the file, by level."""
         return delay_offsets_json.loads(self.fs.read(PATH).decode()).offsets if self.fs.exists(PATH) else {}
 
     def write_offsets(self, text: str) -> None:
@@ -45,5 +45,5 @@ class World:
 
 
 async def settle(rounds: int = 10) -> None:
-    """Give all loops time for some steps, so that what must not happen could have happened."""
+    """Give all loops time for some steps, so that a forbidden step could have happened."""
     await asyncio.sleep(0.003 * rounds)

@@ -46,7 +46,7 @@ def segment(number: int, *, age_hours: float = 100, **changes: object) -> Segmen
 
 
 class Owners:
-    """Both owners; `calls` is what they were asked to change, in order. `failures` maps a call to an error."""
+    """Both owners; `calls` are the changes that they were asked for, in order. `failures` maps a call to an error."""
 
     def __init__(self, segments: list[SegmentFacts], *, indexed_physical_offset: int = 1 << 40) -> None:
         self.segments = segments
@@ -74,7 +74,7 @@ class Owners:
         return IndexFacts(self.indexed, self.index_disk())
 
     def index_disk(self) -> Disk:
-        """The Indexer's disk of 1,000 bytes, if it has anything, and else what `disks` says."""
+        """The Indexer's disk of 1,000 bytes, or the disk in `disks` if it has no bytes."""
         used_bytes = self.own_bytes + self.other_bytes
         if not used_bytes:
             return self.disks[INDEX_OWNER]

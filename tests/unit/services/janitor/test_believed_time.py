@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clocks that jump, and stores that are merely quiet: nothing goes before its time, and nothing stays for ever."""
+"""Clocks that jump, and stores without appends: no segment is deleted before its time, and each is in the end."""
 
 import pytest
 
@@ -19,14 +19,17 @@ def watched(clock: ManualClock) -> BelievedTime:
 
 
 def busy(clock: ManualClock, count: int = 21) -> Owners:
-    """A log whose segments are some minutes old, the active one's last record of now."""
+    """A log whose segments are some minutes old; the active segment's last record is of now."""
     ages = [segment(number, age_hours=(count - number) / 60) for number in range(count - 1)]
     return Owners([*ages, segment(count - 1, age_hours=0, is_active=True)])
 
 
 @pytest.mark.parametrize("days", [10, 365 * 30, -1, -10])
 async def test_a_clock_that_jumps(days: int, caplog: pytest.LogCaptureFixture) -> None:
-    """While it is away nothing goes, by whatever look; it is told once, in the status too, and its end as well."""
+    """While the clock is off no check deletes a segment; the jump is logged once, and its end, too.
+
+    The status has the note.
+    """
     clock = ManualClock(NOW_MS)
     owners = busy(clock)
     room = Room(owners, clock=clock, hours=tuple(range(24)))
@@ -49,7 +52,7 @@ async def test_a_clock_that_jumps(days: int, caplog: pytest.LogCaptureFixture) -
 
 
 async def test_a_janitor_that_starts_with_a_clock_far_ahead(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing goes that has expired by the clock alone; somebody who has looked at it may say that it is right."""
+    """Segments that expired by the clock alone are kept, until an operator confirms the clock."""
     clock = ManualClock(NOW_MS)
     owners = busy(clock)
     clock.set_now_ms(NOW_MS + 10 * DAY_MS)
@@ -68,7 +71,7 @@ async def test_a_janitor_that_starts_with_a_clock_far_ahead(caplog: pytest.LogCa
 
 
 async def test_a_quiet_store_expires() -> None:
-    """Without any append for a week everything goes in its time: the Janitor has watched that time go by."""
+    """Without an append for a week all segments expire in time, because the Janitor has watched that time."""
     owners = busy(ManualClock())
     room = Room(owners, hours=tuple(range(24)))
     gone_at_hour = None
@@ -82,7 +85,10 @@ async def test_a_quiet_store_expires() -> None:
 
 
 async def test_a_quiet_store_expires_later_under_a_new_janitor() -> None:
-    """What nobody watched does not count: of five quiet days before its start only what comes after; or an append."""
+    """Five quiet days before the Janitor's start expire nothing.
+
+    Only the time after the start, or an append, counts.
+    """
     clock = ManualClock(NOW_MS + 5 * DAY_MS)
     owners = busy(clock)
     room = Room(owners, clock=clock, hours=tuple(range(24)))
@@ -105,7 +111,7 @@ async def test_a_quiet_store_expires_later_under_a_new_janitor() -> None:
 
 
 def test_what_is_believed() -> None:
-    """The clock while it is steady and near; less otherwise; never more."""
+    """The clock is believed while it is steady and near; otherwise the believed time is less, and never more."""
     clock = ManualClock(NOW_MS)
     time = watched(clock)
     assert time.look(None).now_ms == NOW_MS
@@ -124,7 +130,7 @@ def test_what_is_believed() -> None:
 
 
 def test_a_clock_that_runs_away_slowly() -> None:
-    """Each step is small, all of them are not: the newest record and the time since hold it."""
+    """Small steps in a row are limited by the newest record and the time since it."""
     clock = ManualClock(NOW_MS)
     time = watched(clock)
     time.look(NOW_MS)

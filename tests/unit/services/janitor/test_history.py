@@ -32,7 +32,7 @@ def run(time_ms: int) -> Run:
 
 
 def test_survives_a_crash(fs: MemoryFs) -> None:
-    """A run that was added is there, equal in every field, after a crash at any later moment."""
+    """A run that was added exists, equal in every field, after a crash at any later moment."""
     history = make(fs)
     history.add(run(1))
     history.add(run(2))
@@ -43,7 +43,7 @@ def test_survives_a_crash(fs: MemoryFs) -> None:
 
 
 def test_pages(fs: MemoryFs) -> None:
-    """Pages are newest first, do not overlap, and tell whether more follow."""
+    """Pages are newest first, do not overlap, and have a flag for further pages."""
     history = make(fs)
     for time_ms in range(1, 6):
         history.add(run(time_ms))
@@ -60,7 +60,7 @@ def test_pages(fs: MemoryFs) -> None:
 
 
 def test_is_bounded(fs: MemoryFs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the number of runs nor the bytes grow without end; the newest stay."""
+    """The number of runs and the bytes are bounded, and the newest runs stay."""
     monkeypatch.setattr(history_module, "RUN_COUNT_MAX", 3)
     history = make(fs)
     for time_ms in range(1, 9):
@@ -72,7 +72,7 @@ def test_is_bounded(fs: MemoryFs, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unreadable_lines_are_left_out(fs: MemoryFs, caplog: pytest.LogCaptureFixture) -> None:
-    """A damaged line costs that line only, and is told."""
+    """A damaged line is left out alone, and is logged."""
     make(fs).add(run(1))
     fs.write_atomic(PATH, b"{broken\n" + fs.read(PATH) + b'{"time_ms": "x"}\n')
     assert not caplog.records
@@ -83,7 +83,7 @@ def test_unreadable_lines_are_left_out(fs: MemoryFs, caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize("damage", [None, b"", b"{"])
 def test_a_copy_stands_in(fs: MemoryFs, damage: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
-    """Runs that the file has lost come from its copy, and a line names the file."""
+    """Runs that the file has lost are read from its copy, and the log names the file."""
     history = make(fs)
     history.add(run(1))
     history.add(run(2))

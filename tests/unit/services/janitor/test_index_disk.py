@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Indexer's disk is full: what goes for it, what does not, and what is said of it."""
+"""The Indexer's disk is full: the segments that are deleted for it, the kept segments, and the notes."""
 
 import pytest
 
@@ -12,13 +12,13 @@ SECOND_MS = 1_000
 
 
 def young(count: int) -> Owners:
-    """A log of segments that are an hour old, and the active one."""
+    """A log of segments that are an hour old, and the active segment."""
     segments = [segment(number, age_hours=1) for number in range(count)]
     return Owners([*segments, segment(count, age_hours=0, is_active=True)])
 
 
 async def looks(room: Room, count: int) -> None:
-    """One look each second, after the first delay."""
+    """Check once each second, after the first delay."""
     room.clock.advance(60_000)
     for _ in range(count):
         await room.loop.check()
@@ -33,9 +33,9 @@ async def looks(room: Room, count: int) -> None:
 async def test_a_file_of_somebody_else(
     other_bytes: int, index_files: list[tuple[int, int]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Ten minutes of looks at a disk that others filled: nothing goes before its time, appends go on, and it is told.
+    """If other data fills the disk, ten minutes of checks delete no segment early, and a note is made.
 
-    So it is although files of the indexes would go, too: however many went, the disk would stay as full.
+    Appends continue. Files of the indexes could be deleted, too, but the disk would stay full.
     """
     owners = young(40)
     owners.other_bytes, owners.index_files = other_bytes, index_files
@@ -52,7 +52,7 @@ async def test_a_file_of_somebody_else(
 
 
 async def test_only_what_its_disk_needs_and_gets(caplog: pytest.LogCaptureFixture) -> None:
-    """The fewest segments go whose index files bring the disk to 85 %, and then no more, however often it is looked."""
+    """The fewest segments are deleted whose index files bring the disk to 85 %; further checks delete no more."""
     owners = young(40)
     owners.index_files = [(3 * SIZE, 10), (7 * SIZE, 30), (8 * SIZE, 30), (FAR, 810)]
     room = Room(owners)
@@ -65,7 +65,7 @@ async def test_only_what_its_disk_needs_and_gets(caplog: pytest.LogCaptureFixtur
 
 
 async def test_no_segment_goes_behind_the_last_one_that_frees_something() -> None:
-    """Where the indexes can't give what is needed, they give what they have, and their log keeps the rest."""
+    """If the indexes can't free enough, they free all that they can, and the log keeps its other segments."""
     owners = young(40)
     owners.index_files = [(4 * SIZE, 10), (FAR, 980)]
     room = Room(owners)
@@ -76,7 +76,7 @@ async def test_no_segment_goes_behind_the_last_one_that_frees_something() -> Non
 
 
 async def test_what_an_indexer_promises_and_does_not_keep() -> None:
-    """A run that freed nothing there is the last one for this disk until it had room."""
+    """After a run that freed nothing on the disk no run is made for it until it had room."""
     owners = young(40)
     owners.index_files = [(2 * SIZE, 100), (FAR, 800)]
     kept = list(owners.index_files)
@@ -102,7 +102,7 @@ async def test_what_an_indexer_promises_and_does_not_keep() -> None:
 
 
 async def test_a_disk_of_the_log_is_freed_as_ever() -> None:
-    """The log's own disk gets what it needs whatever the Indexer's says."""
+    """The log's own disk is freed with any state of the Indexer's disk."""
     owners = young(40)
     owners.other_bytes = 990
     owners.disks[LOG_OWNER] = Disk(LOG_OWNER, 87, total_bytes=100 * SIZE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The policy, row by row."""
+"""The decisions of the policy, row by row."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ def log_disk(percent: int | None, **changes: int) -> Disk:
     return Disk(LOG_OWNER, percent, **changes)
 
 
-# name, segments, what the Indexer has synced, what replicas have, expected reasons
+# name, segments, synced offset of the Indexer, replicated offset, expected reasons
 CASES = [
     ("no segment", [], FAR, FAR, []),
     ("only the active one, however old", [segment(0, age_hours=500, is_active=True)], FAR, FAR, ["ACTIVE"]),
@@ -71,7 +71,7 @@ CASES = [
     ("name", "segments", "indexed", "replicated", "expected"), CASES, ids=[case[0] for case in CASES]
 )
 def test_decide(name: str, segments: list[SegmentFacts], indexed: int, replicated: int, expected: list[str]) -> None:
-    """Each segment gets one reason, oldest first."""
+    """Each segment gets a reason, oldest first."""
     verdict = decide(Facts(segments, indexed, replicated), NOW_MS, policy(delete_batch_count_max=3))
     assert verdict.trigger is Trigger.HOUR
     assert [decision.reason for decision in verdict.decisions] == expected
@@ -80,7 +80,7 @@ def test_decide(name: str, segments: list[SegmentFacts], indexed: int, replicate
     assert not any(decision.is_lost for decision in verdict.decisions)
 
 
-# name, policy, disks, what asks, trigger, reasons of an expired segment, of one that has not, and of the active one
+# name, policy, disks, request, trigger, reasons of an expired segment, of a younger segment, and of the active segment
 TRIGGERS = [
     ("another hour", {"hours": OTHER_HOUR}, [log_disk(75)], None, None, "NOT_DUE", YOUNG),
     ("the hour", {}, [log_disk(75)], None, "HOUR", OLD, YOUNG),
@@ -115,7 +115,7 @@ def test_triggers(
     old: str,
     young: str,
 ) -> None:
-    """Hours, disks, sizes and people each begin a run for what they are about."""
+    """Hours, disks, sizes and requests each begin a run for their own purpose."""
     segments = [segment(0, age_hours=100), segment(1, age_hours=1), segment(2, age_hours=0, is_active=True)]
     asked = Trigger(requested) if requested else None
     verdict = decide(Facts(segments, FAR, FAR, disks), NOW_MS, policy(**changes), requested=asked)  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def test_triggers(
     ],
 )
 def test_what_is_not_safe(unsafe: str, percent: int, reasons: list[str], lost: list[bool]) -> None:
-    """What is not indexed goes only where the policy says so, and is told to be lost."""
+    """An unindexed segment is deleted only if the policy allows it, and is reported as lost."""
     segments = [segment(0), segment(1), segment(2, age_hours=1)]
     rules = policy(unsafe_segments=unsafe)
     decisions = decide(Facts(segments, SIZE, FAR, [log_disk(percent)]), NOW_MS, rules).decisions
@@ -143,7 +143,7 @@ def test_what_is_not_safe(unsafe: str, percent: int, reasons: list[str], lost: l
 
 
 def test_a_full_disk_stays_full_until_it_has_room() -> None:
-    """Above 90 % it is full, and it stays so until it is 85 % again; the Indexer's disk keeps no append out."""
+    """A disk is full from 90 % on until it is at 85 % again; the Indexer's full disk stops no appends."""
     for was_full, percent, is_full in (
         (False, 90, False),
         (False, 91, True),
@@ -171,7 +171,7 @@ NOTES = [
 def test_what_a_disk_of_the_indexes_makes_of_segments(
     own_bytes: int, end: int, changes: dict[str, object], outcome: ForDisk
 ) -> None:
-    """Only segments whose index files it needs and gets go before their time, and the note says why or why not."""
+    """Only segments whose index files free enough of the disk are deleted early, and the note has the outcome."""
     segments = [segment(number, age_hours=1) for number in range(4)] + [ACTIVE]
     disk = Disk(INDEX_OWNER, 90, total_bytes=1000, free_bytes=100, own_bytes=own_bytes)
     facts = Facts(segments, FAR, FAR, [log_disk(50), disk], relief_end_physical_offset=end)
@@ -188,7 +188,7 @@ def test_what_a_disk_of_the_indexes_makes_of_segments(
 
 
 def test_what_several_disks_of_the_log_make_of_segments() -> None:
-    """A disk of the log is told of, too; as long as another one has room, nothing goes for it."""
+    """A full disk of the log has a note; as long as another has room, no segment is deleted for it."""
     full = Disk(LOG_OWNER, 99, total_bytes=1000, free_bytes=10, path="/a", own_bytes=40)
     for percent, outcome in ((60, ForDisk.EMPTIER_DISK), (86, ForDisk.DELETED)):
         verdict = decide(Facts([], FAR, FAR, [full, log_disk(percent)]), NOW_MS, policy())
@@ -198,7 +198,7 @@ def test_what_several_disks_of_the_log_make_of_segments() -> None:
 
 
 def test_segments_that_may_go_for_the_indexes() -> None:
-    """The oldest of a batch, as far as they are indexed and replicated, and never the active one."""
+    """The oldest segments of a batch that are indexed and replicated, and never the active segment."""
     segments = [segment(number) for number in range(4)] + [segment(4, is_active=True)]
     assert reliefs(Facts(segments, FAR, FAR), policy()) == [SIZE, 2 * SIZE, 3 * SIZE, 4 * SIZE]
     assert reliefs(Facts(segments, FAR, FAR), policy(delete_batch_count_max=2)) == [SIZE, 2 * SIZE]
@@ -209,7 +209,7 @@ def test_segments_that_may_go_for_the_indexes() -> None:
 
 
 def test_explanations_have_numbers() -> None:
-    """A person can see from the sentence which numbers decided."""
+    """An explanation has the numbers that decided."""
     segments = [replace(segment(0), size_bytes=15), segment(1, age_hours=80), segment(2, age_hours=2.5), ACTIVE]
     decisions = decide(Facts(segments, 15, FAR), NOW_MS, policy()).decisions
     obstacle = "the Indexer has synced the log up to 15 and the segment ends at 2000"
@@ -222,7 +222,7 @@ def test_explanations_have_numbers() -> None:
 
 
 def test_explanations_say_what_became_of_the_clock() -> None:
-    """A record from the future, and ages that the clock does not count."""
+    """An explanation names a record from the future, and ages that the clock does not count."""
     future = replace(segment(0), last_store_time_ms=NOW_MS + 48 * HOUR_MS)
     told = [
         decide(Facts([one], FAR, FAR), NOW_MS, policy(), is_clock_believed=is_believed).decisions[0].explanation

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The retention loop: when it runs, in which order it asks the owners, and what it remembers."""
+"""The retention loop: the times of its runs, the order of its calls to the owners, and its history."""
 
 import asyncio
 from pathlib import Path
@@ -20,7 +20,7 @@ HISTORY_FILE = Path("/store/reput/retention_history.jsonl")
 
 
 class WatchedHistory(RunHistory):
-    """A history that tells when a run was added."""
+    """A history with an event that a run was added."""
 
     added: asyncio.Event
 
@@ -80,7 +80,7 @@ def owners_with(count: int) -> Owners:
 
 
 async def test_index_forgets_first() -> None:
-    """The Indexer is trimmed to the end of a batch before the CommitLog loses the batch's first segment."""
+    """The Indexer is trimmed to the end of a batch before the CommitLog deletes the batch's first segment."""
     owners = owners_with(3)
     owners.index_files = [(SIZE, 7), (3 * SIZE, 7)]
     room = Room(owners, batch=2)
@@ -98,7 +98,7 @@ async def test_index_forgets_first() -> None:
 
 
 async def test_a_full_disk_keeps_no_run_from_its_end(caplog: pytest.LogCaptureFixture) -> None:
-    """What a run deleted is told and remembered although there is no room to write it down; a later run does both."""
+    """A run is reported and remembered although the disk has no room for its history; a later run writes both."""
     owners = owners_with(21)
     room = Room(owners, batch=1)
     room.fs.capacity_bytes = 0
@@ -134,7 +134,7 @@ async def test_manual_run_is_twenty_rounds() -> None:
 
 
 async def test_hour_and_first_delay() -> None:
-    """Nothing happens in the first minute; then each look within the hour deletes one batch, and none outside of it."""
+    """No check deletes in the first minute; then each check within the hour deletes a batch, and none outside of it."""
     owners = owners_with(5)
     room = Room(owners, batch=2)
     await room.loop.check()
@@ -160,7 +160,7 @@ async def test_hour_and_first_delay() -> None:
     ],
 )
 async def test_first_failure_ends_the_run(failing: str, deleted: int, calls: int) -> None:
-    """What was done before a failure stays done and is in the history; without facts the caller gets the error."""
+    """Deletions before a failure are in the history; without facts the caller gets the error."""
     owners = owners_with(3)
     room = Room(owners)
     owners.failures[failing] = OwnerRefused(service="commitlog", refusal="IN_USE", text="a reader holds it")
@@ -180,7 +180,7 @@ async def test_first_failure_ends_the_run(failing: str, deleted: int, calls: int
 
 
 async def test_a_lasting_failure_is_no_run() -> None:
-    """An owner that stays away for the whole hour does not fill the history; the status tells of it."""
+    """An owner that is away for the whole hour adds no run to the history; the status has the error."""
     owners = owners_with(1)
     room = Room(owners)
     owners.failures["log_facts"] = DependencyUnavailable("commitlog", "connection refused")
@@ -195,7 +195,7 @@ async def test_a_lasting_failure_is_no_run() -> None:
 
 
 async def test_one_run_at_a_time_and_callers_may_leave() -> None:
-    """A second run is refused while one is under way; a run goes on without its caller."""
+    """A second run is refused during a run; a run continues without its caller."""
     owners = owners_with(2)
     room = Room(owners)
     room.gate = asyncio.Event()
@@ -216,7 +216,7 @@ async def test_one_run_at_a_time_and_callers_may_leave() -> None:
 
 
 async def test_stop_ends_a_run() -> None:
-    """Stopping ends a run between two deletions; what was deleted is remembered."""
+    """A stop ends a run between two deletions; the deletions are remembered."""
     owners = owners_with(3)
     room = Room(owners)
     room.gate = asyncio.Event()
@@ -230,9 +230,10 @@ async def test_stop_ends_a_run() -> None:
 
 
 async def test_disks_are_reported_until_they_are_not_full() -> None:
-    """A full disk of the log is told at each look, and its end once; the first look tells it in any case.
+    """A full disk of the log is reported at each check, and its end once.
 
-    So a Janitor that was started again ends what the one before it told. The Indexer's disk keeps no append out.
+    The first check reports the disk in any case, so that a restarted Janitor ends the report of the process before it.
+    The Indexer's disk is not reported.
     """
     owners = Owners([segment(0, age_hours=0, is_active=True)])
     room = Room(owners, disk_forced=False)
@@ -246,7 +247,10 @@ async def test_disks_are_reported_until_they_are_not_full() -> None:
 
 
 async def test_a_log_without_a_disk_that_takes_segments() -> None:
-    """Its only file system is read-only or gone: nothing is told of it, and what has expired goes all the same."""
+    """If the log's only file system is read-only or gone, its disk is not reported.
+
+    Expired segments are deleted all the same.
+    """
     owners = owners_with(2)
     room = Room(owners, hours=(NOW_HOUR,))
     room.clock.advance(60_000)
@@ -257,7 +261,7 @@ async def test_a_log_without_a_disk_that_takes_segments() -> None:
 
 
 async def test_a_segment_in_use_is_tried_again() -> None:
-    """Outside of the hours a segment that was read is tried again two minutes later, and then no more."""
+    """Outside of the hours a segment in use is retried two minutes later, and then no more."""
     owners = owners_with(2)
     room = Room(owners, hours=(NOW_HOUR,))
     room.clock.advance(60_000)
@@ -278,7 +282,7 @@ async def test_a_segment_in_use_is_tried_again() -> None:
 
 
 async def test_a_segment_in_use_that_is_gone_is_no_reason_any_more() -> None:
-    """When the retry finds nothing to delete, what expires later waits for its hour again."""
+    """If a retry finds no segment to delete, later expired segments wait for their hour again."""
     owners = owners_with(1)
     room = Room(owners)
     room.clock.advance(60_000)
@@ -294,7 +298,10 @@ async def test_a_segment_in_use_that_is_gone_is_no_reason_any_more() -> None:
 
 
 async def test_what_is_lost_is_counted() -> None:
-    """Without the Indexer nothing goes, unless the policy gives segments up for a disk; then they are told apart."""
+    """Without the Indexer no segment is deleted, unless the policy gives segments up for a disk.
+
+    These are counted apart.
+    """
     owners = owners_with(3)
     owners.failures["index_facts"] = DependencyUnavailable("indexer", "connection refused")
     owners.disks[LOG_OWNER] = Disk(LOG_OWNER, 86, total_bytes=SIZE * 150)
@@ -313,7 +320,7 @@ async def test_what_is_lost_is_counted() -> None:
 
 
 async def test_a_disk_that_fills_up_and_nothing_to_delete(caplog: pytest.LogCaptureFixture) -> None:
-    """It is told once."""
+    """A disk that fills up without a segment to delete is logged once."""
     owners = Owners([segment(0, age_hours=1), segment(1, age_hours=0, is_active=True)])
     owners.disks[LOG_OWNER] = Disk(LOG_OWNER, 80)
     room = Room(owners)
@@ -327,7 +334,7 @@ async def test_a_disk_that_fills_up_and_nothing_to_delete(caplog: pytest.LogCapt
 
 
 async def test_a_deletion_takes_the_report_back() -> None:
-    """When a run made room, appends are accepted again at once, whoever began the run."""
+    """When a run has made room, appends are accepted again at once, after a manual run, too."""
     owners = owners_with(3)
     owners.disks[LOG_OWNER] = Disk(LOG_OWNER, 95)
     room = Room(owners, disk_forced=False)

@@ -28,7 +28,7 @@ SIZE = 4096
 
 
 class FakeCommitLog(segment_service_pb2_grpc.SegmentServiceServicer, log_service_pb2_grpc.LogServiceServicer):
-    """A log of old segments and an active one; pages of two."""
+    """A log of old segments and an active segment; pages of two."""
 
     def __init__(self, segment_count: int) -> None:
         self.bases = [number * SIZE for number in range(segment_count)]
@@ -81,7 +81,7 @@ class FakeCommitLog(segment_service_pb2_grpc.SegmentServiceServicer, log_service
 
 
 class FakeIndexer(index_service_pb2_grpc.IndexServiceServicer):
-    """Everything is indexed."""
+    """An Indexer that has indexed all records."""
 
     def __init__(self) -> None:
         self.trimmed = 0
@@ -138,7 +138,7 @@ async def janitor(directory: Path, segment_count: int = 4) -> AsyncIterator[Room
 
 
 def files(directory: Path) -> list[Path]:
-    """All that is below a directory."""
+    """All files below a directory."""
     return sorted(directory.rglob("*"))
 
 
@@ -155,7 +155,7 @@ def details(error: grpc.aio.AioRpcError) -> tuple[str, str, dict[str, str], list
 
 
 async def test_run_and_history(tmp_path: Path) -> None:
-    """A dry run changes nothing; a run deletes what is old; the history has it after a restart."""
+    """A dry run changes nothing; a run deletes old segments; the history has it after a restart."""
     async with janitor(tmp_path) as room:
         dry = (await room.stub.RunOnce(messages.RunOnceRequest(dry_run=True))).run
         assert [decision.reason for decision in dry.decisions] == ["EXPIRED", "EXPIRED", "EXPIRED", "ACTIVE"]
@@ -182,7 +182,7 @@ async def test_run_and_history(tmp_path: Path) -> None:
 
 
 async def test_policy(tmp_path: Path) -> None:
-    """The policy is what was configured."""
+    """The policy equals the configuration."""
     async with janitor(tmp_path) as room:
         policy = await room.stub.GetPolicy(messages.GetPolicyRequest())
         assert (policy.retention_hours, list(policy.delete_hours), policy.time_zone) == (72, [4, 23], "Europe/Berlin")
@@ -205,7 +205,7 @@ async def test_history_pages(tmp_path: Path) -> None:
 
 
 async def test_refusal_ends_a_run(tmp_path: Path) -> None:
-    """What an owner refuses is in the run's error, with its reason."""
+    """A refusal of an owner is in the run's error, with its reason."""
     async with janitor(tmp_path) as room:
         room.commitlog.refusal = segment_service_pb2.DELETE_REFUSAL_IN_USE
         run = (await room.stub.RunOnce(messages.RunOnceRequest())).run
@@ -214,7 +214,7 @@ async def test_refusal_ends_a_run(tmp_path: Path) -> None:
 
 
 async def test_owner_away(tmp_path: Path) -> None:
-    """Without the owners a run is refused as a passing failure, and the service goes on."""
+    """Without the owners a run is refused as a passing failure, and the service continues."""
     async with janitor(tmp_path) as room:
         await room.owners.stop(None)
         with pytest.raises(grpc.aio.AioRpcError) as failed:
@@ -225,7 +225,7 @@ async def test_owner_away(tmp_path: Path) -> None:
 
 
 async def test_one_run_at_a_time(tmp_path: Path) -> None:
-    """A run is refused while another one is under way, a dry one too."""
+    """A run is refused during another run, a dry run, too."""
     async with janitor(tmp_path) as room:
         room.commitlog.may_delete.clear()
         first = asyncio.ensure_future(room.stub.RunOnce(messages.RunOnceRequest()))
@@ -296,7 +296,7 @@ BAD_REQUESTS = [
 async def test_bad_requests(
     tmp_path: Path, method: str, request_: object, code: str, reason: str, field: str | None
 ) -> None:
-    """A bad request gets its code, reason and field; nothing is written and the server lives."""
+    """A bad request gets its code, reason and field; nothing is written and the server continues."""
     data = request_ if isinstance(request_, bytes) else request_.SerializeToString()
     async with janitor(tmp_path) as room:
         before = files(tmp_path)
@@ -327,12 +327,12 @@ async def test_bad_requests(
     ],
 )
 def test_bad_configuration(changes: dict[str, object]) -> None:
-    """A setting that makes no sense is refused at the start, by its name."""
+    """An impossible setting is refused at the start, by its name."""
     with pytest.raises(ValueError, match=next(iter(changes))):
         JanitorConfig(**changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("value", "name"), [("Asia/Kolkata", "Asia/Kolkata"), (":UTC", "UTC"), ("CET-1CEST", "")])
 def test_local_time_zone_name(value: str, name: str) -> None:
-    """The name of the machine's zone comes from TZ if that is a name."""
+    """The name of the machine's zone is read from TZ if TZ is a name."""
     assert local_time_zone_name(value) == name

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thirty days of traffic in seconds: what the Janitor deletes, when and why, against tables worked out by hand.
+"""Thirty days of traffic in seconds: the Janitor's deletions, against tables worked out by hand.
 
-A segment is 1 % of the disk, and others use 40 %. Records are kept for 72 hours, the hour is 04 (UTC), a round deletes
-ten. The Janitor looks at minutes 1, 21 and 41. A segment that is full at hour h has its last record then, so it has
-expired at the look after h + 72. The newest segment is the active one and stays.
+A segment is 1 % of the disk, and other data uses 40 %. Records are kept for 72 hours, the hour is 04 (UTC), a round
+deletes ten. The Janitor checks at minutes 1, 21 and 41. A segment that is full at hour h has its last record then, so
+it has expired at the check after h + 72. The newest segment is the active segment and stays.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ Load = Callable[[int], bool]
 
 
 class World:
-    """Both owners over a simulated disk of 100 segments, and what became of it."""
+    """Both owners over a simulated disk of 100 segments, and its history."""
 
     def __init__(self, load: Load, *, tells_size: bool, indexer_is_down: range = range(0)) -> None:
         self.clock = ManualClock(START_MS)
@@ -60,7 +60,7 @@ class World:
         return OTHERS_PERCENT + len(self._segments)
 
     def write(self) -> None:
-        """What an hour brings."""
+        """Write the segments of an hour."""
         self.hour += 1
         is_full = bool(self.full) and self.full[-1][1]
         if self._load(self.hour) and is_full:
@@ -73,7 +73,7 @@ class World:
         self.highest_percent = max(self.highest_percent, self.percent)
 
     async def log_facts(self) -> LogFacts:
-        """The newest segment is the active one."""
+        """The newest segment is the active segment."""
         total_bytes = 100 * SIZE if self._tells_size else 0
         shown = [*self._segments[:-1]]
         shown += [
@@ -83,23 +83,23 @@ class World:
         return LogFacts(shown, self._end, [Disk(LOG_OWNER, self.percent, total_bytes)])
 
     async def index_facts(self) -> IndexFacts:
-        """The Indexer is where it was when it went down."""
+        """The Indexer stays at its offset while it is down."""
         return IndexFacts(self._indexed, Disk(INDEX_OWNER, 10))
 
     async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
-        """Appends are refused from here on, or are not any more."""
+        """Refuse or accept appends from here on."""
         assert used_percent == self.percent
         if is_full != bool(self.full and self.full[-1][1]):
             self.full.append((self.hour, is_full))
 
     async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:
-        """Nothing to tell."""
+        """No files to trim."""
         assert not is_dry_run
         assert min_physical_offset <= self._indexed
         return Trimmed(0)
 
     async def delete_segment(self, base_physical_offset: int, *, allow_unindexed: bool) -> int:
-        """The oldest one, and never the active one."""
+        """The oldest segment, and never the active segment."""
         first = self._segments.pop(0)
         assert first.base_physical_offset == base_physical_offset
         assert self._segments
@@ -159,22 +159,22 @@ def rush(hour: int) -> bool:
 
 
 def two_rushes(hour: int) -> bool:
-    """The same again on day 15, twice as long: as much as the disk takes."""
+    """The same again on day 15, twice as long: as much as the disk can hold."""
     return rush(hour) or 360 < hour <= 480
 
 
 def deletions(world: World) -> dict[tuple[int, str], int]:
-    """What was deleted, without zeros."""
+    """The deletions, without zeros."""
     return {event: count for event, count in world.events.items() if count}
 
 
 @pytest.mark.parametrize(("changes", "tells_size"), [({}, True), (ROCKETMQ, False)], ids=["safe", "rocketmq"])
 async def test_steady(changes: Mapping[str, object], tells_size: bool) -> None:
-    """Segment n is full at hour 3n, and goes at 04 on the first day d with 3n + 72 < 24d + 4.7: 3n < 24d - 67.3.
+    """Segment n is full at hour 3n, and is deleted at 04 on the first day d with 3n + 72 < 24d + 4.7: 3n < 24d - 67.3.
 
     That is n <= 8d - 23, as 24d - 69 is below it and 24d - 66 is not: 1 segment by day 3, and 8 more each day. Before a
-    day's hour there are at most the 8d + 1 of the log less the 8(d - 1) - 23 deleted ones: 32, or 72 % of the disk, so
-    no disk ever asks. Safety changes nothing.
+    day's hour there are at most the 8d + 1 of the log less the 8(d - 1) - 23 deleted segments: 32, or 72 % of the disk,
+    so no disk ever begins a run. Safety changes nothing.
     """
     world = await thirty_days(World(steady, tells_size=tells_size), rules(**changes))
     assert deletions(world) == {(24 * day + 4, "EXPIRED"): 1 if day == 3 else 8 for day in range(3, DAY_COUNT)}
@@ -184,11 +184,11 @@ async def test_steady(changes: Mapping[str, object], tells_size: bool) -> None:
 async def test_a_rush() -> None:
     """Segments 1 to 60 of the rush are full at its hours 1 to 60, and nothing expires before its hour 73.
 
-    - 86 % are reached with the 46th: it forces one segment out, and so does each of the 14 that follow: 1 to 15 go at
-      hours 46 to 60, and 45 stay.
-    - 85 % is more than 75, so what expires goes at once: 16 to 25 at hours 88 to 97, then 35 are left, which is 75 %.
+    - 86 % are reached with the 46th: it forces a segment out, and so does each of the 14 that follow: 1 to 15 are
+      deleted at hours 46 to 60, and 45 stay.
+    - 85 % is more than 75, so expired segments are deleted at once: 16 to 25 at hours 88 to 97, then 35 are left, 75 %.
     - Hour 97 is 01 of day 9. The rest waits for 04: by hour 100 of the rush (day 9) 26, 27 and 28 have expired; by hour
-      124 (day 10) 29 to 52, in three rounds; by hour 148 (day 11) 53 to 59. Segment 60 is the active one.
+      124 (day 10) 29 to 52, in three rounds; by hour 148 (day 11) 53 to 59. Segment 60 is the active segment.
     """
     world = await thirty_days(World(rush, tells_size=True), rules())
     expected = {(120 + hour, "DISK_FORCED"): 1 for hour in range(46, 61)}
@@ -199,10 +199,12 @@ async def test_a_rush() -> None:
 
 
 async def test_a_rush_by_the_rules_of_rocketmq() -> None:
-    """There a round above 85 % takes ten, whatever is needed.
+    """By the rules of RocketMQ a round above 85 % deletes ten segments, even if fewer are enough.
 
-    - 1 to 10 go with the 46th segment and 11 to 20 with the 56th; at hour 60 the segments 21 to 60 are there: 80 %.
-    - That is more than 75, so 21 to 25 go as they expire, at hours 93 to 97; then it is 75 %, and the rest is as above.
+    - 1 to 10 are deleted with the 46th segment and 11 to 20 with the 56th; at hour 60 the segments 21 to 60 are there:
+      80 %.
+    - That is more than 75, so 21 to 25 are deleted as they expire, at hours 93 to 97; then it is 75 %, and the rest is
+      as above.
     """
     world = await thirty_days(World(rush, tells_size=False), rules(**ROCKETMQ))
     expected = {(166, "DISK_FORCED"): 10, (176, "DISK_FORCED"): 10}
@@ -213,14 +215,16 @@ async def test_a_rush_by_the_rules_of_rocketmq() -> None:
 
 
 async def test_a_full_disk_that_forces_nothing() -> None:
-    """With disk_forced off a full disk refuses appends until what has expired made room.
+    """With disk_forced off a full disk refuses appends until expired segments have made room.
 
-    - The 51st segment makes 91 %: appends are refused from hour 51 of the first rush, and 9 segments are turned away.
+    - The 51st segment makes 91 %: appends are refused from hour 51 of the first rush, and 9 segments are refused.
     - Segments 1 to 6 expire at hours 73 to 78: 85 % at hour 78, and appends are accepted again. There are none. 7 to 16
-      go at hours 79 to 88, until it is 75 %; 17 to 28 on day 9 (hour 100), 29 to 50 on day 10; 51 is the active one.
-    - The second rush finds that one segment, which goes at 04, the rush's hour 4. So its 51st segment makes 91 %, and
-      27 are turned away until six have expired, at its hour 78.
-    - From hour 79 on one comes each hour and one expires each hour: 86 % at most, and nothing is refused any more.
+      are deleted at hours 79 to 88, until it is 75 %; 17 to 28 on day 9 (hour 100), 29 to 50 on day 10; 51 is the
+      active segment.
+    - The second rush finds that single segment, which is deleted at 04, the rush's hour 4. So its 51st segment makes
+      91 %, and 27 are refused until six have expired, at its hour 78.
+    - From hour 79 on a segment is written and a segment expires each hour: 86 % at most, and nothing is refused any
+      more.
     """
     world = await thirty_days(World(two_rushes, tells_size=True), rules(disk_forced=False))
     found = deletions(world)
@@ -239,7 +243,7 @@ async def test_a_full_disk_that_forces_nothing() -> None:
     ids=["safe", "rocketmq"],
 )
 async def test_an_indexer_that_is_down(unsafe: str, expected: dict[int, int]) -> None:
-    """Without the Indexer from hour 3 to 149 nothing goes that it has not indexed; RocketMQ's rules do not look at it.
+    """Without the Indexer from hour 3 to 149 no segment is deleted that it has not indexed; RocketMQ's rules ignore it.
 
     At hour 150 the log has 50 segments and the disk is used to 90 %: two rounds of ten bring it to 70 %. With six more
     it is 76 % at hour 168, where 32 have expired (3n + 72 < 168.7): a third round. By 04 of day 7, hour 172, 33 have

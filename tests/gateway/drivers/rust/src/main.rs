@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The official client for Rust as a driver of the table. This release of it has producers, which recall nothing, and
+//! The official client for Rust as a driver of the table. This release has producers, which can't recall messages, and
 //! simple consumers, which receive and acknowledge.
 
 use std::collections::HashMap;
@@ -68,7 +68,7 @@ fn message_of(ask: &Value) -> MessageBuilder {
     message
 }
 
-/// Says how a transaction ends that its producer has forgotten: as its body says.
+/// Returns the end of a transaction that its producer has forgotten: the end that is named in the message's body.
 fn check(_: String, message: MessageView) -> TransactionResolution {
     match message.body() {
         b"commit when asked" => TransactionResolution::COMMIT,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acknowledgements: a durability is a mark of the log, and an answer names none whose mark is not there."""
+"""Acknowledgements: an answer names a durability only if the log's mark of that durability has reached the batch."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ def batch(end: int, durability: int) -> AppendedBatch:
 
 
 def marks(wrote: int, flushed: int) -> Marks:
-    """Those of a log without a pool."""
+    """The marks of a log without a pool."""
     end = Watermark(wrote)
     return Marks(end, end, Watermark(flushed), Watermark(flushed), end, is_synced_at_once=False)
 
@@ -37,7 +37,7 @@ def marks(wrote: int, flushed: int) -> Marks:
     ],
 )
 async def test_each_durability_waits_for_its_mark(flush_mode: str, asked: int, *, waits: bool, reached: int) -> None:
-    """The store's own is the disk's with synchronous flushing; what waits asks for a sync."""
+    """The store's own durability is the disk with synchronous flushing. A batch that waits asks for a sync."""
     log = marks(wrote=100, flushed=50)
     acknowledgement = Acknowledgements(log, make_config(flush_mode=flush_mode)).of(batch(100, asked))
     assert (acknowledgement.is_settled, log.flushed.is_wanted) == (not waits, waits)
@@ -49,7 +49,7 @@ async def test_each_durability_waits_for_its_mark(flush_mode: str, asked: int, *
 @pytest.mark.parametrize("asked", [MEMORY, DISK])
 @pytest.mark.parametrize("flushed", [50, 100])
 async def test_a_lease_that_is_over(asked: int, flushed: int) -> None:
-    """It is looked at when a batch comes, and again when its answer leaves; what is replicated needs no lease."""
+    """The lease is checked when a batch arrives and again when its answer leaves; a replicated batch needs no lease."""
     log, is_over = marks(wrote=100, flushed=flushed), False
 
     def check() -> None:
@@ -71,7 +71,7 @@ async def test_a_lease_that_is_over(asked: int, flushed: int) -> None:
 
 @pytest.mark.parametrize("is_shared", [True, False])
 async def test_replicated_is_on_other_disks(*, is_shared: bool) -> None:
-    """It asks the own disk, too; with nobody else in the set the answer is what that disk gives."""
+    """REPLICATED waits for the leader's own disk, too. If the in-sync set has no other member, the answer is DISK."""
     log = marks(wrote=100, flushed=50)
     made = Acknowledgements(log, make_config(), lambda: is_shared)
     acknowledgement = made.of(batch(100, REPLICATED))
@@ -85,7 +85,7 @@ async def test_replicated_is_on_other_disks(*, is_shared: bool) -> None:
 
 
 async def test_late_replicas_lower_the_durability() -> None:
-    """To what the leader's own disk gives by then."""
+    """When the time-out ends, the durability is the durability that the leader's own disk has by then."""
     log = marks(wrote=100, flushed=50)
     acknowledgement = Acknowledgements(log, make_config(replicate_timeout_ms=1), lambda: True).of(
         batch(100, REPLICATED)
@@ -99,7 +99,7 @@ async def test_late_replicas_lower_the_durability() -> None:
 
 
 async def test_a_synchronous_master_that_is_alone_is_not_late() -> None:
-    """Where the setting lets the in-sync set be the leader, its disk is all that is promised."""
+    """If the setting allows an in-sync set of the leader alone, its disk is all that is promised."""
     end, replicated = Watermark(100), Watermark(100)
     log = Marks(end, end, replicated, replicated, replicated, is_synced_at_once=True)
     acknowledgement = Acknowledgements(log, make_config(role="sync_master"), lambda: False).of(batch(100, STORE))
@@ -107,14 +107,14 @@ async def test_a_synchronous_master_that_is_alone_is_not_late() -> None:
 
 
 async def test_what_is_there_is_not_waited_for() -> None:
-    """A batch that is sent again may be on the disk already."""
+    """A batch that is sent again and is on the disk already does not wait."""
     acknowledgement = Acknowledgements(marks(100, 50), make_config()).of(batch(50, DISK))
     assert acknowledgement.is_settled
     assert acknowledgement.durability() == DISK
 
 
 async def test_a_late_mark_lowers_the_durability() -> None:
-    """The answer says what is known at the deadline; who keeps an account hears of the mark itself."""
+    """The answer has the durability that is known at the deadline. A later advance of the mark calls `when_reached`."""
     log, heard = marks(100, 50), []
     acknowledgement = Acknowledgements(log, make_config(sync_timeout_ms=1)).of(batch(100, DISK))
     acknowledgement.when_reached(lambda: heard.append("reached"))
@@ -126,7 +126,7 @@ async def test_a_late_mark_lowers_the_durability() -> None:
 
 
 async def test_a_mark_that_failed_is_told() -> None:
-    """Now and later, and never as a durability."""
+    """Waiting and later callers get the failure, and never a durability."""
     log = marks(100, 50)
     acknowledgements = Acknowledgements(log, make_config())
     early = acknowledgements.of(batch(100, DISK))
@@ -138,7 +138,7 @@ async def test_a_mark_that_failed_is_told() -> None:
 
 
 async def test_a_mark_that_failed_where_another_one_will_lead() -> None:
-    """Of a log that was elected nobody knows whether a batch stays: whoever leads next is asked."""
+    """A failed mark of an elected log raises LeaseOver, because the next leader decides whether the batch stays."""
     log = marks(100, 50)
     acknowledgements = Acknowledgements(log, make_config(), check=lambda: None)
     early = acknowledgements.of(batch(100, DISK))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts on stores that Reput wrote and RocketMQ went on with: what tells, and why it must be known."""
+"""Starts on stores that Reput wrote and that RocketMQ then used: how a start recognises this, and why it has to."""
 
 import os
 from collections.abc import Callable
@@ -39,7 +39,10 @@ SIGNS: dict[str, Callable[[Machine], None]] = {
 
 @pytest.mark.parametrize("sign", SIGNS)
 async def test_records_of_rocketmq_are_no_leftovers(sign: str) -> None:
-    """Store times of RocketMQ follow the clock wherever it steps; only in Reput's own log such a record is stale."""
+    """A record older than its predecessor counts if RocketMQ wrote it; in Reput's own log it is stale.
+
+    Store times of RocketMQ follow the clock, even if it steps back.
+    """
     machine = Machine()
     async with machine.running() as log:
         for index in range(COUNT):
@@ -53,7 +56,7 @@ async def test_records_of_rocketmq_are_no_leftovers(sign: str) -> None:
 
 
 async def test_reput_goes_by_its_own_word_again() -> None:
-    """After the first sync the checkpoint is Reput's, whatever stood there before."""
+    """After the first sync the checkpoint is Reput's, even if RocketMQ wrote it before."""
     foreign = StoreCheckpoint(commit_log_time_ms=5, flushed_physical_offset=4, flushed_time_ms=3)
     assert foreign.is_of_rocketmq
     assert not foreign.of_reput().is_of_rocketmq
@@ -69,7 +72,7 @@ async def test_reput_goes_by_its_own_word_again() -> None:
 
 
 def report(log: OpenLog, time_ms: int) -> None:
-    """Say that all is indexed up to this time."""
+    """Report that all records up to this time are indexed."""
     end = log.chain.max_physical_offset
     log.checkpoint.report(
         IndexerReport(end, end, queue_flushed_time_ms=time_ms, index_flushed_time_ms=time_ms, epoch=1)
@@ -77,7 +80,7 @@ def report(log: OpenLog, time_ms: int) -> None:
 
 
 def rocketmq_killed(machine: Machine, *directories: str) -> None:
-    """What a killed RocketMQ leaves: its mark, and a checkpoint of a while ago."""
+    """Leave the files of a killed RocketMQ: its `abort` file, and an old checkpoint."""
     for directory in directories:
         machine.fs.make_directory(DATA_DIR / directory)
     small_files.save_checkpoint(machine.fs, DATA_DIR, StoreCheckpoint(commit_log_time_ms=7, consume_queue_time_ms=5))
@@ -85,7 +88,10 @@ def rocketmq_killed(machine: Machine, *directories: str) -> None:
 
 
 async def test_queues_that_only_rocketmq_recovers() -> None:
-    """After its kill they may lack their last units: `abort` and the queue time stay for it, however we stop."""
+    """For queues that only RocketMQ recovers, `abort` and the queue time stay after every stop.
+
+    After the kill of RocketMQ these queues may lack their last units.
+    """
     machine = Machine()
     machine.fs.make_directory(DATA_DIR)
     rocketmq_killed(machine, "consumequeue/%LMQ%a/0")
@@ -112,7 +118,10 @@ async def test_queues_that_only_rocketmq_recovers() -> None:
 
 
 async def test_what_rocketmq_is_owed_outlives_following() -> None:
-    """A copy of another log owes it as well, and again once it leads: its queues are as they were."""
+    """A copy of another log, and this copy as a leader, keep `abort` and the queue time.
+
+    The queues that RocketMQ has to recover are unchanged.
+    """
     machine = Machine()
     machine.fs.make_directory(DATA_DIR)
     rocketmq_killed(machine, "consumequeue/%LMQ%a/0")
@@ -129,7 +138,7 @@ async def test_what_rocketmq_is_owed_outlives_following() -> None:
 
 
 async def test_nothing_is_owed_without_such_queues() -> None:
-    """What is ours is put right by us."""
+    """A start and a stop repair Reput's own queues and leave no `abort` file."""
     machine = Machine()
     machine.fs.make_directory(DATA_DIR)
     rocketmq_killed(machine, "consumequeue/plain/0")

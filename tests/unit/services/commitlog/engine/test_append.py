@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an append writes, where it goes, and what it refuses."""
+"""An append: the records that it writes, their places, and the requests that it refuses."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def column(raw: bytes, kind: str = "q") -> list[int]:
 
 
 async def test_a_record_has_what_the_request_has() -> None:
-    """Every field of a message is in its record, at the offsets that the answer says."""
+    """Every field of a message is in its record, at the offsets of the answer."""
     machine = Machine()
     sent = message(
         b"content",
@@ -105,7 +105,7 @@ async def test_hosts_of_both_families(born: bool, store: bool) -> None:
 
 
 async def test_store_time_never_goes_back() -> None:
-    """When the clock steps back, batches go on with the newest time so far."""
+    """When the clock steps back, batches get the newest store time so far."""
     machine = Machine()
     async with machine.running() as log:
         newest = (await append(log)).store_time_ms
@@ -116,7 +116,7 @@ async def test_store_time_never_goes_back() -> None:
 
 
 async def test_a_batch_that_does_not_fit_moves_whole_to_the_next_segment() -> None:
-    """The rest of the segment becomes a blank, and the batch stays contiguous."""
+    """The rest of the segment is filled by a blank, and the batch stays contiguous."""
     machine = Machine()
     async with machine.running() as log:
         await append(log, *(message(bytes(1000)) for _ in range(55)))
@@ -144,7 +144,7 @@ async def test_last_eight_bytes_of_a_segment(spare: int, segment_count: int) -> 
 
 
 async def test_first_append_after_a_start_with_a_full_segment() -> None:
-    """A roll works across a restart."""
+    """The first append after a start with a full segment begins a new segment."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 2)
@@ -328,7 +328,7 @@ async def test_record_above_a_segment() -> None:
 
 
 async def test_topics_are_made_on_the_fly() -> None:
-    """All unknown topics of a batch are made, durably, before its messages are written."""
+    """All unknown topics of a batch are created, durably, before its messages are written."""
     machine = Machine(default_queue_count=7)
     log = await machine.start()
     await append(log, message(topic="one"), message(topic="two", queue_id=6), message(topic="one"))
@@ -373,7 +373,7 @@ async def test_a_refused_batch_makes_no_topic(bad: pb.AppendMessage, error: type
 
 
 async def test_delayed_messages() -> None:
-    """A delayed message waits in its level's queue; its topic is made as for any other; answers say where it is."""
+    """A delayed message is in its level's queue, which the answer names; its topic is created as for any message."""
     machine = Machine()
     log = await machine.start()
     batch = await append(
@@ -405,7 +405,7 @@ async def test_too_many_topics() -> None:
 
 
 async def test_too_many_topics_of_a_batch_that_makes_one() -> None:
-    """Each is looked at while no other append gets on; topics that exist are no matter."""
+    """A batch that creates too many topics is refused whole; existing topics do not count."""
     async with Machine(segment_size_bytes=1 << 20).running() as log:
         messages = [message(topic=f"t{index}") for index in range(NEW_BATCH_TOPIC_COUNT_MAX + 1)]
         with pytest.raises(BatchTooLarge) as caught:
@@ -418,7 +418,7 @@ async def test_too_many_topics_of_a_batch_that_makes_one() -> None:
 
 
 async def test_deleted_topic_made_again_goes_on_counting() -> None:
-    """Queue offsets never repeat, because consumers remember them."""
+    """A topic that is created again continues its queue offsets, because consumers store them."""
     machine = Machine()
     async with machine.running() as log:
         await append(log, message(), message())
@@ -427,7 +427,7 @@ async def test_deleted_topic_made_again_goes_on_counting() -> None:
 
 
 async def test_prepared_and_rolled_back_messages_take_no_queue_offset() -> None:
-    """Only messages that consumers will see count."""
+    """Only messages that are visible to consumers take a queue offset."""
     machine = Machine()
     async with machine.running() as log:
         batch = await append(log, message(), message(sys_flag=4), message(sys_flag=0xC), message(sys_flag=8))
@@ -435,7 +435,7 @@ async def test_prepared_and_rolled_back_messages_take_no_queue_offset() -> None:
 
 
 async def test_full_disk_refuses_appends_and_nothing_else() -> None:
-    """Without room for the next segment appends are refused, what is stored stays readable, and space heals it."""
+    """Without room for the next segment appends are refused; stored messages stay readable, and free space heals it."""
     machine = Machine()
     async with machine.running() as log:
         count = await fill(log, 1)
@@ -454,7 +454,7 @@ async def test_full_disk_refuses_appends_and_nothing_else() -> None:
 
 
 async def test_disk_reserve() -> None:
-    """Appends stop while the file system has less free space than the reserve, and go on afterwards."""
+    """Appends stop while the file system has less free space than the reserve, and continue afterwards."""
     machine = Machine(disk_reserve_bytes=1 << 20)
     async with machine.running() as log:
         await append(log)
@@ -469,7 +469,7 @@ async def test_disk_reserve() -> None:
 
 
 async def test_janitors_verdict() -> None:
-    """A disk that the Janitor reports as full refuses appends until it reports otherwise."""
+    """A disk that the Janitor reports as full refuses appends until the Janitor reports otherwise."""
     machine = Machine()
     async with machine.running() as log:
         log.disk.report(is_full=True, used_ratio=0.95)
@@ -480,7 +480,7 @@ async def test_janitors_verdict() -> None:
 
 
 async def test_a_failure_before_the_write_leaves_nothing() -> None:
-    """Whatever goes wrong before the bytes are written, the log and the counters are as before."""
+    """If an append fails before its bytes are written, the log and the counters are as before."""
     machine = Machine()
     async with machine.running() as log:
         await append(log)
@@ -491,7 +491,7 @@ async def test_a_failure_before_the_write_leaves_nothing() -> None:
 
 
 async def test_a_batch_with_many_new_topics_is_one_change_of_the_file() -> None:
-    """Topics of one batch are made together: the file's version counts one change."""
+    """All new topics of a batch are created in a single change of the file's version."""
     machine = Machine()
     async with machine.running() as log:
         version = topics_file.load(machine.fs, DATA_DIR).data_version.counter

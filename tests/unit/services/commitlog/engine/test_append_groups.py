@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that arrive in one turn are written as one piece, and each gets the answer that it would get alone."""
+"""Requests that arrive in the same turn are written as a piece, and each gets the answer that it would get alone."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ Answers = list[AppendedBatch | BaseException]
 
 @dataclass
 class Pieces:
-    """What was written as one: how many requests were given, and how many batches there are of them."""
+    """The pieces that were written: the number of requests given for each, and the number of its batches."""
 
     given: list[int] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
@@ -49,24 +49,24 @@ def pieces() -> Iterator[Pieces]:
 
 
 async def together(groups: AppendGroups, requests: Sequence[bytes]) -> Answers:
-    """Append requests that come in one turn. Several came in the turn before."""
-    for _ in range(2):  # of which none leaves anything
+    """Append requests in the same turn, after a turn in which several requests arrived."""
+    for _ in range(2):  # these requests leave nothing in the log
         await asyncio.gather(*(groups.append(b"", BORN_HOST) for _ in range(2)), return_exceptions=True)
     return await asyncio.gather(*(groups.append(one, BORN_HOST) for one in requests), return_exceptions=True)
 
 
 def of(log: OpenLog) -> AppendGroups:
-    """Groups for a log, whose topic there is."""
+    """Groups for a log that has the topic."""
     return AppendGroups(log.pipeline, SIZE_BYTES_MAX)
 
 
 def numbered(count: int = COUNT) -> list[bytes]:
-    """Requests of one message each."""
+    """Requests with a single message each."""
     return [request(message(b"%d" % number)) for number in range(count)]
 
 
 async def test_those_of_one_turn_are_one_piece() -> None:
-    """Each batch has its own place; those that came alone wait for nobody."""
+    """Requests of the same turn are a piece with a place for each batch; a request that is alone does not wait."""
     async with Machine().running() as log:
         await append(log, message(b"topic"))
         groups = of(log)
@@ -86,7 +86,10 @@ async def test_those_of_one_turn_are_one_piece() -> None:
 
 
 async def test_each_gets_its_own_answer() -> None:
-    """Also when it has to go alone: a bad one, one with a writer, a repeated one, a new topic, a large one."""
+    """A request that is written alone gets its own answer.
+
+    Such requests are bad, have a writer, are repeated, name a new topic, or are large.
+    """
     writer = pb.Writer(id="w", sequence=0)
     async with Machine().running() as log:
         await append(log, message(b"topic"))
@@ -110,7 +113,7 @@ async def test_each_gets_its_own_answer() -> None:
 
 
 async def test_segments_end_within_a_piece() -> None:
-    """What does not fit goes to the next one; nothing is lost or doubled."""
+    """Batches that do not fit into a segment are written to the next segment; none is lost or stored twice."""
     async with Machine().running() as log:
         await append(log, message(b"topic"))
         contents = [b"%3d" % number + bytes(700) for number in range(200)]
@@ -124,7 +127,7 @@ async def test_segments_end_within_a_piece() -> None:
     ("body_bytes", "piece_count"), [(40_000, (1 << 20) // len(request(message(bytes(40_000))))), (10, GROUP_COUNT_MAX)]
 )
 async def test_a_piece_has_bounds(body_bytes: int, piece_count: int) -> None:
-    """In bytes, so that the loop goes on meanwhile, and in requests."""
+    """A piece is bounded in bytes, so that the event loop continues meanwhile, and in requests."""
     async with Machine(segment_size_bytes=32 << 20).running() as log:
         await append(log, message(b"topic"))
         with pieces() as found:
@@ -134,7 +137,7 @@ async def test_a_piece_has_bounds(body_bytes: int, piece_count: int) -> None:
 
 
 async def test_many_bad_ones_cost_little() -> None:
-    """What is behind a bad one is looked at again, but not all that came."""
+    """Requests behind a bad request are tried again, but never all waiting requests at once."""
     async with Machine().running() as log:
         await append(log, message(b"topic"))
         with pieces() as found:
@@ -144,7 +147,7 @@ async def test_many_bad_ones_cost_little() -> None:
 
 
 async def test_a_closed_gate_is_told_to_each() -> None:
-    """As the reason that it is."""
+    """Each caller gets the reason for which the gate is closed."""
     async with Machine().running() as log:
         await append(log, message(b"topic"))
         groups = of(log)
@@ -157,7 +160,7 @@ async def test_a_closed_gate_is_told_to_each() -> None:
 
 @pytest.mark.parametrize("point", ["append.before_write", "append.after_write"])
 async def test_what_fails_is_not_tried_again(point: str) -> None:
-    """Nobody knows what became of a piece that failed: each of its callers hears so, and it is there once at most."""
+    """Each caller of a piece that failed gets the error; the piece is not tried again and is stored at most once."""
     async with Machine().running() as log:
         await append(log, message(b"topic"))
         with armed(point, "raise"):
@@ -167,7 +170,7 @@ async def test_what_fails_is_not_tried_again(point: str) -> None:
 
 
 async def test_a_write_that_fails_seals() -> None:
-    """For all of the piece, and none of it is said to be there."""
+    """A failed write seals the log for all requests of the piece, and none is acknowledged."""
     machine = Machine()
     log = await machine.start()
     await append(log, message(b"topic"))
@@ -179,7 +182,7 @@ async def test_a_write_that_fails_seals() -> None:
 
 
 async def test_who_went_away_is_not_written() -> None:
-    """A call that was cancelled before its turn ended leaves nothing; the others are written."""
+    """A call that was cancelled before its turn ended leaves nothing in the log; the others are written."""
     async with Machine().running() as log:
         await append(log, message(b"topic"))
         groups = of(log)
@@ -193,7 +196,7 @@ async def test_who_went_away_is_not_written() -> None:
 
 
 async def test_too_large_for_the_store() -> None:
-    """Goes alone, and hears it."""
+    """A request that is too large for the store is written alone, and its caller gets the refusal."""
     async with Machine(append_request_size_bytes_max=SIZE_BYTES_MAX).running() as log:
         await append(log, message(b"topic"))
         (answer, _) = await together(of(log), [request(message(bytes(SIZE_BYTES_MAX))), request(message())])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The topic of the store's own state: the store appends to it, nobody else does, and it is there when it is needed."""
+"""The topic of the store's own state: only the store appends to it, and it exists when the store needs it."""
 
 import pytest
 
@@ -11,7 +11,10 @@ BORN = LISTEN_HOST.to_bytes()
 
 
 async def test_the_store_alone_appends() -> None:
-    """Messages of users may come along; a user's batch is refused, before and after the topic is there."""
+    """A batch of the store may have messages of users; a user's batch to the topic is refused.
+
+    The topic may exist or not.
+    """
     machine = Machine()
     async with machine.running() as log:
         with pytest.raises(TopicForbidden):
@@ -31,7 +34,7 @@ async def test_the_store_alone_appends() -> None:
 
 
 async def test_dead_letters_have_a_topic() -> None:
-    """Where nobody's messages make a topic, those of dead letters are made, by the store alone."""
+    """If appends of users create no topics, the store alone creates the topic of dead letters."""
     async with Machine(auto_create_topics=False).running() as log:
         letter = message(b"a", topic="%DLQ%g")
         for append_one, topics in ((log.pipeline.append, ["%DLQ%g"]), (log.pipeline.append_state, ["%DLQ%g", "other"])):
@@ -43,6 +46,6 @@ async def test_dead_letters_have_a_topic() -> None:
 
 
 async def test_a_log_says_what_it_is() -> None:
-    """One that is alone neither follows nor has copies."""
+    """A log that is alone neither follows nor has copies."""
     async with Machine().running() as log:
         assert log.standing == (False, False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Catching up: what is not new comes at the pace of the setting, and what is new never waits."""
+"""Catching up: old data is sent at the pace of the setting, and new data never waits."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ PIECE_BYTES = 1_000
     st.lists(st.tuples(st.floats(0, 5), st.integers(1, PIECE_BYTES)), min_size=1, max_size=50),
 )
 def test_the_pace(bytes_per_s: int, pieces: list[tuple[float, int]]) -> None:
-    """Whoever reads when he may gets no more than the pace over any time, but for a piece, and waits no longer."""
+    """A reader gets at most the pace plus a piece over any interval, and waits no longer than needed."""
     pace, now_s, taken = CatchUpPace(bytes_per_s), 100.0, [(100.0, 0)]
     for idle_s, size_bytes in pieces:
         now_s += idle_s
@@ -39,14 +39,14 @@ def test_the_pace(bytes_per_s: int, pieces: list[tuple[float, int]]) -> None:
 
 
 def test_no_pace() -> None:
-    """Without a limit nobody waits."""
+    """Without a limit a reader never waits."""
     pace = CatchUpPace(0)
     pace.take(1 << 40, 1.0)
     assert pace.wait_s(1.0) == 0
 
 
 def follow(leader: OpenLog, name: str, *, window_bytes: int = 64 << 20) -> ReplicaStream:
-    """One that follows with an empty log."""
+    """A stream to a follower with an empty log."""
     size_bytes = leader.chain.segment_size_bytes
     return leader.replicas.follow(
         Hello(name, name * 32, "", (), 0, 0, size_bytes, needs_queue_offsets=False, window_bytes=window_bytes)
@@ -54,7 +54,7 @@ def follow(leader: OpenLog, name: str, *, window_bytes: int = 64 << 20) -> Repli
 
 
 async def steps_until(leader: OpenLog, stream: ReplicaStream, end: int) -> list[Step]:
-    """What comes until all is sent up to here."""
+    """The steps until all bytes up to this offset are sent."""
     found: list[Step] = []
     async for step in leader.replicas.steps(stream):
         found.append(step)
@@ -64,7 +64,7 @@ async def steps_until(leader: OpenLog, stream: ReplicaStream, end: int) -> list[
 
 
 async def test_what_is_old_comes_at_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beats go on meanwhile, and the leader tells of it."""
+    """Beats continue while old data waits, and the leader reports the catch-up."""
     monkeypatch.setattr(chunks, "COLD_CHUNK_SIZE_BYTES_MAX", 20_000)
     async with Machine(catch_up_bytes_per_s=30_000).running() as leader:
         for _ in range(5):
@@ -82,7 +82,7 @@ async def test_what_is_old_comes_at_the_pace(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_what_is_new_does_not_wait() -> None:
-    """However little may be caught up with, and although somebody else has used it up."""
+    """New data does not wait, although the pace is tiny and another follower has used it up."""
     async with Machine(catch_up_bytes_per_s=1).running() as leader:
         await append(leader, message(bytes(1_000)))
         old = follow(leader, "b")

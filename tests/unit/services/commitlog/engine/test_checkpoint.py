@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Indexer reports, and the checkpoint file."""
+"""The reports of the Indexer, and the checkpoint file."""
 
 import asyncio
 import threading
@@ -28,7 +28,7 @@ GOOD = IndexerReport(
 
 
 async def test_a_report_reaches_the_checkpoint() -> None:
-    """The Indexer's times stand in the checkpoint where RocketMQ has them."""
+    """The Indexer's times are in the checkpoint at RocketMQ's places."""
     machine = Machine()
     async with machine.running() as log:
         await append(log)
@@ -39,7 +39,7 @@ async def test_a_report_reaches_the_checkpoint() -> None:
 
 
 async def test_offsets_never_go_back_and_times_do() -> None:
-    """A rebuild takes back no offset; but the checkpoint's times say where a recovery must begin now."""
+    """Reported offsets never decrease, but the checkpoint's times do: they are the begin of a recovery."""
     machine = Machine()
     async with machine.running() as log:
         await append(log)
@@ -81,7 +81,7 @@ async def test_bad_reports(changes: dict[str, int], error: type[ServiceError], f
 
 
 async def test_the_checkpoint_is_written_only_when_it_changed() -> None:
-    """A quiet store leaves its files alone."""
+    """A store without changes does not write its checkpoint."""
     machine = Machine(checkpoint_interval_ms=1)
     async with machine.running() as log:
         await append(log, durability=2)
@@ -95,7 +95,7 @@ async def test_the_checkpoint_is_written_only_when_it_changed() -> None:
 async def test_a_write_that_nobody_waits_for_any_more_does_not_have_the_last_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The loop was ended while its thread writes; then the value is again what it was before that write."""
+    """If the loop ends while its thread writes the checkpoint, the value is the value before that write again."""
     machine = Machine(checkpoint_interval_ms=3_600_000)
     may_write, save_checkpoint = threading.Event(), small_files.save_checkpoint
 

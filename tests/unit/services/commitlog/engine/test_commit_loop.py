@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pool: what is in it alone is seen by nobody and lost with the process; what was promised of the disk is not."""
+"""The pool: uncommitted data is invisible and is lost with the process; data that was promised on disk is not."""
 
 import asyncio
 import threading
@@ -39,7 +39,7 @@ def pooled(**config: object) -> Machine:
 
 
 async def test_what_is_not_committed_is_seen_by_nobody() -> None:
-    """Readers, followers and the handshake end at the committed offset; a commit moves it and wakes who follows."""
+    """Readers, followers and the handshake end at the committed offset; a commit moves it and wakes followers."""
     machine = pooled()
     async with machine.running() as log:
         batch = await append(log, durability=MEMORY)
@@ -64,7 +64,10 @@ async def test_what_is_not_committed_is_seen_by_nobody() -> None:
 
 @pytest.mark.parametrize("survives", [everything_survives, nothing_survives])
 async def test_a_crash_loses_the_pool_and_nothing_that_was_promised_of_the_disk(survives: object) -> None:
-    """LOCAL_DISK commits and syncs first; MEMORY is this process' memory here, so the death of the process takes it."""
+    """A crash loses messages with MEMORY, and none with LOCAL_DISK.
+
+    LOCAL_DISK commits and syncs first; MEMORY is the memory of this process here.
+    """
     machine = pooled()
     log = await machine.start()
     await append(log, message(b"a"), durability=MEMORY)
@@ -76,7 +79,7 @@ async def test_a_crash_loses_the_pool_and_nothing_that_was_promised_of_the_disk(
 
 
 async def test_a_committed_message_survives_the_process() -> None:
-    """After a commit a kill loses no more than without a pool; a power cut does."""
+    """A committed message survives a kill as without a pool, but not a power cut."""
     for survives, expected in ((everything_survives, [b"a"]), (nothing_survives, [])):
         machine = pooled()
         log = await machine.start()
@@ -89,7 +92,7 @@ async def test_a_committed_message_survives_the_process() -> None:
 
 
 async def test_a_clean_stop_commits_everything() -> None:
-    """What only the pool has is in the log after an orderly stop, which is one."""
+    """A clean stop commits the data of the pool to the log, and the stop is recorded as clean."""
     machine = pooled()
     async with machine.running() as log:
         for index in range(10):
@@ -102,7 +105,7 @@ async def test_a_clean_stop_commits_everything() -> None:
 
 
 async def test_when_the_background_commits() -> None:
-    """Few pages wait for the thorough interval, many and the end of a segment do not."""
+    """A few pages wait for the thorough interval; many pages and the end of a segment do not."""
     machine = pooled(commit_interval_ms=1, commit_thorough_interval_ms=10_000, snapshot_interval_ms=NEVER_MS)
     async with machine.running() as log:
         await append(log)
@@ -119,7 +122,7 @@ async def test_when_the_background_commits() -> None:
 
 @pytest.mark.parametrize("buffer_count", [1, 2, 5])
 async def test_a_writer_without_a_free_buffer_waits_for_one(buffer_count: int) -> None:
-    """Buffers go round: a full segment gives its buffer back when it is committed, and the log has no hole."""
+    """Buffers are reused: a full segment gives its buffer back when it is committed, and the log has no hole."""
     machine = pooled(transient_store_pool_segment_count=buffer_count)
     log = await machine.start()
     count = await fill(log, 9)
@@ -134,7 +137,7 @@ async def test_a_writer_without_a_free_buffer_waits_for_one(buffer_count: int) -
 
 
 async def test_all_who_wait_for_a_buffer_go_on() -> None:
-    """Several batches that wait at the end of a segment share the next one."""
+    """All batches that wait for a buffer at the end of a segment continue, and share the next segment."""
     machine = pooled(transient_store_pool_segment_count=1)
     async with machine.running() as log:
         body = bytes(40_000)
@@ -146,7 +149,7 @@ async def test_all_who_wait_for_a_buffer_go_on() -> None:
 
 
 async def test_a_buffer_brings_nothing_of_its_last_segment() -> None:
-    """What is behind a blank is zeros in the file, although the buffer was used before."""
+    """The file has zeros behind a blank, although the buffer was used before."""
     machine = pooled(transient_store_pool_segment_count=1)
     async with machine.running() as log:
         await append(log, message(b"\xee" * 60_000), durability=MEMORY)
@@ -159,7 +162,7 @@ async def test_a_buffer_brings_nothing_of_its_last_segment() -> None:
 
 @pytest.mark.parametrize("place", ["segment.before_commit", "file.write"])
 async def test_a_failed_commit_seals_the_store(place: str) -> None:
-    """The disk refused what the pool held: nobody is told of durability any more, and the stop is unclean."""
+    """After a failed commit the store is sealed, no durability is promised any more, and the stop is unclean."""
     machine = pooled()
     log = await machine.start()
     await append(log, message(b"kept"), durability=LOCAL_DISK)
@@ -182,7 +185,7 @@ async def test_a_failed_commit_seals_the_store(place: str) -> None:
 
 
 async def test_who_waits_for_a_buffer_hears_of_a_failed_commit() -> None:
-    """A batch that waits at the end of a segment is refused when no buffer will come back, and is not in the log."""
+    """A batch that waits at the end of a segment is refused if no buffer will come back, and it is not in the log."""
     machine = pooled(transient_store_pool_segment_count=1)
     log = await machine.start()
     await append(log, message(bytes(60_000)), durability=MEMORY)
@@ -194,7 +197,7 @@ async def test_who_waits_for_a_buffer_hears_of_a_failed_commit() -> None:
 
 
 async def test_a_disk_waiter_does_not_wait_for_the_interval() -> None:
-    """The flusher commits before it syncs, whatever the commit loop does meanwhile, and both take turns."""
+    """The flusher commits before it syncs, independent of the commit loop's state, and both take turns."""
     machine = pooled()
     async with machine.running() as log:
         entered, go_on = threading.Event(), threading.Event()
@@ -219,7 +222,7 @@ async def test_a_disk_waiter_does_not_wait_for_the_interval() -> None:
 
 
 async def test_the_checkpoint_tells_of_synced_records_only() -> None:
-    """A sync covers the store time of what was committed with it, not of what came later."""
+    """A sync covers the store time of the records that were committed with it, and not of later records."""
     machine = pooled()
     async with machine.running() as log:
         first = await append(log, durability=MEMORY)
@@ -235,7 +238,7 @@ async def test_the_checkpoint_tells_of_synced_records_only() -> None:
 
 
 async def test_a_segment_that_is_not_in_its_file_stays() -> None:
-    """Deletion waits for the pool, also when the caller does not care for the Indexer."""
+    """A segment whose pool buffer is not committed is not deleted, even if the caller ignores the Indexer."""
     machine = pooled()
     async with machine.running() as log:
         entered, go_on = threading.Event(), threading.Event()
@@ -254,7 +257,7 @@ async def test_a_segment_that_is_not_in_its_file_stays() -> None:
 
 
 async def test_the_pool_on_a_real_disk(tmp_path: Path) -> None:
-    """What pwrite puts into a file is what readers see in its mapping, over several segments and a restart."""
+    """Readers see in the mapping the bytes that pwrite put into the file, over several segments and a restart."""
     config = make_config(data_dir=tmp_path, transient_store_pool=True, commit_interval_ms=5, preallocate=True)
     for _ in range(2):
         async with log_on(PosixFs(), config, SystemClock()) as log:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a disk is full enough to refuse appends, and when they are taken again."""
+"""The limits at which a full disk refuses appends, and accepts them again."""
 
 import pytest
 
@@ -12,7 +12,7 @@ STEPS = ((9000, True), (9050, False), (8600, False), (8550, False), (8500, True)
 
 
 async def test_percent_with_hysteresis() -> None:
-    """Above 90 % appends are refused, and they are until 85 % is reached again; percents are rounded up."""
+    """Above 90 % appends are refused, until 85 % is reached again; percents are rounded up."""
     machine = Machine(disk_full_percent=90)
     async with machine.running() as log:
         for used, is_open in STEPS:
@@ -27,7 +27,7 @@ async def test_percent_with_hysteresis() -> None:
 
 
 async def test_without_a_limit() -> None:
-    """100 % refuse nothing."""
+    """A limit of 100 % refuses nothing."""
     machine = Machine()
     async with machine.running() as log:
         machine.fs.capacity_bytes = machine.fs.used_bytes() + 1
@@ -37,7 +37,7 @@ async def test_without_a_limit() -> None:
 
 
 async def test_a_report_holds_for_a_while() -> None:
-    """A Janitor that reported a full disk and is gone keeps nobody out; one that reports again does."""
+    """The report of a full disk expires when the Janitor stops reporting; a repeated report refuses appends again."""
     machine = Machine(disk_report_timeout_ms=60_000)
     async with machine.running() as log:
         log.disk.report(is_full=True, used_ratio=0.95)

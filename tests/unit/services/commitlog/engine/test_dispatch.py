@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Following the end of the log."""
+"""The tail: a follower of the end of the log."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -77,7 +77,7 @@ async def test_a_tail_wakes_on_append() -> None:
 
 
 async def test_small_appends_are_collected() -> None:
-    """The first record comes at once, what arrives within the interval after it as one step."""
+    """The first record is sent at once; records that arrive within the interval after it are sent as a single step."""
     machine = Machine(dispatch_interval_ms=1_000, dispatch_heartbeat_ms=3_600_000)
     async with machine.running() as log:
         steps, counts = follow(log), []
@@ -105,7 +105,7 @@ async def test_many_bytes_are_not_collected() -> None:
 
 
 async def test_an_idle_tail_beats() -> None:
-    """A follower hears of an idle log again and again."""
+    """A follower of an idle log gets heartbeats again and again."""
     machine = Machine(dispatch_heartbeat_ms=5)
     async with machine.running() as log:
         steps = follow(log)
@@ -115,7 +115,7 @@ async def test_an_idle_tail_beats() -> None:
 
 
 async def test_nothing_unconfirmed_is_dispatched() -> None:
-    """With synchronous flushing followers see a record when it is synced."""
+    """With synchronous flushing followers see a record only when it is synced."""
     machine = Machine(flush_mode="sync", dispatch_heartbeat_ms=5)
     async with machine.running() as log:
         steps, disk = follow(log), SlowDisk()
@@ -130,7 +130,7 @@ async def test_nothing_unconfirmed_is_dispatched() -> None:
 
 
 async def test_damage_ends_the_tail_and_is_never_stepped_over() -> None:
-    """What is whole before the damage comes; then the tail fails, counts it, and fails again when it is repeated."""
+    """Whole records before the damage are sent; then the tail fails, counts it, and fails again when it is repeated."""
     machine = Machine()
     async with machine.running() as log:
         await append(log, *(message() for _ in range(5)))
@@ -147,7 +147,7 @@ async def test_damage_ends_the_tail_and_is_never_stepped_over() -> None:
 
 
 async def test_a_tail_holds_the_segment_that_it_reads() -> None:
-    """Deletion waits for a follower, and one that fell behind the deleted part is told so."""
+    """Deletion waits for a follower; a follower below the first kept byte gets BelowMinOffset."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 3)
@@ -164,7 +164,7 @@ async def test_a_tail_holds_the_segment_that_it_reads() -> None:
 
 
 async def test_handshake() -> None:
-    """A follower goes on where it was, at the first kept byte, or where the log ends, and never inside a record."""
+    """A follower resumes at its own offset, at the first kept byte, or at the end of the log, never inside a record."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 3)

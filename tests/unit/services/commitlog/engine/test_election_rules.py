@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a member does next: each rule by itself."""
+"""The next step of a member: each rule by itself."""
 
 from dataclasses import replace
 from typing import Any
@@ -72,14 +72,14 @@ def view(holder: str = "", **changes: Any) -> View:
     ],
 )  # fmt: skip
 def test_decisions(seen: View, facts: Facts, step: Step, target: str, reason: str) -> None:
-    """Who may stand does so, whoever leads goes on, and all others follow."""
+    """A member that may be a candidate becomes a candidate, a leader continues, and all other members follow."""
     found = decide(seen, facts, LONG_MS)
     assert (found.step, found.target) == (step, target)
     assert reason in found.reason
 
 
 def test_a_successor_goes_first() -> None:
-    """The others wait for it for a while, and no longer."""
+    """The other members wait for the successor for a limited time."""
     released = view(leader=None, leader_target="", successor="a")
     assert decide(released, FACTS, SUCCESSOR_MS - 1).step is Step.FOLLOW
     assert decide(released, FACTS, SUCCESSOR_MS).step is Step.STAND
@@ -99,7 +99,7 @@ def test_a_successor_goes_first() -> None:
 def test_the_record_of_who_is_elected(
     leader: Member | None, in_sync: tuple[Member, ...], min_in_sync: int, others: tuple[Member, ...]
 ) -> None:
-    """The epoch is the next one; a leader that is gone leaves the set if that stays large enough."""
+    """The elected record has the next epoch; a leader that is gone leaves the set if the set stays large enough."""
     record = msgspec.structs.replace(RECORD, leader=leader, in_sync=in_sync, min_in_sync=min_in_sync, successor="b")
     found = elected_record(record, FACTS, "b:1")
     assert (found.epoch, found.leader, found.leader_target, found.successor) == (8, B, "b:1", "")
@@ -109,7 +109,7 @@ def test_the_record_of_who_is_elected(
 
 
 def test_the_first_record_and_the_last() -> None:
-    """A log alone is in sync with itself, in an epoch that nobody had; who goes names who may come."""
+    """The first record has a new epoch and a log in sync with itself; a released record names the successor."""
     first = first_record(None, FACTS, "h", "b:1")
     assert (first.epoch, first.in_sync, first.min_in_sync, first.floor_physical_offset) == (8, (B,), 1, 100)
     assert first_record(view(epoch=20).record, FACTS, "h", "b:1").epoch == 21

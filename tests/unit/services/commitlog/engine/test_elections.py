@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elections: who leads when leaders go, come back, or think that they lead."""
+"""Elections: the leader after leaders stop, come back, or wrongly believe that they lead."""
 
 import asyncio
 from functools import partial
@@ -24,17 +24,17 @@ from tests.support.patience import eventually
 
 
 async def all_in_sync(cluster: Cluster) -> None:
-    """Wait for that."""
+    """Wait until all members are in sync."""
     await eventually(lambda: len(cluster.coordinator.there.record.in_sync) == 3)
 
 
 def is_bound(node: Node, least_ms: int) -> bool:
-    """Whether it will not stand for so long."""
+    """Whether the node may not be a candidate for so long."""
     return node.member.bound_ms >= least_ms
 
 
 async def age(cluster: Cluster, node: Node, duration_ms: int) -> None:
-    """Let time go by for a leader, with its beats and their answers in between where others follow it."""
+    """Advance the time for a leader, with its beats and their answers in between if others follow it."""
     others = [each for each in cluster.nodes if each is not node and each.is_up]
     for _ in range(duration_ms // 500):
         node.machine.clock.advance(500)
@@ -47,7 +47,7 @@ async def age(cluster: Cluster, node: Node, duration_ms: int) -> None:
 
 
 async def without_coordinator(cluster: Cluster, leader: Node) -> None:
-    """Cut everybody off once all are in sync, and wait for longer than a lease lasts."""
+    """Disconnect all nodes from the coordinator once all are in sync, and wait for longer than a lease."""
     await all_in_sync(cluster)
     for node in cluster.nodes:
         node.cut_coordinator()
@@ -55,7 +55,7 @@ async def without_coordinator(cluster: Cluster, leader: Node) -> None:
 
 
 async def test_the_first_leader() -> None:
-    """It makes the record; the others follow it, and come in."""
+    """The first leader creates the record; the others follow it and join the set."""
     cluster = Cluster()
     async with cluster.running() as leader:
         assert leader.name == "a"
@@ -65,7 +65,10 @@ async def test_the_first_leader() -> None:
 
 
 async def test_a_leader_dies() -> None:
-    """Another one leads in the next epoch with all that was replicated, and the old one follows when it is back."""
+    """After the leader dies, another member leads in the next epoch with all replicated data.
+
+    The old leader follows it when it is back.
+    """
     cluster = Cluster(role="sync_master")
     async with cluster.running() as leader:
         await all_in_sync(cluster)
@@ -82,7 +85,7 @@ async def test_a_leader_dies() -> None:
 
 
 async def test_a_leader_that_slept() -> None:
-    """Whatever it is asked for after its lease: it does not lead, and has written nothing."""
+    """A leader whose lease ended while it slept refuses appends, and has written nothing."""
     cluster = Cluster()
     async with cluster.running() as leader:
         await all_in_sync(cluster)
@@ -95,7 +98,10 @@ async def test_a_leader_that_slept() -> None:
 
 @pytest.mark.parametrize("role", ["async_master", "sync_master"])
 async def test_topics_of_a_leader_that_slept(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It changes none after its lease, and tells none as done whose file it wrote within: another log may lead."""
+    """After its lease a leader changes no topic, and acknowledges no change that it wrote before.
+
+    Another log may lead by then.
+    """
     cluster = Cluster(role=role)
     async with cluster.running() as leader:
         await all_in_sync(cluster)
@@ -124,7 +130,7 @@ async def test_topics_of_a_leader_that_slept(role: str, monkeypatch: pytest.Monk
 
 
 async def test_an_answer_that_the_watch_overtakes() -> None:
-    """The lease ends before its winner hears of the election: nothing changes any more, and it stands again."""
+    """If the lease ends before the election's answer arrives, the member is a candidate again."""
     cluster = Cluster(1)
     async with cluster.running() as leader:
         door, member, elect = leader.door, leader.member, leader.door.elect
@@ -144,7 +150,7 @@ async def test_an_answer_that_the_watch_overtakes() -> None:
 
 
 async def test_what_alarms_are_told() -> None:
-    """Who leads, how many are in sync and must be, what was refused for want of them, and that a log was cut."""
+    """Alarms get the leader, the in-sync count, the required count, appends refused for want of members, and cuts."""
     cluster = Cluster(role="sync_master", min_in_sync_replicas=2, replica_lag_ms_max=1_000)
     async with cluster.running() as leader:
         await all_in_sync(cluster)
@@ -177,7 +183,7 @@ async def test_what_alarms_are_told() -> None:
 
 
 async def test_a_new_leader_shows_what_it_showed() -> None:
-    """A copy of a synchronous master that was killed shows, elected and alone, what its checkpoint knew."""
+    """A killed synchronous master that is elected alone shows the messages up to its checkpoint's confirmed offset."""
     cluster = Cluster(role="sync_master", min_in_sync_replicas=2, checkpoint_interval_ms=10)
     async with cluster.running() as leader:
         await all_in_sync(cluster)
@@ -197,7 +203,7 @@ async def test_a_new_leader_shows_what_it_showed() -> None:
 
 
 async def test_the_coordinator_is_away() -> None:
-    """The leader goes on, in its epoch, for as long as all others that are in sync promise it not to stand."""
+    """The leader continues in its epoch while all other in-sync members promise not to be candidates."""
     cluster = Cluster()
     async with cluster.running() as leader:
         await without_coordinator(cluster, leader)
@@ -213,7 +219,7 @@ async def test_the_coordinator_is_away() -> None:
 
 
 async def test_the_coordinator_is_away_and_a_member_goes() -> None:
-    """One that could be elected does not promise any more, so the leader takes no appends."""
+    """Without the promise of a member that could be elected, the leader refuses appends."""
     cluster = Cluster()
     async with cluster.running() as leader:
         await without_coordinator(cluster, leader)
@@ -226,7 +232,7 @@ async def test_the_coordinator_is_away_and_a_member_goes() -> None:
 
 
 async def test_a_handover_needs_the_coordinator() -> None:
-    """While it is away the leader keeps its place, because nobody else could take it."""
+    """While the coordinator is away the leader keeps its place, because no other member could be elected."""
     cluster = Cluster()
     async with cluster.running() as leader:
         await without_coordinator(cluster, leader)
@@ -236,7 +242,10 @@ async def test_a_handover_needs_the_coordinator() -> None:
 
 
 async def test_a_leader_that_is_cut_from_the_coordinator_alone() -> None:
-    """The others see that its lease is over, and keep their promise; it leads on when it hears of that, once more."""
+    """The other members notice the end of the lease and keep their promise.
+
+    The leader leads again, in a new epoch, when it reaches the coordinator.
+    """
     cluster = Cluster()
     async with cluster.running() as leader:
         await all_in_sync(cluster)
@@ -256,7 +265,7 @@ async def test_a_leader_that_is_cut_from_the_coordinator_alone() -> None:
 
 
 async def test_who_was_just_started_may_have_promised() -> None:
-    """It waits for the time of a lease, unless the leader has let go or was itself."""
+    """A started member waits for the time of a lease, unless the leader released its lease or was this member."""
     cluster = Cluster()
     async with cluster.running() as leader:
         await all_in_sync(cluster)
@@ -273,7 +282,7 @@ async def test_who_was_just_started_may_have_promised() -> None:
 
 
 async def test_what_was_confirmed_alone_is_shown_again_at_once() -> None:
-    """A synchronous master that comes back and is elected takes nothing back, though the other member is away."""
+    """A synchronous master that is elected again shows its confirmed messages without the others."""
     cluster = Cluster(2, role="sync_master", checkpoint_interval_ms=3_600_000)
     leader, other = cluster.nodes
     await leader.start()
@@ -292,13 +301,13 @@ async def test_what_was_confirmed_alone_is_shown_again_at_once() -> None:
 
 
 async def test_a_coordinator_that_is_back_is_told_as_away_no_more() -> None:
-    """The watch's step never returns, and what was wrong before it goes well is over all the same."""
+    """A watch that reaches the coordinator again clears its last error and its failure count."""
     cluster = Cluster()
     async with cluster.running() as leader:
         await all_in_sync(cluster)
         for node in cluster.nodes:
             node.cut_coordinator()
-        cluster.coordinator.advance(0)  # the watches hear of it
+        cluster.coordinator.advance(0)  # the watches notice it
         await eventually(lambda: all(node.member.watch.last_error is not None for node in cluster.nodes))
         for node in cluster.nodes:
             node.cut_coordinator(is_cut=False)
@@ -308,7 +317,7 @@ async def test_a_coordinator_that_is_back_is_told_as_away_no_more() -> None:
 
 
 async def test_a_new_record_ends_the_wait_for_the_same_leader() -> None:
-    """A follower that waits long for its leader's return asks at once when the record says that it leads."""
+    """A follower that waits for its leader connects at once when the record names the leader."""
     cluster = Cluster(reconnect_ms_max=3_600_000)
     async with cluster.running() as leader:
         await all_in_sync(cluster)
@@ -327,7 +336,7 @@ async def test_a_new_record_ends_the_wait_for_the_same_leader() -> None:
 
 
 async def test_a_follower_that_is_stopped_in_order_is_not_waited_for() -> None:
-    """It says so, and is out of the record before it is gone; one that the set needs stays in it."""
+    """A follower announces its stop and leaves the record first; a follower that the set needs stays in the record."""
     cluster = Cluster(role="sync_master")
     async with cluster.running() as leader:
         await all_in_sync(cluster)

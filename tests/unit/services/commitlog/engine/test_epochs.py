@@ -21,7 +21,7 @@ def fs() -> MemoryFs:
 
 
 def test_a_change_is_durable_before_it_counts(fs: MemoryFs) -> None:
-    """Epochs survive a power cut as soon as `begin` has returned."""
+    """An epoch survives a power cut as soon as `begin` has returned."""
     history = EpochHistory.open(fs, DATA_DIR)
     assert history.number == 0
     history.begin(0)
@@ -31,7 +31,7 @@ def test_a_change_is_durable_before_it_counts(fs: MemoryFs) -> None:
 
 
 def test_an_epoch_that_lost_its_records_keeps_its_number(fs: MemoryFs) -> None:
-    """A log that was cut below an epoch's start still knows the epoch, as one that wrote nothing."""
+    """A log that was cut below an epoch's start keeps that epoch, as an epoch without records."""
     history = EpochHistory.open(fs, DATA_DIR)
     history.begin(0)
     history.begin(700)
@@ -40,7 +40,7 @@ def test_an_epoch_that_lost_its_records_keeps_its_number(fs: MemoryFs) -> None:
 
 
 def test_an_epoch_is_newer_than_what_was_promised(fs: MemoryFs) -> None:
-    """Also where the epoch that was promised left no trace in the file."""
+    """A new epoch is newer than a promised epoch, even if the file does not have the promised epoch."""
     history = EpochHistory.open(fs, DATA_DIR)
     history.begin(0)
     history.begin(10, promised_epoch=7)
@@ -49,7 +49,7 @@ def test_an_epoch_is_newer_than_what_was_promised(fs: MemoryFs) -> None:
 
 
 def test_trim_keeps_the_epoch_of_the_first_record(fs: MemoryFs) -> None:
-    """Only epochs whose records are all gone are forgotten."""
+    """Only epochs without any record are removed."""
     history = EpochHistory.open(fs, DATA_DIR)
     for start in (0, 100, 200, 300):
         history.begin(start)
@@ -61,7 +61,10 @@ def test_trim_keeps_the_epoch_of_the_first_record(fs: MemoryFs) -> None:
 
 
 def test_a_damaged_file_is_not_taken_for_an_empty_one(fs: MemoryFs) -> None:
-    """Beginning again at epoch 1 would let followers keep records that the log does not have."""
+    """A damaged file is an error, and not the beginning of epoch 1.
+
+    Otherwise followers would keep records that the log does not have.
+    """
     data = epoch_file.encode([Epoch(1, 0), Epoch(2, 9)]).replace(b"2-9", b"2-8")
     fs.write_atomic(DATA_DIR / store_layout.EPOCHS, data)
     with pytest.raises(EpochsDamaged, match=f"{store_layout.EPOCHS}: .*CRC.* remove it") as caught:
@@ -70,7 +73,10 @@ def test_a_damaged_file_is_not_taken_for_an_empty_one(fs: MemoryFs) -> None:
 
 
 def test_a_history_keeps_its_name(fs: MemoryFs) -> None:
-    """From the first epoch on, over restarts; a log that lost its epochs counts anew under another name."""
+    """The name stays from the first epoch on, over restarts.
+
+    A log that lost its epochs begins with epoch 1 under another name.
+    """
     history = EpochHistory.open(fs, DATA_DIR)
     assert history.history_id == ""
     history.begin(0)
@@ -86,7 +92,7 @@ def test_a_history_keeps_its_name(fs: MemoryFs) -> None:
 
 @pytest.mark.parametrize("loss", ["missing", "damaged"])
 def test_a_history_whose_name_is_lost(fs: MemoryFs, loss: str) -> None:
-    """The epochs count on; the name stays unknown, because another one would cost every Indexer its indexes."""
+    """The epochs continue; the name stays unknown, because another name would cost every Indexer its indexes."""
     EpochHistory.open(fs, DATA_DIR).begin(0)
     if loss == "missing":
         fs.remove(DATA_DIR / store_layout.HISTORY)

@@ -10,11 +10,11 @@ from services.commitlog.errors import StoreSealed
 from tests.support.commitlog import Machine, append, bodies, message, records
 
 BODIES = [b"%05d" % index * 1_000 for index in range(5)]
-"""Each longer than a page: what is written to a page again takes all of it to the disk."""
+"""Each body is longer than a page, because a later write to a page takes all of that page to the disk."""
 
 
 async def test_a_start_after_a_failed_sync_does_not_believe_the_page_cache() -> None:
-    """Pages that a failed sync left in memory alone are on the disk after the next start, below what it promises."""
+    """After a failed sync the next start writes the pages that only memory has to the disk before it promises them."""
     machine = Machine()
     log = await machine.start()
     for body in BODIES[:3]:
@@ -30,7 +30,7 @@ async def test_a_start_after_a_failed_sync_does_not_believe_the_page_cache() -> 
 
 
 async def test_a_tail_that_was_cut_does_not_come_back_after_a_failed_sync() -> None:
-    """The zeros of a cut whose sync failed are in memory alone; the next start writes them too."""
+    """The next start writes the zeros of a cut whose sync failed again."""
     machine = Machine()
     log = await machine.start()
     for body in BODIES:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every call on the file system fails once: what was acknowledged stays, nothing crashes, no stop is called clean."""
+"""Every call on the file system fails once: acknowledged data stays, nothing crashes, and no stop is called clean."""
 
 import contextlib
 import errno
@@ -20,7 +20,7 @@ from tests.support.commitlog import LISTEN_HOST, Machine, bodies, durability_of,
 
 LOCAL_DISK = 2
 WORLDLY = (OSError, StoreError, ServiceError)
-"""What a caller may meet; an AssertionError or a KeyError would be a bug."""
+"""Errors that a caller may get; an AssertionError or a KeyError would be a bug."""
 
 CONFIGS: dict[str, dict[str, object]] = {
     "plain": {},
@@ -31,7 +31,7 @@ CONFIGS: dict[str, dict[str, object]] = {
 
 @dataclass
 class Life:
-    """One process on a disk whose n-th call fails, and what it promised."""
+    """A process on a disk whose n-th call fails, and the messages that it promised."""
 
     machine: Machine
     failing_ordinal: int
@@ -78,7 +78,7 @@ class Life:
 
 
 async def tolerant(step: Awaitable[object]) -> None:
-    """Let the world refuse, and nothing else."""
+    """Accept the refusals of the file system and of the store, and no other error."""
     with contextlib.suppress(*WORLDLY):
         await step
 
@@ -86,7 +86,10 @@ async def tolerant(step: Awaitable[object]) -> None:
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize(("code", "operations"), [(errno.EIO, frozenset[str]()), (errno.ENOSPC, WRITING_OPERATIONS)])
 async def test_each_call_fails_once(config: str, code: int, operations: frozenset[str]) -> None:
-    """First call 1, then call 2, until a life meets no fault; then a restart, or none, and a power cut."""
+    """Call 1 fails in the first run, call 2 in the next, until a run has no fault.
+
+    Each run is followed by a restart, or none, and a power cut.
+    """
     ordinal, is_over = 0, False
     while not is_over:
         ordinal += 1
@@ -107,7 +110,7 @@ async def test_each_call_fails_once(config: str, code: int, operations: frozense
 
 
 async def restarted(machine: Machine) -> None:
-    """A start and a stop on the healthy disk, with what the page cache has."""
+    """Start and stop on the healthy disk, with the content of the page cache."""
     machine.fs.crash(everything_survives)
     async with machine.running():
         pass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Durability: who shares a sync, who is told what, and what happens when the disk refuses."""
+"""Durability: which appends share a sync, which durability each answer has, and the result of a refusal by the disk."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ LOCAL_DISK, MEMORY = 2, 1
 
 
 async def test_those_who_arrive_during_a_sync_share_the_next_one() -> None:
-    """Any number of appends behind a running sync costs one more sync, not one each."""
+    """All appends that arrive during a sync share the next sync."""
     machine = Machine(flush_mode="sync")
     log, disk = await machine.start(), SlowDisk()
     with armed("segment.before_sync", disk):
@@ -57,7 +57,7 @@ async def test_those_who_arrive_during_a_sync_share_the_next_one() -> None:
     ],
 )
 async def test_durability_reached(mode: str, asked: int, reached: int) -> None:
-    """A caller gets the level that it asks for, by default the store's own."""
+    """A caller gets the durability that it asks for, by default the store's own."""
     machine = Machine(flush_mode=mode)
     async with machine.running() as log:
         batch = await log.pipeline.append(request(durability=asked), BORN)
@@ -65,7 +65,7 @@ async def test_durability_reached(mode: str, asked: int, reached: int) -> None:
 
 
 async def test_a_slow_sync_lowers_the_durability_and_keeps_the_message() -> None:
-    """After the time-out the answer says MEMORY; the message stays and becomes durable later."""
+    """After the time-out the answer has MEMORY; the message stays and becomes durable later."""
     machine = Machine(flush_mode="sync", sync_timeout_ms=20)
     log, disk = await machine.start(), SlowDisk()
     with armed("segment.before_sync", disk):
@@ -78,7 +78,7 @@ async def test_a_slow_sync_lowers_the_durability_and_keeps_the_message() -> None
 
 
 async def test_a_sync_covers_the_segments_behind() -> None:
-    """After a roll one sync makes both segments durable, and the flushed offset has no hole."""
+    """After a roll a single sync makes both segments durable, and the flushed offset has no hole."""
     machine = Machine()
     log = await machine.start()
     await fill(log, 3)
@@ -93,7 +93,7 @@ async def test_a_sync_covers_the_segments_behind() -> None:
 
 @pytest.mark.parametrize("place", ["segment.before_sync", "file.sync"])
 async def test_a_failed_sync_seals_the_store(place: str) -> None:
-    """Nobody is told that anything is durable any more; reads go on, and the process hears of it once."""
+    """After a failed sync no durability is promised; reads continue, and the process gets a single failure."""
     machine = Machine()
     log = await machine.start()
     await append(log, message(b"kept"), durability=LOCAL_DISK)
@@ -114,7 +114,7 @@ async def test_a_failed_sync_seals_the_store(place: str) -> None:
 
 
 async def test_everyone_who_waits_for_a_failing_sync_is_told() -> None:
-    """A failure reaches all waiters, also those who arrived while the sync ran."""
+    """All waiting callers get the failure of a sync, also callers that arrived while it ran."""
     machine = Machine(flush_mode="sync")
     log, disk = await machine.start(), SlowDisk()
 
@@ -135,7 +135,7 @@ async def test_everyone_who_waits_for_a_failing_sync_is_told() -> None:
 
 
 async def test_background_flush_waits_for_enough_pages() -> None:
-    """In the background few dirty pages wait for the thorough flush, many do not."""
+    """A few dirty pages wait for the thorough background flush, many pages do not."""
     machine = Machine(flush_interval_ms=1, flush_thorough_interval_ms=10_000)
     async with machine.running() as log:
         await append(log)
@@ -150,7 +150,7 @@ async def test_background_flush_waits_for_enough_pages() -> None:
 
 
 async def test_confirmed_offset() -> None:
-    """Followers see what is written with asynchronous flushing, and what is synced with synchronous flushing."""
+    """Followers see written records with asynchronous flushing, and only synced records with synchronous flushing."""
     for mode, expected in (("async", True), ("sync", False)):
         machine = Machine(flush_mode=mode)
         async with machine.running() as log:
@@ -161,7 +161,7 @@ async def test_confirmed_offset() -> None:
 
 
 async def test_with_synchronous_flushing_a_message_that_waits_for_no_disk_is_synced_at_once() -> None:
-    """Followers see what is synced: a message that nobody waits for must not wait for the background flush."""
+    """Followers see only synced records, so a message with MEMORY durability must not wait for the background flush."""
     machine = Machine(flush_mode="sync")
     async with machine.running() as log:
         batch = await append(log, durability=MEMORY)
@@ -172,7 +172,7 @@ async def test_with_synchronous_flushing_a_message_that_waits_for_no_disk_is_syn
 
 @pytest.mark.parametrize(("mode", "begins"), [("sync", True), ("async", False)])
 async def test_the_disk_begins_before_the_sync(monkeypatch: pytest.MonkeyPatch, mode: str, *, begins: bool) -> None:
-    """With synchronous flushing it gets what is written while a sync is under way, in large pieces, and each once."""
+    """With synchronous flushing large written pieces are given to the disk before the sync, each a single time."""
     begun: list[tuple[int, int]] = []
     monkeypatch.setattr(MemoryMappedFile, "write_out", lambda _, position, size: begun.append((position, size)))
     machine = Machine(flush_mode=mode, segment_size_bytes=4 * MIB)
@@ -187,7 +187,7 @@ async def test_the_disk_begins_before_the_sync(monkeypatch: pytest.MonkeyPatch, 
 
 
 async def test_the_disk_is_not_given_more_than_its_queue_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that is too slow is left to the sync, because the loop would wait for its queue."""
+    """A slow disk gets no early writes, because the event loop would wait for its queue."""
     begun: list[int] = []
     monkeypatch.setattr(MemoryMappedFile, "write_out", lambda _, position, size: begun.append(position + size))
     machine = Machine(flush_mode="sync", segment_size_bytes=2 * EARLY_BYTES_MAX)
@@ -202,7 +202,7 @@ async def test_the_disk_is_not_given_more_than_its_queue_takes(monkeypatch: pyte
 
 @pytest.mark.parametrize("place", ["segment.before_sync", "file.sync"])
 async def test_after_a_failed_sync_a_start_believes_the_disk_alone(place: str) -> None:
-    """A failed sync leaves pages that look written and are not: the next start must not build on them."""
+    """After a failed sync the next start does not build on pages that only memory has."""
     machine = Machine()
     log = await machine.start()
     await append(log, message(b"kept"), durability=LOCAL_DISK)

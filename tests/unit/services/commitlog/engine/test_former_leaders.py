@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who follows whom when logs have parted: a tail is cut off for a newer leader, and an older one is not followed."""
+"""Leaders and followers after logs have parted: a tail is cut for a newer leader, and no older leader is followed."""
 
 import asyncio
 import re
@@ -42,7 +42,7 @@ async def parted(one: Machine, other: Machine, *, count: int = 1) -> tuple[int, 
 
 
 async def test_a_tail_of_its_own() -> None:
-    """A former leader gives up what nobody else has, keeps it aside, and goes on as the new one does."""
+    """A former leader cuts the tail that no other member has, keeps a copy, and follows the new leader."""
     one, other = Machine(), Machine()
     start, end = await parted(one, other)
     lost = bytes(one.segment_bytes()[start:end])
@@ -73,7 +73,7 @@ async def test_a_tail_of_its_own() -> None:
 @pytest.mark.parametrize("is_power_cut", [False, True])
 @pytest.mark.parametrize("place", ["copy", "checkpoint", "snapshot", "truncate"])
 async def test_a_cut_that_is_cut_short(place: str, *, is_power_cut: bool) -> None:
-    """A start after a crash in a cut finds a log that is whole, and the next handshake asks for the same cut."""
+    """After a crash in a cut the log opens whole, and the next handshake asks for the same cut."""
     one, other = Machine(), Machine()
     await parted(one, other, count=3)
     async with other.running() as promoted:
@@ -104,7 +104,7 @@ async def asked(machine: Machine, wire: Wire, slave: dict[str, Any]) -> OpenLog:
 
 
 async def test_a_tail_that_is_not_cut() -> None:
-    """What can't be kept aside, or what no newer leader gave up, stays, and a person decides."""
+    """A tail stays if it is too large for a copy or no newer leader gave it up, and a person decides."""
     one, other = Machine(), Machine()
     start, _ = await parted(one, other)
     async with other.running() as promoted:
@@ -117,7 +117,7 @@ async def test_a_tail_that_is_not_cut() -> None:
         await one.stop(former)
     copy = Machine()
     copy.fs = one.fs.after_crash(everything_survives)
-    async with one.running() as log, copy.running() as older:  # both went on in an epoch of their own
+    async with one.running() as log, copy.running() as older:  # both continued in an epoch of their own
         await append(log, message(b"more"))
         await append(older, message(b"other"))
         await append(older, message(b"other"))
@@ -137,7 +137,10 @@ async def test_a_tail_that_is_not_cut() -> None:
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
 async def test_an_old_leader_is_not_followed(who: str) -> None:
-    """What was promised holds on either side, after a power cut too; whoever promised leads in a newer epoch."""
+    """A promise to a newer leader excludes an older leader on either side, after a power cut too.
+
+    The member that promised then leads in a newer epoch.
+    """
     one, other = Machine(), Machine()
     async with one.running() as leader:
         await append(leader, message(b"one"))
@@ -149,7 +152,7 @@ async def test_an_old_leader_is_not_followed(who: str) -> None:
         await follower.identity.promise(9)
         await other.kill(follower, nothing_survives)
         if who == "follower":
-            wire.say = partial(replace, promised_epoch=0)  # as from one that the leader would let in
+            wire.say = partial(replace, promised_epoch=0)  # as from a follower that the leader accepts
         follower = await other.start(**slave)
         following = follower.following
         assert following is not None
@@ -162,7 +165,7 @@ async def test_an_old_leader_is_not_followed(who: str) -> None:
 
 
 async def test_an_epoch_is_promised_before_its_cut() -> None:
-    """When a log asks to be cut it goes back to no older leader any more."""
+    """A log that asks for a cut returns to no older leader any more."""
     one, other = Machine(), Machine()
     await parted(one, other)
     async with other.running() as promoted:
@@ -175,7 +178,7 @@ async def test_an_epoch_is_promised_before_its_cut() -> None:
 
 
 async def test_what_is_noted_at_once_is_all_kept() -> None:
-    """A promise and what was replicated are in one file: neither takes the other back."""
+    """A promise and the replicated offset share a file, and neither overwrites the other."""
     one, other = Machine(), Machine()
     async with one.running() as leader:
         await append(leader, message(b"one"))
@@ -192,7 +195,7 @@ async def test_what_is_noted_at_once_is_all_kept() -> None:
 
 
 def promised(machine: Machine) -> int:
-    """What the disk has of it."""
+    """The promised epoch on the disk."""
     file = small_files.load_replica(machine.fs.after_crash(nothing_survives), DATA_DIR)
     assert file is not None
     return file.promised_epoch

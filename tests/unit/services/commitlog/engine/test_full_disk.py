@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk without a free byte: what is refused, what goes on, and that a start and a stop still work."""
+"""A disk without a free byte: refused calls, calls that continue, and starts and stops that still work."""
 
 import contextlib
 import errno
@@ -30,7 +30,7 @@ PLENTY = 1 << 30
 
 
 def fill_disk(machine: Machine) -> None:
-    """Somebody takes every byte that is left."""
+    """Take every free byte of the disk."""
     machine.fs.capacity_bytes = machine.fs.used_bytes()
 
 
@@ -45,7 +45,10 @@ async def full_and_killed(**config: object) -> Machine:
 
 
 async def test_a_store_that_was_killed_on_a_full_disk_starts_again() -> None:
-    """As often as it happens, and although somebody takes each byte that gets free: the ballast comes back."""
+    """A killed store starts on a full disk again and again, and restores the ballast when the disk has room.
+
+    In between, each free byte is taken.
+    """
     machine = await full_and_killed(disk_ballast_bytes=BALLAST_BYTES)
     for index in range(10):
         log = await machine.start()
@@ -61,7 +64,7 @@ async def test_a_store_that_was_killed_on_a_full_disk_starts_again() -> None:
 
 
 async def test_without_ballast_the_start_says_what_it_lacks() -> None:
-    """One line with file and bytes; nothing was changed, and there is no more to do than to make room."""
+    """Without ballast the error names file and bytes and nothing changes; with room the same start succeeds."""
     machine = await full_and_killed()
     before = machine.files()
     for _ in range(2):
@@ -74,7 +77,7 @@ async def test_without_ballast_the_start_says_what_it_lacks() -> None:
 
 
 async def test_a_new_store_on_a_full_disk_says_what_it_lacks() -> None:
-    """The first file that does not fit is named; the same start succeeds when there is room."""
+    """The error names the first file that does not fit; the same start succeeds when there is room."""
     machine = Machine()
     machine.fs.capacity_bytes = 3
     with pytest.raises(DiskFull, match=r"/store/config/topics.json: the disk has no room for \d+ bytes"):
@@ -85,7 +88,7 @@ async def test_a_new_store_on_a_full_disk_says_what_it_lacks() -> None:
 
 
 async def test_a_torn_tail_that_can_not_be_copied_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What would be cut off is not cut off before its copy is whole; the half copy goes."""
+    """A torn tail is not cut before its copy is whole, and the partial copy is removed."""
     monkeypatch.setattr(tail_copy, "COPY_CHUNK_BYTES", PAGE_SIZE_BYTES)
     machine = await full_and_killed(disk_ballast_bytes=BALLAST_BYTES)
     data = machine.segment_bytes()
@@ -110,7 +113,7 @@ async def full_at_the_end_of_a_segment(machine: Machine) -> OpenLog:
     if allocator is not None:
         allocator.wait()
     fill_disk(machine)
-    if allocator is not None:  # one more was made ahead
+    if allocator is not None:  # another segment was allocated ahead
         await append(log, message(bytes(60_000)))
     with pytest.raises(StoreFull, match=f"no room for the {SEGMENT_SIZE} bytes of this segment"):
         await append(log, message(bytes(60_000)))
@@ -119,7 +122,7 @@ async def full_at_the_end_of_a_segment(machine: Machine) -> OpenLog:
 
 @pytest.mark.parametrize("config", [{}, {"preallocate": True}, {"transient_store_pool": True}])
 async def test_a_segment_that_does_not_fit_refuses_appends_alone(config: dict[str, bool]) -> None:
-    """The segment before it is closed, and read; nothing is half done, and appends go on when there is room."""
+    """The segment before it is closed and readable; appends continue when there is room."""
     machine = Machine(**config)
     log = await full_at_the_end_of_a_segment(machine)
     for _ in range(3):
@@ -140,7 +143,10 @@ async def test_a_segment_that_does_not_fit_refuses_appends_alone(config: dict[st
 
 
 async def test_a_segment_with_holes_gets_its_blocks_before_it_is_written() -> None:
-    """A store into a hole on a full disk would end the process: appends are refused instead, until there is room."""
+    """Without blocks for a hole appends are refused until there is room.
+
+    A store into a hole on a full disk would end the process.
+    """
     machine = Machine()
     async with machine.running() as log:
         await append(log)
@@ -157,7 +163,7 @@ async def test_a_segment_with_holes_gets_its_blocks_before_it_is_written() -> No
 
 @pytest.mark.parametrize("is_killed", [False, True])
 async def test_a_log_that_ends_with_a_full_segment_starts_on_a_full_disk(*, is_killed: bool) -> None:
-    """Closed by a blank, with no next file: the start goes on from there when there is room."""
+    """A log that ends with a blank and has no next file starts when there is room."""
     machine = Machine(disk_ballast_bytes=BALLAST_BYTES)
     log = await full_at_the_end_of_a_segment(machine)
     await (machine.kill(log) if is_killed else machine.stop(log))
@@ -172,7 +178,7 @@ async def test_a_log_that_ends_with_a_full_segment_starts_on_a_full_disk(*, is_k
 
 
 async def test_a_topic_that_does_not_fit_is_not_there() -> None:
-    """The call is refused with file and bytes; appends to known topics go on, and the same call succeeds later."""
+    """The error names file and bytes; appends to known topics continue, and the same call succeeds later."""
     machine = Machine()
     async with machine.running() as log:
         await append(log)
@@ -188,7 +194,7 @@ async def test_a_topic_that_does_not_fit_is_not_there() -> None:
 
 
 async def test_checkpoint_and_snapshot_come_later() -> None:
-    """The small files of the background wait for space; the log does not care."""
+    """Checkpoint and snapshot wait for space, and the log continues."""
     machine = Machine(checkpoint_interval_ms=1, snapshot_interval_ms=1)
     log = await machine.start()
     await append(log, durability=LOCAL_DISK)
@@ -205,7 +211,10 @@ async def test_checkpoint_and_snapshot_come_later() -> None:
 
 
 async def test_the_background_leaves_the_ballast_alone() -> None:
-    """What gives way may be taken by somebody else: that is risked for a start, a stop and a deletion only."""
+    """The background does not use the ballast, because another program may take the freed space.
+
+    Only a start, a stop and a deletion take this risk.
+    """
     machine = Machine(disk_ballast_bytes=BALLAST_BYTES)
     log = await machine.start()
     await append(log, durability=LOCAL_DISK)
@@ -220,7 +229,7 @@ async def test_the_background_leaves_the_ballast_alone() -> None:
 
 
 async def test_a_clean_stop_on_a_full_disk_is_clean() -> None:
-    """The ballast gives way to what a stop has to write."""
+    """The ballast gives way to the files that a stop writes."""
     machine = Machine(disk_ballast_bytes=BALLAST_BYTES)
     log = await machine.start()
     await append(log)
@@ -246,7 +255,7 @@ async def full_with_three_segments(**config: object) -> AsyncIterator[tuple[Mach
 
 
 async def test_deletion_needs_no_space() -> None:
-    """The oldest segment goes while not a byte is free: the ballast makes room for the snapshot, and is back after."""
+    """The oldest segment is deleted on a full disk: the ballast gives way to the snapshot, and is restored after."""
     async with full_with_three_segments(disk_ballast_bytes=BALLAST_BYTES) as (machine, log):
         deletions = await log.segments.delete([0], allow_unindexed=True)
         assert [deletion.freed_bytes for deletion in deletions] == [SEGMENT_SIZE]
@@ -260,7 +269,7 @@ async def test_deletion_needs_no_space() -> None:
 
 
 async def test_without_ballast_a_deletion_says_what_it_lacks() -> None:
-    """Nothing is gone whose queue offsets are not kept; the same call succeeds when there is room."""
+    """Without ballast no segment is deleted whose queue offsets are not stored; with room the same call succeeds."""
     async with full_with_three_segments() as (machine, log):
         before = machine.files()
         with pytest.raises(DiskFull, match=r"queue_offsets: the disk has no room for \d+ bytes"):
@@ -272,7 +281,7 @@ async def test_without_ballast_a_deletion_says_what_it_lacks() -> None:
 
 
 async def test_the_guard_closes_the_gate_and_takes_the_ballast_back() -> None:
-    """Below the reserve nothing is appended; with space enough for both the ballast is whole again."""
+    """Below the reserve appends are refused; with enough space the ballast is restored."""
     machine = Machine(disk_reserve_bytes=10 * PAGE_SIZE_BYTES, disk_ballast_bytes=BALLAST_BYTES)
     log = await machine.start()
     fill_disk(machine)

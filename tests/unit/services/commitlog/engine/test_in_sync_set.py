@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""InSyncSet: what is replicated is on the disk of everybody who is, or may be, recorded."""
+"""InSyncSet: replicated data is on the disk of every member that is, or may be, recorded."""
 
 import random
 
@@ -34,7 +34,7 @@ def recorded(group: InSyncSet, replicated: int, end: int, now_ms: int) -> frozen
 
 
 def test_who_lacks_topics_stays_outside() -> None:
-    """Topics that the set has, or may have, are at each that comes in; members count until they have them."""
+    """A joining member needs all topics that the set has, or may have; recorded members count before that, too."""
     group = set_of(B)
     group.join(B, 100, 0)
     assert not group.has_topics(1)
@@ -51,7 +51,7 @@ def test_who_lacks_topics_stays_outside() -> None:
 
 
 def test_all_recorded_count_connected_or_not() -> None:
-    """A leader that begins knows nothing of the others' disks, and forgets nothing when they go."""
+    """A new leader knows nothing of the others' disks, and their bytes still count after they disconnect."""
     group = set_of(B, C)
     assert group.replicated(100) == 0
     group.join(B, 90, 0)
@@ -63,7 +63,7 @@ def test_all_recorded_count_connected_or_not() -> None:
 
 
 def test_who_has_all_comes_in() -> None:
-    """All that is replicated, and the start of the epoch; until that is recorded both sets count."""
+    """A follower with all replicated data and the start of the epoch joins; until that is recorded both sets count."""
     group = set_of(epoch_start=70)
     group.join(B, 60, 0)
     assert group.look(50, 100, 0) is None
@@ -79,7 +79,10 @@ def test_who_has_all_comes_in() -> None:
 
 
 def test_what_is_replicated_waits_for_who_is_near() -> None:
-    """Under load a leader that is alone is always ahead. It waits for who joins until that is recorded."""
+    """The replicated offset waits for a follower that has almost caught up until the follower is recorded.
+
+    Under load, a leader that is alone is otherwise always ahead.
+    """
     group = set_of()
     group.join(B, 0, 0)
     group.look(1, 1, 0)
@@ -95,7 +98,7 @@ def test_what_is_replicated_waits_for_who_is_near() -> None:
 
 
 def test_what_is_replicated_does_not_wait_for_long() -> None:
-    """For one that can't keep up."""
+    """The replicated offset waits only a limited time for a follower that cannot keep up."""
     group = set_of()
     group.join(B, 0, 0)
     group.look(1, 1, 0)
@@ -107,7 +110,7 @@ def test_what_is_replicated_does_not_wait_for_long() -> None:
 
 
 def test_who_is_recorded_has_time_to_come_back() -> None:
-    """A leader that begins knows of nobody's disk: that alone makes nobody late."""
+    """A new leader does not know the others' disks, and this alone makes no member late."""
     group = set_of(B, C, min_in_sync=2)
     far = 10 * LIMITS.size_bytes
     assert recorded(group, 0, far, 9_000) == {B, C}
@@ -116,7 +119,7 @@ def test_who_is_recorded_has_time_to_come_back() -> None:
 
 
 def test_who_syncs_seldom_is_hurried() -> None:
-    """Before it is late."""
+    """A member that syncs seldom is asked for a sync before it is late."""
     group = set_of(B)
     group.join(B, 100, 0)
     assert recorded(group, 100, 100, 0) == {B}
@@ -128,7 +131,7 @@ def test_who_syncs_seldom_is_hurried() -> None:
 
 @pytest.mark.parametrize("why", ["time", "bytes", "gone"])
 def test_who_is_late_goes(why: str) -> None:
-    """In time, in bytes, or because it is not there; not before."""
+    """A member leaves the set if it is late in time or in bytes, or is not connected, and not before."""
     group = set_of(B, setting=1)
     group.join(B, 100, 0)
     assert recorded(group, 100, 100, 1) == {B}
@@ -141,7 +144,7 @@ def test_who_is_late_goes(why: str) -> None:
 
 
 def test_an_idle_log_makes_nobody_late() -> None:
-    """Who has all stays, however long nothing comes."""
+    """A member with all data stays in the set while the log is idle."""
     group = set_of(B, setting=1)
     group.join(B, 100, 0)
     for now_ms in range(0, 100_000, 5_000):
@@ -149,7 +152,7 @@ def test_an_idle_log_makes_nobody_late() -> None:
 
 
 def test_the_set_never_gets_smaller_than_it_had_to_be() -> None:
-    """But members may be exchanged, in one change, and the nearest of those that are late stays."""
+    """The set never gets smaller than its minimum; members may be exchanged, and the nearest late member stays."""
     group = set_of(B, min_in_sync=2)
     group.join(B, 100, 0)
     group.leave(B, 1)
@@ -165,14 +168,17 @@ def test_the_set_never_gets_smaller_than_it_had_to_be() -> None:
 
 
 def test_a_smaller_setting_lowers_the_size() -> None:
-    """An operator may decide so, with a restart."""
+    """A restart with a smaller setting lowers the minimum size of the set."""
     group = set_of(B, min_in_sync=2, setting=1)
     assert recorded(group, 0, 0, 20_000) == set()
 
 
 @pytest.mark.parametrize("seed", range(300))
 def test_whoever_is_or_may_be_recorded_has_all_that_is_replicated(seed: int) -> None:
-    """Whatever happens: so any of them may lead next. And the set keeps its least size."""
+    """Every member that is or may be recorded has all replicated data, so that any of them may lead next.
+
+    The set keeps its minimum size.
+    """
     chance = random.Random(seed)
     setting = chance.choice((1, 2, 3))
     group = set_of(setting=setting)
@@ -215,7 +221,10 @@ def test_whoever_is_or_may_be_recorded_has_all_that_is_replicated(seed: int) -> 
 
 
 def test_who_stops_in_order_goes_at_once() -> None:
-    """If enough others are in the set; it is no newcomer while it is still connected, and comes in when it is back."""
+    """A member that stops in order leaves at once if enough others are in the set.
+
+    It does not join again over the same connection, and joins when it is back.
+    """
     group = set_of(B, C, min_in_sync=2)
     for member in (B, C):
         group.join(member, 100, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be in flight at once."""
+"""The limit of requests in flight."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from services.commitlog.engine.write.inflight import InflightBudget
 
 
 def test_taking_at_once() -> None:
-    """Beyond the limit whoever can't wait is refused, and nothing is taken."""
+    """A charge above the limit that cannot wait is refused, and the budget does not change."""
     budget = InflightBudget("bytes", 10)
     budget.charge(7)
     with pytest.raises(WindowFull, match="bytes") as caught:
@@ -26,7 +26,7 @@ def test_taking_at_once() -> None:
 
 
 async def test_waiting_in_turn() -> None:
-    """Those who wait go on in the order in which they came, also when a later one would fit."""
+    """Waiting callers continue in the order of their arrival, even if a later request would fit."""
     budget = InflightBudget("bytes", 10)
     await budget.charge_waiting(8)
     order: list[str] = []
@@ -45,7 +45,7 @@ async def test_waiting_in_turn() -> None:
 
 
 async def test_more_than_the_limit_alone() -> None:
-    """A request above the whole limit is let through by itself, instead of waiting for ever."""
+    """A request above the whole limit is accepted alone, instead of waiting for ever."""
     budget = InflightBudget("bytes", 10)
     await budget.charge_waiting(50)
     waiting = asyncio.create_task(budget.charge_waiting(1))
@@ -58,7 +58,7 @@ async def test_more_than_the_limit_alone() -> None:
 
 @pytest.mark.parametrize("is_granted", [False, True])
 async def test_giving_up(is_granted: bool) -> None:
-    """Whoever is cancelled while waiting, or just when it was granted, takes nothing and blocks nobody."""
+    """A caller that is cancelled while it waits, or just after the grant, takes nothing and blocks no other caller."""
     budget = InflightBudget("bytes", 10)
     await budget.charge_waiting(10)
     waiting, behind = asyncio.create_task(budget.charge_waiting(5)), asyncio.create_task(budget.charge_waiting(6))

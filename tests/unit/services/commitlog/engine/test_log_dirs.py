@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log on several disks: where it writes, what a start wants to find, and when appends are refused."""
+"""A log on several disks: the place of new segments, the directories that a start needs, and refused appends."""
 
 import errno
 from pathlib import Path
@@ -46,7 +46,7 @@ def machine(**config: object) -> tuple[Machine, Disks]:
 
 
 async def appended(log: OpenLog, count: int) -> int:
-    """Append messages of a third of a segment, of which two fit into one; how many."""
+    """Append messages of a third of a segment, so that two fit into a segment. Returns their number."""
     for number in range(count):
         await append(log, message(BODY + b"%d" % number))
     return count
@@ -64,7 +64,7 @@ def bases(fs: MemoryFs, directory: Path) -> list[int]:
 
 
 async def test_segments_go_round_and_are_read() -> None:
-    """Records of all directories are one log, before and after a restart and a kill."""
+    """The segments of all directories are a single log, before and after a restart and a kill."""
     made, fs = machine()
     async with made.running() as log:
         await appended(log, 8)
@@ -83,7 +83,7 @@ async def test_segments_go_round_and_are_read() -> None:
 
 
 async def test_a_power_cut_cuts_the_tail_in_any_directory() -> None:
-    """What was synced is there; what was not is gone, with its segments."""
+    """After a power cut synced data is there, and lost data is gone with its segments, in any directory."""
     made, fs = machine()
     log = await made.start()
     await appended(log, 3)
@@ -98,7 +98,7 @@ async def test_a_power_cut_cuts_the_tail_in_any_directory() -> None:
 
 
 async def test_a_directory_that_is_not_there() -> None:
-    """A disk that is not mounted is no empty part of the log; nothing is changed, and the store can be opened later."""
+    """A missing directory stops the start and changes nothing; the store opens when the disk is mounted."""
     made, fs = machine()
     async with made.running() as log:
         await appended(log, 4)
@@ -114,7 +114,7 @@ async def test_a_directory_that_is_not_there() -> None:
 
 
 async def test_a_directory_that_is_left_out() -> None:
-    """It must be named while it has segments, read-only at least; afterwards it is forgotten."""
+    """A directory must be named, at least as read-only, while it has segments, and may be left out afterwards."""
     made, fs = machine()
     async with made.running() as log:
         await appended(log, 4)
@@ -132,7 +132,7 @@ async def test_a_directory_that_is_left_out() -> None:
 
 
 async def test_from_one_directory_to_several_and_back() -> None:
-    """The usual directory is one like any other."""
+    """The default directory is treated like any other directory."""
     made = Machine()
     usual = DATA_DIR / "commitlog"
     async with made.running() as log:
@@ -156,7 +156,10 @@ async def test_from_one_directory_to_several_and_back() -> None:
 
 
 async def test_the_usual_directory_is_left_out() -> None:
-    """Nobody wrote a list yet, neither Reput with one directory nor RocketMQ: it is noticed all the same."""
+    """A start without the default directory is refused even if no list of directories was written yet.
+
+    Reput with a single directory and RocketMQ write no list.
+    """
     made = Machine()
     async with made.running() as log:
         await appended(log, 1)
@@ -173,7 +176,7 @@ async def test_the_usual_directory_is_left_out() -> None:
 
 
 async def test_a_damaged_list_of_directories() -> None:
-    """It is written anew from the settings."""
+    """A damaged list of directories is written again from the settings."""
     made, fs = machine()
     async with made.running() as log:
         await appended(log, 3)
@@ -183,7 +186,10 @@ async def test_a_damaged_list_of_directories() -> None:
 
 
 async def test_a_directory_that_is_away_and_not_named() -> None:
-    """Neither its absence nor a damaged list makes its part of the log expired; an empty one is not missed."""
+    """A start fails if a directory with segments is absent and not named, even if the list is damaged.
+
+    An empty directory is not missed.
+    """
     made, fs = machine()
     async with made.running() as log:
         await appended(log, 4)
@@ -197,12 +203,12 @@ async def test_a_directory_that_is_away_and_not_named() -> None:
     with pytest.raises(LogDirectoryMissing, match=str(A)):
         await made.start()
     fs.make_directory(A)
-    async with made.running(log_dirs=str(B)) as log:  # somebody says so
+    async with made.running(log_dirs=str(B)) as log:  # the operator names the remaining directory
         assert log.chain.min_physical_offset == SEGMENT_SIZE
 
 
 async def test_two_stores_cannot_have_one_directory() -> None:
-    """Whichever data directories they have."""
+    """A log directory in use is refused to a store with another data directory."""
     made, _ = machine()
     log = await made.start()
     with pytest.raises(StoreLocked, match=str(A)):
@@ -213,7 +219,10 @@ async def test_two_stores_cannot_have_one_directory() -> None:
 
 
 async def test_a_removed_prepared_file_does_not_come_back() -> None:
-    """A clean stop removes it without a sync; the next start makes it somewhere else."""
+    """A file that was prepared in a directory does not return after a clean stop and a power cut.
+
+    The clean stop removes it without a sync, and the next start creates it in another directory.
+    """
     made, fs = machine(preallocate=True)
     async with made.running() as log:
         await appended(log, 3)
@@ -231,7 +240,7 @@ async def test_a_removed_prepared_file_does_not_come_back() -> None:
 
 
 async def test_new_segments_keep_away_from_a_full_disk() -> None:
-    """As long as there is another one: RocketMQ's set of full paths."""
+    """As long as another disk has room, new segments are not on a full disk, as RocketMQ does with its full paths."""
     made, fs = machine(disk_full_percent=90)
     async with made.running() as log:
         fs.used = {B: 86}
@@ -247,7 +256,7 @@ async def test_new_segments_keep_away_from_a_full_disk() -> None:
 
 
 async def test_a_disk_that_cannot_be_looked_at() -> None:
-    """Gets no new segments; the others are looked at all the same."""
+    """A disk whose usage cannot be read gets no new segments; the other disks are checked all the same."""
     made, fs = machine(disk_full_percent=90)
     async with made.running() as log:
         fs.dead = {A}
@@ -259,14 +268,14 @@ async def test_a_disk_that_cannot_be_looked_at() -> None:
         fs.used = {B: 95}
         await log.disk.look()
         assert not log.gate.is_open
-        assert log.disk.usage.used_percent == 95  # what the other had free is of no use
+        assert log.disk.usage.used_percent == 95  # the free space of the other disk does not count
         fs.dead = set()
         await log.disk.look()
         assert [one.is_full for one in log.disk.log_directories()] == [False, True]
 
 
 async def test_the_emptiest_disk_decides_about_appends() -> None:
-    """As with RocketMQ; and the small files' own disk must have the reserve."""
+    """As with RocketMQ, the emptiest disk decides about appends; the disk of the small files needs the reserve."""
     made, fs = machine(disk_full_percent=90, disk_reserve_bytes=8_000)
     async with made.running() as log:
         for used, is_open in (
@@ -304,13 +313,13 @@ async def test_the_emptiest_disk_decides_about_appends() -> None:
     ],
 )
 def test_settings_that_cannot_be(changes: dict[str, str], text: str) -> None:
-    """Each with its name."""
+    """Impossible settings are refused by name."""
     with pytest.raises(ValueError, match=text):
         make_config(**changes)
 
 
 async def test_kills_in_a_row_lose_nothing() -> None:
-    """With a file prepared ahead in either directory."""
+    """Kills in a row lose no message, with a file allocated ahead in either directory."""
     made, _ = machine(preallocate=True)
     total = 0
     for count in (1, 2, 3, 1, 4):

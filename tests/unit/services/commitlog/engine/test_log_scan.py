@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scan calls the end of a log, for every way in which sectors can be missing or changed."""
+"""The end of a log that a scan finds, for every way in which sectors can be missing or changed."""
 
 import itertools
 import random
@@ -46,7 +46,7 @@ def tail(seed: int, *, crc_property: bool = True) -> tuple[bytes, list[int]]:
 
 
 def scan(content: bytes, durable: KnownDurable, **options: int) -> ScanEnd:
-    """The end of a log of one segment."""
+    """The end of a log with a single segment."""
     chain = SegmentChain(MemoryFs(), Path("/commitlog"), SIZE).open()
     chain.roll().buffer[: len(content)] = content
     chain.segments[0].advance(SIZE)
@@ -55,7 +55,7 @@ def scan(content: bytes, durable: KnownDurable, **options: int) -> ScanEnd:
 
 
 def losses(data: bytes, old_end: int) -> Iterator[bytes]:
-    """The disk after a power cut, for every set of sectors that may be missing: they hold what was there before."""
+    """The disk after a power cut, for every set of missing sectors: such a sector has its old content."""
     old = data[:old_end].ljust(SIZE, b"\0")
     new = data.ljust(SIZE, b"\0")
     for lost in range(1 << SECTOR_COUNT):
@@ -66,9 +66,9 @@ def losses(data: bytes, old_end: int) -> Iterator[bytes]:
 @pytest.mark.parametrize("crc_property", [True, False])
 @pytest.mark.parametrize("seed", range(4))
 def test_every_set_of_missing_sectors(seed: int, *, crc_property: bool) -> None:
-    """Whatever sectors a power cut loses above the synced end: the log goes up to the first loss and nothing is alarm.
+    """The log ends at the first sector that a power cut lost above the synced end, and no loss is damage.
 
-    What was written back before, by the kernel's own choice, may end at any byte.
+    Data that the kernel wrote back before may end at any byte.
     """
     data, bounds = tail(seed, crc_property=crc_property)
     chance = random.Random(seed)
@@ -85,7 +85,7 @@ def test_every_set_of_missing_sectors(seed: int, *, crc_property: bool) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_synced_record_is_never_cut(seed: int) -> None:
-    """If anything is missing below the synced end, the start stops, whatever the rest looks like."""
+    """If a byte is missing below the synced end, the scan reports damage."""
     data, bounds = tail(seed)
     synced = bounds[len(bounds) // 2]
     for content in losses(data, 0):
@@ -94,7 +94,10 @@ def test_a_synced_record_is_never_cut(seed: int) -> None:
 
 
 def test_changed_bytes_before_whole_records_are_damage() -> None:
-    """Above the synced end too, as long as no sector of the record ends in zeros: a power cut changes no bytes."""
+    """Changed bytes before whole records are damage above the synced end, too.
+
+    An exception is a sector of the record that ends in zeros: a power cut changes no bytes.
+    """
     data = b""
     for index in range(8):
         data += encoded(len(data), crc_property=True, body=b"text " * 80, queue_offset=index)
@@ -108,14 +111,14 @@ def test_changed_bytes_before_whole_records_are_damage() -> None:
 
 @pytest.mark.parametrize("window", [1, 100, 512, 700, SIZE])
 def test_windows_do_not_matter(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records that do not fit into what is read at once are found all the same."""
+    """Records that are longer than the window of a read are found all the same."""
     monkeypatch.setattr(log_walk, "WINDOW_BYTES", window)
     data, bounds = tail(1)
     assert scan(data, KnownDurable()) == ScanEnd(ScanEndKind.CLEAN, bounds[-1], "no record starts here")
 
 
 def test_the_end_of_a_foreign_log_is_not_told_by_its_times() -> None:
-    """RocketMQ's store times follow the clock wherever it steps: its records count, as RocketMQ itself counts them."""
+    """In a log of RocketMQ a record older than its predecessor counts, as it does for RocketMQ."""
     times = [STORE_TIME_MS, STORE_TIME_MS - 60_000, STORE_TIME_MS - 59_000, STORE_TIME_MS + 5]
     data, bounds = b"", [0]
     for index, time_ms in enumerate(times):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The coordinator of the tests keeps the promises of the real ones."""
+"""The coordinator of the tests keeps the promises of the real coordinators."""
 
 import pytest
 
@@ -30,5 +30,5 @@ class TestMemoryCoordinator(CoordinatorContract):
 
     @pytest.fixture
     def stage(self) -> MemoryStage:
-        """A new one for each test."""
+        """A new stage for each test."""
         return MemoryStage()

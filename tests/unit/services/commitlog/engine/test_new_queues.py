@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many queues may begin per second: what is refused, what is not, and when it passes."""
+"""The limit of new queues per second: refused batches, accepted batches, and the time after which a batch passes."""
 
 import asyncio
 import logging
@@ -34,7 +34,10 @@ async def spent(log: OpenLog) -> None:
 
 
 async def test_a_queue_too_many_is_refused_and_nothing_else() -> None:
-    """A batch with a first message is refused with field, value and limit. Batches to begun queues go on."""
+    """A batch that begins too many queues is refused with field, value and limit.
+
+    Batches to begun queues are accepted.
+    """
     machine = Machine(new_queues_per_s_max=PER_S)
     async with machine.running() as log:
         await spent(log)
@@ -51,7 +54,7 @@ async def test_a_queue_too_many_is_refused_and_nothing_else() -> None:
 
 
 async def test_a_queue_may_begin_after_its_part_of_a_second() -> None:
-    """What comes back in time lets the same batch pass, one queue in each fortieth of a second."""
+    """After a fortieth of a second the same batch with a single new queue passes."""
     machine = Machine(new_queues_per_s_max=PER_S)
     async with machine.running() as log:
         await spent(log)
@@ -63,7 +66,7 @@ async def test_a_queue_may_begin_after_its_part_of_a_second() -> None:
 
 
 async def test_a_large_batch_passes_and_owes() -> None:
-    """A batch of more queues than may begin at once is not refused for ever: it passes, and the rest is owed."""
+    """A batch of more queues than may begin at once passes, and the rest delays later batches."""
     machine = Machine(new_queues_per_s_max=PER_S)
     async with machine.running() as log:
         await log.topics.create("wide", **WIDE)
@@ -76,7 +79,10 @@ async def test_a_large_batch_passes_and_owes() -> None:
 
 
 async def test_a_queue_that_the_server_chooses() -> None:
-    """A message passes whose turn comes to a begun queue, although the topic has queues without messages."""
+    """A message without a queue passes if the queue in turn has begun.
+
+    The topic may have queues without messages.
+    """
     machine = Machine(new_queues_per_s_max=PER_S)
     async with machine.running() as log:
         await log.topics.create("turns", **{**PLAIN, "read_queue_count": 2, "write_queue_count": 2})
@@ -88,7 +94,7 @@ async def test_a_queue_that_the_server_chooses() -> None:
 
 
 async def test_requests_of_one_turn_are_bounded_as_well() -> None:
-    """Of requests that are written as one piece those pass that begin no queue, in the middle of refused ones."""
+    """Requests of a piece that begin no queue pass, even between requests that are refused."""
     machine = Machine(new_queues_per_s_max=PER_S)
     async with machine.running() as log:
         await spent(log)
@@ -102,7 +108,7 @@ async def test_requests_of_one_turn_are_bounded_as_well() -> None:
 
 
 async def test_a_piece_begins_no_more_queues_than_a_batch_may() -> None:
-    """Requests that come together owe no more than one batch may, and the next one alone as much."""
+    """Requests of the same turn owe at most as much as a single batch may, and the next request alone as much."""
     machine = Machine(new_queues_per_s_max=PER_S, batch_new_queue_count_max=20)
     async with machine.running() as log:
         await log.topics.create("wide", **WIDE)
@@ -112,7 +118,7 @@ async def test_a_piece_begins_no_more_queues_than_a_batch_may() -> None:
 
 
 async def test_what_the_store_appends_itself_is_never_refused() -> None:
-    """Delivery and the Indexer begin queues at any time; they take what is left and owe nothing."""
+    """Appends of the store itself (Delivery, the Indexer) are never refused; they take the rest and owe nothing."""
     machine = Machine(new_queues_per_s_max=PER_S)
     async with machine.running() as log:
         await spent(log)
@@ -123,7 +129,7 @@ async def test_what_the_store_appends_itself_is_never_refused() -> None:
 
 
 async def test_a_start_and_a_rate_of_nothing() -> None:
-    """A log that was opened again remembers no debt; 0 bounds nothing, and RocketMQ's queues need no room."""
+    """A start clears the debt, a rate of 0 means no limit, and queues of RocketMQ do not count."""
     machine = Machine(new_queues_per_s_max=PER_S)
     async with machine.running() as log:
         await spent(log)
@@ -137,7 +143,7 @@ async def test_a_start_and_a_rate_of_nothing() -> None:
 
 
 async def test_a_follower_takes_what_its_leader_took() -> None:
-    """The bound is about appends: a copy with a rate of 1 has all queues of its leader."""
+    """The limit applies to appends only: a copy with a rate of 1 has all queues of its leader."""
     one, other = Machine(), Machine(new_queues_per_s_max=1)
     async with one.running() as leader:
         await leader.topics.create("wide", **WIDE)
@@ -150,7 +156,7 @@ async def test_a_follower_takes_what_its_leader_took() -> None:
 
 
 def test_the_log_tells_when_refusals_begin(caplog: pytest.LogCaptureFixture) -> None:
-    """One line for a time of refusals, however many there are; another one once all had come back."""
+    """A time of refusals logs a single line; after the budget is full again, the next refusal logs another line."""
     clock = ManualClock()
     budget = NewQueueBudget(clock.monotonic_s, per_s_max=PER_S)
     with caplog.at_level(logging.WARNING):

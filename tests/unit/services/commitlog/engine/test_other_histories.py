@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store that may have been made by accident: an Indexer knows another, longer log."""
+"""A store that may have been created by mistake: an Indexer knows another, longer log."""
 
 import pytest
 
@@ -10,12 +10,15 @@ from tests.support.commitlog import Machine, append, message
 
 
 def others_of(log: OpenLog) -> OtherHistories:
-    """What a log knows of its followers' histories."""
+    """The known histories of a log's followers."""
     return OtherHistories(log.epochs, log.marks, log.gate)
 
 
 async def test_a_longer_log_of_another_name_keeps_appends_out() -> None:
-    """Until an Indexer that follows this log reports; the status names the reason, and the error what to do."""
+    """A longer log of another name refuses appends until an Indexer that follows this log reports.
+
+    The status names the reason, and the error names the remedy.
+    """
     async with Machine().running() as log:
         await append(log, message())
         others = others_of(log)
@@ -36,7 +39,7 @@ async def test_a_longer_log_of_another_name_keeps_appends_out() -> None:
     ids=["it held nothing", "it held less", "it has no name", "it is this one"],
 )
 async def test_others_keep_nobody_out(history_id: str | None, physical_offset: int) -> None:
-    """An Indexer that knows less, whose log has no name, or that lost a tail with this one."""
+    """Appends pass if an Indexer knows less, its log has no name, or it lost a tail with this log."""
     async with Machine().running() as log:
         await append(log, message())
         name = log.epochs.history_id if history_id is None else history_id
@@ -45,7 +48,7 @@ async def test_others_keep_nobody_out(history_id: str | None, physical_offset: i
 
 
 async def test_an_indexer_that_was_pointed_here_by_mistake() -> None:
-    """It keeps nobody out of a log that has an Indexer of its own."""
+    """An Indexer of another log, connected by mistake, refuses no appends if the log has an Indexer of its own."""
     async with Machine().running() as log:
         others = others_of(log)
         with others.followed(log.epochs.history_id, 0), others.followed("another", 10_000):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large the properties of a message may be: each kind of message has its own limit, and is told that one."""
+"""The limit of the properties of a message: each kind of message has its own limit, and an error names it."""
 
 import pytest
 
@@ -16,7 +16,10 @@ from tests.support.commitlog import Machine, append, message
 async def test_properties_that_are_too_large_are_told_their_own_limit(
     properties: dict[str, str], limit: int, over: int
 ) -> None:
-    """That of a message with a time, or of half of a transaction, is lower, however far the message is above it."""
+    """The error has the limit of the message's kind, with properties of any size above it.
+
+    Messages with a time and half messages have lower limits.
+    """
     async with Machine().running() as log:
         with pytest.raises(PropertiesTooLarge) as refused:
             await append(log, message(properties={**properties, "long": "v" * (limit + over)}))

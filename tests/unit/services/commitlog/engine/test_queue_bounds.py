@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds of queues: of a topic, of all topics, and of those that one batch begins."""
+"""Bounds of queues: of a topic, of all topics, and of the queues that a batch begins."""
 
 import pytest
 
@@ -12,7 +12,10 @@ from tests.unit.services.commitlog.engine.test_topics import PATH, PLAIN, SAME
 
 
 async def test_the_queues_of_a_topic_are_bounded() -> None:
-    """A topic can't be given more; one that RocketMQ gave more keeps them, and may be changed otherwise."""
+    """A topic gets no more queues than the bound.
+
+    A wider topic of RocketMQ keeps its queues and allows other changes.
+    """
     machine = Machine(topic_queue_count_max=8)
     wide = TopicConfig("wide", read_queue_count=100, write_queue_count=100)
     machine.fs.make_directory(PATH.parent)
@@ -31,7 +34,7 @@ async def test_the_queues_of_a_topic_are_bounded() -> None:
 
 
 async def test_the_queues_of_all_topics_are_bounded() -> None:
-    """Topics that are made or widened count with their queues, deleted ones with those that had a message."""
+    """Created and widened topics count with their queues, deleted topics with the queues that had a message."""
     machine = Machine()
     async with machine.running() as log:
         limit = log.topics.table.queue_count + 10
@@ -52,7 +55,10 @@ async def test_the_queues_of_all_topics_are_bounded() -> None:
 
 
 async def test_a_batch_begins_so_many_queues() -> None:
-    """More are refused whole, also those of topics that it would make; queues that have a message are no matter."""
+    """A batch that begins more queues is refused whole, also in topics that it would create.
+
+    Queues that have a message do not count.
+    """
     machine = Machine(batch_new_queue_count_max=3)
     async with machine.running() as log:
         four = [message(topic="a", queue_id=number) for number in range(4)]
@@ -69,7 +75,7 @@ async def test_a_batch_begins_so_many_queues() -> None:
 
 
 async def test_too_many_queues() -> None:
-    """The queues of all topics are bounded: a batch that would make a topic too many is refused, others are not."""
+    """The queues of all topics are bounded: a batch that would create a topic too many is refused, others are not."""
     machine = Machine()
     async with machine.running() as log:
         await append(log, message(topic="a"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No queue offset is given twice: starts that can't know all numbers, and the Indexer's ends of its queues."""
+"""No queue offset is assigned twice: starts that can't know all numbers, and the Indexer's ends of its queues."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def queue_offset_of(log: OpenLog) -> int:
 
 @pytest.mark.parametrize("loses", ["snapshot", "damaged snapshot"])
 async def test_appends_wait_until_the_queues_are_known(loses: str) -> None:
-    """Otherwise the queue whose records are gone would begin again at 0; the Indexer's end is where it goes on."""
+    """Appends wait, and a queue without records continues at the Indexer's end, and not at 0."""
     machine = Machine()
     await expired(machine, loses=loses)
     async with machine.running() as log:
@@ -50,7 +50,7 @@ async def test_appends_wait_until_the_queues_are_known(loses: str) -> None:
 
 
 async def test_who_does_not_know_opens_nothing() -> None:
-    """An Indexer that was not there when the records were says so, and appends go on waiting, also after a restart."""
+    """An Indexer that lacks the records reports so, and appends continue to wait, also after a restart."""
     machine = Machine()
     await expired(machine)
     for _ in range(2):
@@ -61,7 +61,7 @@ async def test_who_does_not_know_opens_nothing() -> None:
 
 
 async def test_numbers_are_kept_once_they_are_known() -> None:
-    """They go into the next snapshot; a start after that asks nobody."""
+    """Numbers that the Indexer reported are in the next snapshot, and a later start asks no Indexer."""
     machine = Machine()
     await expired(machine)
     async with machine.running() as log:
@@ -73,7 +73,7 @@ async def test_numbers_are_kept_once_they_are_known() -> None:
 
 
 async def test_an_operator_accepts_the_log_that_is_left() -> None:
-    """Once is enough, because the snapshot of that start counts from then on."""
+    """The setting is needed for a single start, because the snapshot of that start counts afterwards."""
     machine = Machine()
     await expired(machine)
     async with machine.running(accept_scanned_queue_offsets=True) as log:
@@ -84,7 +84,7 @@ async def test_an_operator_accepts_the_log_that_is_left() -> None:
 
 
 async def test_a_log_from_its_first_byte_on_knows_all() -> None:
-    """A full scan of a log of which nothing is gone needs no Indexer."""
+    """A full scan of a complete log needs no Indexer."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 3)
@@ -94,7 +94,7 @@ async def test_a_log_from_its_first_byte_on_knows_all() -> None:
 
 
 async def test_an_end_that_the_log_contradicts_changes_nothing() -> None:
-    """The record that should be the queue's last one is there, and another: the index is wrong, not the log."""
+    """If the record at an end is not the queue's last record, the index is wrong, and the log changes nothing."""
     machine = Machine()
     async with machine.running() as log:
         first = await append(log, message(), message())
@@ -114,9 +114,9 @@ async def test_an_end_that_the_log_contradicts_changes_nothing() -> None:
 
 @pytest.mark.parametrize("topic", ["orders", SPENT, "new"])
 async def test_a_number_that_the_log_knows_is_not_raised_for_a_word(topic: str) -> None:
-    """Segments have expired, and somebody names a far end below them: the next message follows the one before.
+    """After segments expired, a reported far end below them does not raise a known queue offset.
 
-    Of a live queue, of one whose records are gone, of one that never was.
+    The queue is live, its records are gone, or it never existed.
     """
     machine = Machine()
     await expired(machine, loses="nothing")
@@ -128,7 +128,10 @@ async def test_a_number_that_the_log_knows_is_not_raised_for_a_word(topic: str) 
 
 
 async def test_a_queue_that_the_log_still_has_is_not_raised_while_others_are_unknown() -> None:
-    """The scan that lost the snapshot saw its last record; only queues without any record need the Indexer's word."""
+    """Only queues without any record are raised by an Indexer's end.
+
+    The scan that lost the snapshot has read the last record of each other queue.
+    """
     machine = Machine()
     await expired(machine)
     async with machine.running() as log:
@@ -141,7 +144,7 @@ async def test_a_queue_that_the_log_still_has_is_not_raised_while_others_are_unk
 
 
 async def test_names_in_log_lines_are_quoted(caplog: pytest.LogCaptureFixture) -> None:
-    """A topic may have any characters here: none of them gets to a terminal, or makes a line of its own."""
+    """Characters of a topic reach no terminal, and begin no new line in the log."""
     machine = Machine()
     async with machine.running() as log:
         await log.queue_offsets.compare([QueueEnd("a\x1b[2J\nb", 0, 3, 0)])
@@ -151,7 +154,7 @@ async def test_names_in_log_lines_are_quoted(caplog: pytest.LogCaptureFixture) -
 
 
 async def test_a_page_has_few_lines_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """4,096 queues that are wrong are told in a dozen lines, and counted."""
+    """4,096 wrong queues are logged in a dozen lines, and counted."""
     async with Machine().running() as log:
         verdict = await log.queue_offsets.compare([QueueEnd("t", queue_id, 9, 0) for queue_id in range(4_096)])
         assert verdict == QueueVerdict(0, 4_096)
@@ -162,7 +165,10 @@ async def test_a_page_has_few_lines_in_the_log(caplog: pytest.LogCaptureFixture)
 
 
 async def test_an_end_that_the_log_proves_is_raised() -> None:
-    """While the numbers are unknown. Otherwise the log has dropped its own, and the Indexer has yet to hear of it."""
+    """While the numbers are unknown, an end that the log proves raises the number.
+
+    Otherwise the log has dropped its own records, and the Indexer does not know it yet.
+    """
     machine = Machine()
     async with machine.running() as log:
         batch = await append(log, message())
@@ -175,7 +181,7 @@ async def test_an_end_that_the_log_proves_is_raised() -> None:
 
 
 async def test_ends_below_the_number_and_foreign_queues_are_nothing() -> None:
-    """An Indexer that is behind is no reason to do anything, nor are queues that nobody can append to."""
+    """Ends below the log's number, and queues to which no append is possible, change nothing."""
     machine = Machine()
     async with machine.running() as log:
         await append(log, message(), message())
@@ -195,7 +201,7 @@ async def test_ends_below_the_number_and_foreign_queues_are_nothing() -> None:
     ],
 )
 async def test_what_is_out_of_range(end: QueueEnd, field: str) -> None:
-    """It is refused with the field, and nothing of its page is taken."""
+    """A value out of range is refused with its field, and nothing of its page is applied."""
     async with Machine().running() as log:
         with pytest.raises(BadArgument) as caught:
             await log.queue_offsets.compare([QueueEnd("orders", 0, 9, 0), end])
@@ -206,7 +212,7 @@ async def test_what_is_out_of_range(end: QueueEnd, field: str) -> None:
 
 
 async def test_followers_of_another_history() -> None:
-    """Whoever follows another log says nothing about this one, whatever its epoch is."""
+    """A follower of another log is refused with any epoch."""
     async with Machine().running() as log:
         log.followers.check(1, log.epochs.history_id)
         log.followers.check(1, "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The snapshot of the queue offsets: what it holds, and that the loop does not wait while it is made."""
+"""The snapshot of the queue offsets: its content, and that the event loop does not wait while it is made."""
 
 import threading
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.support.commitlog import DATA_DIR, Machine, append, message
 
 @pytest.mark.parametrize("count", [0, 1, PART_COUNT, 2 * PART_COUNT + 1])
 def test_it_comes_back_as_it_was(count: int) -> None:
-    """With counters of any number, and topics of any bytes."""
+    """Counters of any number, and topics of any bytes, are loaded as they were saved."""
     machine = Machine()
     machine.fs.make_directory(DATA_DIR / "reput")
     counters = [(b"t\xff%d" % (number % 7), number, number + 1) for number in range(count)]
@@ -27,7 +27,7 @@ def test_it_comes_back_as_it_was(count: int) -> None:
 
 
 async def test_the_loop_does_not_walk_over_the_counters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are as of the call, whatever is appended meanwhile, and are looked at in the thread that writes the file."""
+    """The counters are as of the call, and the thread that writes the file reads them, also during appends."""
     threads: set[int] = set()
     frozen_counters = TopicTable.frozen_counters
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of queues that RocketMQ began again: they go on where its own do, however the log is opened."""
+"""Counters of queues that RocketMQ began again: they continue RocketMQ's numbers after every kind of start."""
 
 import random
 
@@ -17,7 +17,7 @@ Placed = tuple[int, int]
 
 
 def write_foreign(machine: Machine, placed: list[Placed]) -> None:
-    """Append records to the first segment as another program does, while nobody has the store."""
+    """Append records to the first segment as another program does, while no process has the store open."""
     data = machine.segment_bytes()
     end = len(bytes(data).rstrip(b"\0"))
     for queue_id, queue_offset in placed:
@@ -45,7 +45,7 @@ async def append_offset(log: OpenLog, queue_id: int = 0) -> int:
 
 @pytest.mark.parametrize("keeps_snapshot", [True, False])
 async def test_a_topic_that_rocketmq_made_again(*, keeps_snapshot: bool) -> None:
-    """400 messages in four queues, deleted, made again, 100 more: the next one of each queue is number 25."""
+    """400 messages in four queues, deleted, created again, 100 more: the next message of each queue is number 25."""
     machine = Machine()
     async with machine.running() as log:
         for queue_id in range(4):
@@ -60,7 +60,7 @@ async def test_a_topic_that_rocketmq_made_again(*, keeps_snapshot: bool) -> None
 
 
 async def test_what_the_snapshot_counts_is_not_counted_again() -> None:
-    """A start scans records that the snapshot covers, older generations among them; the counters stay."""
+    """A start that scans records below the snapshot, with older generations, keeps the counters."""
     machine = Machine()
     async with machine.running() as log:
         await append(log, *(message() for _ in range(9)))
@@ -72,7 +72,10 @@ async def test_what_the_snapshot_counts_is_not_counted_again() -> None:
 
 
 async def test_an_indexer_that_is_behind_does_not_bring_the_old_end_back() -> None:
-    """Its last record is there and is the queue's number 8, but of an older generation; nor does one that is gone."""
+    """An end from an Indexer that is behind does not raise the counter of a queue that began again.
+
+    Its last record exists and is the queue's number 8, but it is of an older generation. A lost record does not either.
+    """
     machine = Machine()
     async with machine.running() as log:
         await append(log, *(message() for _ in range(8)))
@@ -85,7 +88,7 @@ async def test_an_indexer_that_is_behind_does_not_bring_the_old_end_back() -> No
 
 
 async def test_a_topic_that_is_deleted_goes_on_counting_for_good() -> None:
-    """Readers come back with their places: no number below them is given again, whatever is said or lost."""
+    """Queue offsets of a deleted topic never repeat, even if an Indexer reports less or the snapshot is lost."""
     machine = Machine()
     async with machine.running() as log:
         await append(log, *(message() for _ in range(9)))
@@ -101,7 +104,7 @@ async def test_a_topic_that_is_deleted_goes_on_counting_for_good() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 async def test_any_queue_may_begin_again_at_any_record(seed: int) -> None:
-    """Through appends, another program's records, clean stops, kills and lost snapshots the numbers are the rules'."""
+    """The numbers follow the rules through appends, foreign records, stops, kills and lost snapshots."""
     chance, machine = random.Random(seed), Machine()
     wanted = [0, 0, 0]
     async with machine.running() as log:

@@ -18,7 +18,7 @@ def stretches(log: OpenLog, start: int, end: int, size_bytes_max: int = MIB) -> 
 
 
 async def test_records_come_in_request_order_across_segments() -> None:
-    """Each record is whole, whatever the order and the segment."""
+    """Each record is whole, in any order and from any segment."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 3)
@@ -33,7 +33,7 @@ async def test_records_come_in_request_order_across_segments() -> None:
 
 
 async def test_answer_is_bounded() -> None:
-    """The answer ends before the record that would make it too large, but never without one."""
+    """The answer ends before the record that would make it too large, but has at least a record."""
     machine = Machine()
     async with machine.running() as log:
         await append(log, *(message(bytes(1000)) for _ in range(10)))
@@ -43,7 +43,7 @@ async def test_answer_is_bounded() -> None:
 
 
 async def test_what_is_no_longer_kept_has_size_0() -> None:
-    """A record that was deleted is told apart from the ones that are there."""
+    """A record that was deleted has size 0, and the records that exist have their sizes."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 2)
@@ -66,7 +66,7 @@ async def test_what_is_no_longer_kept_has_size_0() -> None:
     ],
 )
 async def test_no_record(offset: int | str, size: int, error: type[ServiceError]) -> None:
-    """Whoever asks for what is no record learns what is there instead."""
+    """A read of an offset without a record gets an error that names the content of the place."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 2)
@@ -90,7 +90,7 @@ async def test_no_record(offset: int | str, size: int, error: type[ServiceError]
 
 
 async def test_nothing_unconfirmed_is_read() -> None:
-    """With synchronous flushing a record that is not synced does not exist for readers."""
+    """With synchronous flushing a record that is not synced is invisible to readers."""
     machine = Machine(flush_mode="sync")
     async with machine.running() as log:
         batch = await append(log, durability=1)
@@ -102,7 +102,7 @@ async def test_nothing_unconfirmed_is_read() -> None:
 
 @pytest.mark.parametrize("size_bytes_max", [1, 1500, 5000, MIB])
 async def test_a_range_is_read_without_a_gap(size_bytes_max: int) -> None:
-    """Stretches follow each other from the start to the end, over blanks, in steps of the size that was asked for."""
+    """Stretches follow each other from the start to the end, over blanks, in steps of the requested size."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 3)
@@ -118,7 +118,7 @@ async def test_a_range_is_read_without_a_gap(size_bytes_max: int) -> None:
 
 
 async def test_a_range_ends_with_the_record_that_starts_in_it() -> None:
-    """A record that begins below the end comes whole; one that begins at the end does not come."""
+    """A record that begins below the end is read whole; a record that begins at the end is not read."""
     machine = Machine()
     async with machine.running() as log:
         await append(log, *(message() for _ in range(4)))
@@ -132,7 +132,7 @@ async def test_a_range_ends_with_the_record_that_starts_in_it() -> None:
 
 
 async def test_range_errors() -> None:
-    """A range must begin at a record or a segment that is kept; damage ends it after what is whole."""
+    """A range must begin at a record or a segment that is kept; damage ends it after the whole records."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 3)
@@ -167,7 +167,7 @@ async def test_a_range_that_is_being_read_holds_its_segment() -> None:
 
 
 async def test_records_before_a_damaged_one_are_read() -> None:
-    """It fails the read that begins with it, and keeps nobody from the others."""
+    """A damaged record fails only the read that begins with it; other records are read."""
     machine = Machine()
     async with machine.running() as log:
         for number in range(4):

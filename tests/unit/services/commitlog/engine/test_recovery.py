@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts after clean stops, kills, power cuts and damage: what is kept, what is cut, what stops the start."""
+"""Starts after clean stops, kills, power cuts and damage: kept data, cut data, and damage that stops the start."""
 
 import asyncio
 from collections.abc import Callable
@@ -34,7 +34,7 @@ FIVE = [b"body-%d" % index for index in range(5)]
 
 
 async def test_nothing_is_appended_to_a_log_that_is_closed() -> None:
-    """What came after the last sync would be lost, or would make the stop wait for ever."""
+    """A log that is closing refuses appends, which would be lost or would make the stop wait for ever."""
     machine = Machine()
     log = await machine.start()
     await append(log, message())
@@ -49,7 +49,7 @@ async def test_nothing_is_appended_to_a_log_that_is_closed() -> None:
 
 
 async def test_clean_stop_and_start() -> None:
-    """A clean stop leaves no abort file, and the next start goes on where it ended, in the same epoch."""
+    """A clean stop leaves no abort file, and the next start continues at its end, in the same epoch."""
     machine = Machine()
     async with machine.running() as log:
         await append(log, *(message(body) for body in FIVE))
@@ -65,7 +65,7 @@ async def test_clean_stop_and_start() -> None:
 
 
 async def test_kill_keeps_what_was_acknowledged_from_memory() -> None:
-    """A killed process loses nothing, and what followers saw stays common history although a new epoch begins."""
+    """A killed process loses nothing, and data that followers saw stays common history although a new epoch begins."""
     machine = Machine()
     await killed(machine, FIVE)
     assert machine.exists("abort")
@@ -80,7 +80,7 @@ async def test_kill_keeps_what_was_acknowledged_from_memory() -> None:
 
 
 async def test_power_cut_keeps_what_was_synced() -> None:
-    """What was acknowledged as LOCAL_DISK survives a power cut; a follower that saw more is told to drop it."""
+    """Messages acknowledged as LOCAL_DISK survive a power cut; a follower that saw more is told to drop it."""
     machine = Machine()
     log = await machine.start()
     await append(log, message(b"synced"), durability=2)
@@ -96,7 +96,7 @@ async def test_power_cut_keeps_what_was_synced() -> None:
 
 
 async def test_power_cut_that_loses_everything_begins_an_epoch() -> None:
-    """A follower of a log that is empty now is told that it has nothing in common with the new one."""
+    """A follower of a log that is empty now is told that it has nothing in common with the new log."""
     machine = Machine()
     log = await machine.start()
     await append(log, message(b"lost"))
@@ -111,7 +111,10 @@ async def test_power_cut_that_loses_everything_begins_an_epoch() -> None:
 
 @pytest.mark.parametrize("lost_page", [1, 2, 3, 4])
 async def test_power_cut_that_loses_a_page_before_others(lost_page: int) -> None:
-    """Pages reach the disk in any order: what lies behind a missing one was never synced, and goes with a copy."""
+    """Data behind a page that a power cut lost was never synced, and is cut off with a copy.
+
+    Pages reach the disk in any order.
+    """
     machine = Machine()
     log = await machine.start()
     await append(log, message(b"synced" * 100), durability=2)
@@ -139,7 +142,7 @@ async def test_power_cut_that_loses_a_page_before_others(lost_page: int) -> None
     ],
 )
 async def test_torn_tail_is_cut_off_and_copied(tear: Callable[[bytearray, int], None]) -> None:
-    """Only the torn record goes; its bytes are kept in a file, the place is clean again, and a new epoch begins."""
+    """Only the torn record is cut; a file keeps its bytes, its place is zeroed, and a new epoch begins."""
     machine = Machine()
     starts = await killed(machine, FIVE)
     data = machine.segment_bytes()
@@ -159,7 +162,7 @@ async def test_torn_tail_is_cut_off_and_copied(tear: Callable[[bytearray, int], 
 
 @pytest.mark.parametrize("kept_after_inner", [0, 700])
 async def test_a_record_in_a_torn_body_is_content(kept_after_inner: int) -> None:
-    """A body that holds a record which fits its place, torn behind it: the tail is cut, nobody's start is refused."""
+    """A torn record whose body contains a valid record is cut as a torn tail, and the start succeeds."""
     machine = Machine()
     (start,) = await killed(machine, [b"before"])
     body_at = start + record.check_header(machine.segment_bytes(), start).size_bytes + BODY_AT_IPV4
@@ -177,7 +180,7 @@ async def test_a_record_in_a_torn_body_is_content(kept_after_inner: int) -> None
 
 
 async def test_a_cut_that_was_interrupted_keeps_the_first_copy() -> None:
-    """A start that died while it cleared a tail leaves a part of it; the copy of the whole stays."""
+    """After a crash in a cut the next start cuts the rest, and the copy of the whole tail stays."""
     machine = Machine()
     starts = await killed(machine, FIVE)
     data = machine.segment_bytes()
@@ -195,7 +198,7 @@ async def test_a_cut_that_was_interrupted_keeps_the_first_copy() -> None:
 
 
 async def test_recovery_is_idempotent() -> None:
-    """A crash right after a recovery that cut a tail finds the same log again."""
+    """After a crash right behind a recovery that cut a tail the next start finds the same log."""
     machine = Machine()
     starts = await killed(machine, FIVE)
     garble(machine.segment_bytes(), starts[-1])
@@ -208,7 +211,10 @@ async def test_recovery_is_idempotent() -> None:
 
 
 async def test_blank_without_a_next_segment() -> None:
-    """A crash between the blank and the next file keeps the blank: the log goes on in a new segment (quirk Q15)."""
+    """A crash between the blank and the next file keeps the blank, and the log continues in a new segment.
+
+    This is quirk Q15.
+    """
     machine = Machine()
     await killed(machine, FIVE)
     data = machine.segment_bytes()
@@ -223,7 +229,7 @@ async def test_blank_without_a_next_segment() -> None:
 
 
 async def test_prepared_zero_file_is_no_part_of_the_log() -> None:
-    """A segment that was made ahead and never used disappears at the start, and is made again when needed."""
+    """A prepared segment without data is removed at the start, and made again when needed."""
     machine = Machine()
     await killed(machine, FIVE)
     machine.fs.create_mapped(DATA_DIR / "commitlog" / f"{SEGMENT_SIZE:020d}", SEGMENT_SIZE)
@@ -235,7 +241,7 @@ async def test_prepared_zero_file_is_no_part_of_the_log() -> None:
 
 
 async def test_rubbish_in_the_next_segment_is_a_torn_tail() -> None:
-    """Bytes that are no record are cut off and copied wherever they lie behind the end."""
+    """Bytes that are no record are cut off and copied at any place behind the end."""
     machine = Machine()
     await killed(machine, FIVE)
     mapped = machine.fs.create_mapped(DATA_DIR / "commitlog" / f"{SEGMENT_SIZE:020d}", SEGMENT_SIZE)
@@ -247,7 +253,7 @@ async def test_rubbish_in_the_next_segment_is_a_torn_tail() -> None:
 
 
 async def test_records_of_an_older_log_do_not_come_back() -> None:
-    """A whole record of the right place but older than its predecessor is a left-over, not the log."""
+    """A whole record at its right place that is older than its predecessor is stale, and the log ends before it."""
     machine = Machine()
     await killed(machine, FIVE)
     data = machine.segment_bytes()
@@ -261,7 +267,7 @@ async def test_records_of_an_older_log_do_not_come_back() -> None:
 
 
 async def test_store_time_does_not_go_back_over_a_restart() -> None:
-    """A clock that was set back does not give new records older times than the log has."""
+    """If the clock was set back, new records get no older times than the log has."""
     machine = Machine()
     async with machine.running() as log:
         newest = (await append(log)).store_time_ms
@@ -271,7 +277,7 @@ async def test_store_time_does_not_go_back_over_a_restart() -> None:
 
 
 async def test_directory_in_use() -> None:
-    """Two processes never share a store."""
+    """A second process is refused the store."""
     machine = Machine()
     async with machine.running():
         with pytest.raises(StoreLocked):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a start reads, and how it tells how far it is."""
+"""The bytes that a start reads, and the reports of its progress."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from tests.support.commitlog import (
 
 
 async def test_scan_is_bounded_after_a_clean_stop() -> None:
-    """A clean start looks at the last three segments only, and knows counters and times of the rest all the same."""
+    """A clean start scans only the last three segments, and has the counters and times of all."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 6)
@@ -40,9 +40,9 @@ async def test_scan_is_bounded_after_a_clean_stop() -> None:
 
 @pytest.mark.parametrize("has_offset", [True, False])
 async def test_scan_is_bounded_by_the_checkpoint_after_a_kill(*, has_offset: bool) -> None:
-    """An unclean start begins with the segment that was being written at the last sync that the checkpoint knows.
+    """An unclean start begins with the segment of the checkpoint's last sync.
 
-    Without the offset of that sync its time tells, with a margin.
+    Without the offset of that sync its time decides, with a margin.
     """
     machine = Machine()
     log = await machine.start()
@@ -65,7 +65,7 @@ async def test_scan_is_bounded_by_the_checkpoint_after_a_kill(*, has_offset: boo
 
 
 async def test_unreadable_checkpoint_costs_a_full_scan() -> None:
-    """A checkpoint that is too short is reported and treated as one that knows nothing."""
+    """A checkpoint that is too short is reported and causes a full scan."""
     machine = Machine()
     log = await machine.start()
     await fill(log, 3)
@@ -77,7 +77,7 @@ async def test_unreadable_checkpoint_costs_a_full_scan() -> None:
 
 
 async def test_checkpoint_holds_the_time_of_what_is_synced() -> None:
-    """The checkpoint's time is that of a durable record, in RocketMQ's page."""
+    """The checkpoint's time is the time of a durable record, in RocketMQ's page."""
     machine = Machine()
     log = await machine.start()
     await append(log, durability=2)
@@ -92,7 +92,7 @@ async def test_checkpoint_holds_the_time_of_what_is_synced() -> None:
 
 @pytest.mark.parametrize("loss", ["missing", "damaged", "of another log"])
 async def test_counters_without_a_snapshot(loss: str) -> None:
-    """A lost snapshot costs a full scan and nothing else: counters and segment times come back exactly."""
+    """Without a snapshot a full scan restores the exact counters and segment times."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 4)
@@ -128,7 +128,7 @@ async def grown(segment_count: int) -> Machine:
 
 
 async def test_an_unclean_start_reads_what_is_past_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes and records that a start reads do not grow with the store."""
+    """The bytes and records that a start reads do not grow with the store."""
     healthy, read_bytes = MemoryMappedFile.check_readable, 0
 
     def check_readable(mapped: MemoryMappedFile, position: int, size_bytes: int) -> None:
@@ -149,7 +149,7 @@ async def test_an_unclean_start_reads_what_is_past_the_checkpoint(monkeypatch: p
 
 
 async def test_progress_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scan tells how far it is while it runs; at its end all that there was is scanned."""
+    """The scan reports its progress while it runs; at its end all bytes are scanned."""
     machine = await grown(4)
     machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     seen: list[tuple[int, int, int]] = []
@@ -169,7 +169,7 @@ async def test_progress_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lines_of_progress(caplog: pytest.LogCaptureFixture) -> None:
-    """One line each second at most, the first after a second: segment, share, bytes and the time that is left."""
+    """Progress is logged at most once a second, from the first second on: segment, share, bytes and time left."""
     clock = ManualClock()
     meter = RecoveryMeter(clock)
     meter.begin(segment_count=4, target_bytes=400 << 20)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts that find damage: each ends in one line that says where and what to do, and changes nothing."""
+"""Starts that find damage: each ends with a line that names the place and the remedy, and changes nothing."""
 
 import errno
 from pathlib import Path
@@ -28,7 +28,7 @@ FIVE = [b"body-%d" % index for index in range(5)]
 
 
 async def test_damage_before_whole_records_stops_the_start() -> None:
-    """Records after a bad place are not dropped: the start says where, exits, and changes nothing."""
+    """Records after a damaged record are kept: the start names the place, exits, and changes nothing."""
     machine = Machine()
     starts = await killed(machine, FIVE)
     garble(machine.segment_bytes(), starts[1])
@@ -36,7 +36,7 @@ async def test_damage_before_whole_records_stops_the_start() -> None:
     with pytest.raises(LogDamaged, match=f"00000000000000000000 is damaged at byte {starts[1]}") as caught:
         await machine.start()
     assert caught.value.position == starts[1]
-    assert isinstance(caught.value, StoreError)  # one line for the person who starts it, and no traceback
+    assert isinstance(caught.value, StoreError)  # a single line for the person who starts it, and no traceback
     assert bytes(machine.segment_bytes()) == before
     garble(machine.segment_bytes(), starts[1])
     async with machine.running() as log:  # the lock was given back
@@ -44,7 +44,7 @@ async def test_damage_before_whole_records_stops_the_start() -> None:
 
 
 async def test_damage_in_an_older_segment_is_found_through_the_next_one() -> None:
-    """A bad place whose segment has nothing whole behind it is damage when the next segment has records."""
+    """Damage at a segment's end stops the start if the next segment has records."""
     machine = Machine()
     log = await machine.start()
     await fill(log, 2, b"x" * 1_000)
@@ -57,7 +57,7 @@ async def test_damage_in_an_older_segment_is_found_through_the_next_one() -> Non
 
 
 async def test_damage_below_the_synced_end_stops_the_start() -> None:
-    """The last record, once synced, is not a torn tail when it goes bad."""
+    """The last record, once synced, is not a torn tail when it is damaged."""
     machine = Machine()
     async with machine.running() as log:
         for body in FIVE:
@@ -69,7 +69,7 @@ async def test_damage_below_the_synced_end_stops_the_start() -> None:
 
 
 async def test_damage_that_only_the_checkpoint_knows_of() -> None:
-    """Without a snapshot the checkpoint's time still tells that a newer record was on disk."""
+    """Without a snapshot the checkpoint's time proves that a newer record was on disk."""
     machine = Machine()
     log = await machine.start()
     await append(log, message(b"first"), durability=2)
@@ -84,7 +84,7 @@ async def test_damage_that_only_the_checkpoint_knows_of() -> None:
 
 
 async def test_missing_segments_are_not_an_empty_log() -> None:
-    """A store whose log files vanished does not begin anew at offset 0."""
+    """A store without its log files does not begin again at offset 0."""
     machine = Machine()
     async with machine.running() as log:
         await append(log)
@@ -115,7 +115,7 @@ async def test_missing_segment_in_the_middle() -> None:
 
 @pytest.mark.parametrize("base", [0, 2 * SEGMENT_SIZE])
 async def test_a_disk_that_can_not_read_stops_the_start(base: int) -> None:
-    """A bad sector in what a start reads is one line with file and position, and nothing is changed."""
+    """A bad sector in data that a start reads is an error of a single line with file and position; nothing changes."""
     machine = Machine()
     log = await machine.start()
     await fill(log, 3)
@@ -144,7 +144,7 @@ async def test_a_disk_that_can_not_read_stops_the_start(base: int) -> None:
 
 
 async def test_a_file_that_may_not_be_opened_stops_the_start() -> None:
-    """Permissions are reported as what they are, with the file."""
+    """A file without read permission stops the start with an error that names the file and the permission."""
     machine = Machine()
     async with machine.running() as log:
         await append(log)
@@ -161,7 +161,7 @@ async def test_a_file_that_may_not_be_opened_stops_the_start() -> None:
 
 @pytest.mark.parametrize("knows", ["snapshot", "checkpoint", "epochs"])
 async def test_a_missing_newest_segment_is_no_clean_end(knows: str) -> None:
-    """A log that ends with a closed file, although it once went further, does not open; nothing is changed."""
+    """A log that once had records behind its closed last file does not open; nothing is changed."""
     machine = Machine()
     log = await machine.start()
     await fill(log, 3)
@@ -185,7 +185,7 @@ async def test_a_missing_newest_segment_is_no_clean_end(knows: str) -> None:
 
 
 async def test_an_open_that_fails_removes_nothing() -> None:
-    """Files that are no part of the log stay until it is known that the log can be opened."""
+    """Files that are no part of the log are removed only once the log is known to open."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 3)

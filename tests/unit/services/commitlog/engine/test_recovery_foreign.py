@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts on stores that RocketMQ wrote: no file of Reput's, only the log and what RocketMQ keeps beside it."""
+"""Starts on stores that RocketMQ wrote: no file of Reput's, only the log and RocketMQ's files beside it."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ FIVE = [b"body-%d" % index for index in range(5)]
 
 
 async def test_epochs_of_a_store_without_an_epoch_file() -> None:
-    """A store that RocketMQ wrote gets epoch 1 for all that it has."""
+    """All records of a store that RocketMQ wrote get epoch 1."""
     machine = Machine()
     async with machine.running() as log:
         await append(log)
@@ -38,7 +38,7 @@ async def test_epochs_of_a_store_without_an_epoch_file() -> None:
 
 
 async def test_a_log_of_rocketmq_opens() -> None:
-    """Records without a CRC property, with IPv6 hosts and of version 2 are part of a log like any other."""
+    """Records without a CRC property, with IPv6 hosts and of version 2 are accepted."""
     machine = Machine()
     async with machine.running():
         pass
@@ -55,7 +55,7 @@ async def test_a_log_of_rocketmq_opens() -> None:
 
 
 async def test_a_small_clock_step_is_no_damage() -> None:
-    """RocketMQ's store time may step back a little; such a log opens whole."""
+    """A log of RocketMQ whose store time steps back a little opens whole."""
     machine = Machine()
     await killed(machine, FIVE)
     data = machine.segment_bytes()
@@ -68,9 +68,10 @@ async def test_a_small_clock_step_is_no_damage() -> None:
 
 
 def write_store(machine: Machine, *, segment_count: int, last_count: int, step_ms: int = 1) -> list[int]:
-    """Files as RocketMQ leaves them: full segments closed by blanks, `last_count` records in the last one.
+    """Files as RocketMQ leaves them: full segments closed by blanks, `last_count` records in the last segment.
 
-    No CRC property, no file of Reput's. The records' physical offsets; queue 0 of `orders`, 30 to 31 in a segment.
+    The records have no CRC property, and there is no file of Reput's. Returns the records' physical offsets; queue 0 of
+    `orders`, 30 to 31 in a segment.
     """
     commit_log = DATA_DIR / "commitlog"
     machine.fs.make_directory(commit_log)
@@ -101,7 +102,7 @@ def write_store(machine: Machine, *, segment_count: int, last_count: int, step_m
 @pytest.mark.parametrize("is_aborted", [False, True])
 @pytest.mark.parametrize("zero_file_count", [0, 1, 2])
 async def test_a_store_of_several_segments(*, is_aborted: bool, zero_file_count: int) -> None:
-    """All of it is scanned; files that were made ahead are no part of it; counters and times are those of the log."""
+    """The start scans the whole log; files allocated ahead are removed; counters and times are the log's."""
     machine = Machine()
     starts = write_store(machine, segment_count=3, last_count=5)
     for index in range(zero_file_count):
@@ -122,7 +123,7 @@ async def test_a_store_of_several_segments(*, is_aborted: bool, zero_file_count:
 
 
 async def test_a_store_whose_last_file_is_closed() -> None:
-    """A blank without a next file stays; the log goes on in a new segment."""
+    """A blank without a next file stays, and the log continues in a new segment."""
     machine = Machine()
     starts = write_store(machine, segment_count=3, last_count=0)
     machine.fs.remove(DATA_DIR / "commitlog" / f"{2 * SEGMENT_SIZE:020d}")
@@ -133,7 +134,7 @@ async def test_a_store_whose_last_file_is_closed() -> None:
 
 
 async def test_a_store_whose_last_file_is_empty() -> None:
-    """A file without a byte, as a crash of RocketMQ leaves it, is no segment."""
+    """An empty last file, as a crash of RocketMQ leaves it, is ignored."""
     machine = Machine()
     starts = write_store(machine, segment_count=2, last_count=3)
     machine.fs.append(DATA_DIR / "commitlog" / f"{2 * SEGMENT_SIZE:020d}", b"")
@@ -143,7 +144,7 @@ async def test_a_store_whose_last_file_is_empty() -> None:
 
 
 async def test_a_torn_store() -> None:
-    """A record that a crash tore goes, with a copy; all before it stays."""
+    """A torn record is cut with a copy, and all records before it stay."""
     machine = Machine()
     starts = write_store(machine, segment_count=2, last_count=3)
     machine.fs.append(DATA_DIR / "abort", b"4711")
@@ -155,7 +156,7 @@ async def test_a_torn_store() -> None:
 
 
 async def test_a_clock_that_stepped_back() -> None:
-    """RocketMQ stores the clock's time wherever it steps; nothing of its log is cut for that, at no later start."""
+    """Records of RocketMQ after a step back of the clock are never cut, at no later start."""
     machine = Machine()
     starts = write_store(machine, segment_count=2, last_count=3, step_ms=-5_000)
     async with machine.running() as log:
@@ -171,7 +172,7 @@ async def test_a_clock_that_stepped_back() -> None:
 
 
 async def test_rocketmq_goes_on_where_reput_stopped() -> None:
-    """What the checkpoint of Reput promised does not count once RocketMQ has written; its records do, old or not."""
+    """After RocketMQ has written, the checkpoint of Reput promises nothing; RocketMQ's records count, old or not."""
     machine = Machine()
     async with machine.running() as log:
         await append(log)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""REPLICATED: what it waits for, when it is refused, and what the in-sync set does meanwhile."""
+"""REPLICATED: the disks that it waits for, its refusals, and the changes of the in-sync set meanwhile."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ NEVER = 3_600_000
 
 
 def machine(**changes: Any) -> Machine:
-    """One that syncs only for those who ask."""
+    """A machine that syncs only for callers that ask for it."""
     return Machine(
         **{"role": "async_master", "flush_interval_ms": NEVER, "flush_thorough_interval_ms": NEVER, **changes}
     )
@@ -33,7 +33,7 @@ def machine(**changes: Any) -> Machine:
 
 @contextlib.asynccontextmanager
 async def in_sync(one: Machine, other: Machine) -> AsyncIterator[tuple[OpenLog, OpenLog, Wire]]:
-    """A leader, and a follower that it waits for."""
+    """A leader, and a follower that is in its in-sync set."""
     leader = await one.start()
     wire = Wire(leader)
     follower = await other.start(leader=wire.at(), **SLAVE)
@@ -47,13 +47,13 @@ async def in_sync(one: Machine, other: Machine) -> AsyncIterator[tuple[OpenLog, 
 
 
 async def append_replicated(log: OpenLog, body: bytes) -> int:
-    """Append a message; as what it was acknowledged."""
+    """Append a message. Returns the durability of the acknowledgement."""
     batch = await log.pipeline.append(request(message(body), durability=DURABILITY_REPLICATED), BORN_HOST)
     return await durability_of(log, batch)
 
 
 async def test_both_disks_have_it() -> None:
-    """Also where nobody else asks either of them to sync."""
+    """A REPLICATED message is on both disks, even if no other caller asks for a sync."""
     one, other = machine(), machine()
     async with in_sync(one, other) as (leader, follower, _):
         for number in range(20):
@@ -70,7 +70,7 @@ async def test_both_disks_have_it() -> None:
 
 
 async def test_who_syncs_seldom_comes_in() -> None:
-    """A follower that has all, and that nobody asks to sync it, is asked so that it comes in."""
+    """A follower that has all data but no reason to sync is asked for a sync, so that it joins."""
     one, other = machine(), machine()
     async with one.running() as leader:
         await append(leader, message(b"alone"), durability=DURABILITY_LOCAL_DISK)
@@ -79,7 +79,7 @@ async def test_who_syncs_seldom_comes_in() -> None:
 
 
 async def test_too_few() -> None:
-    """Nothing is written: no message, no queue offset, no topic. Less durable batches are taken."""
+    """Too few members: nothing is written, no message, queue offset or topic; less durable batches are accepted."""
     one, other = machine(), machine(flush_interval_ms=5, flush_pages_min=0)
     async with one.running() as leader:
         await refused(leader)
@@ -106,7 +106,7 @@ async def refused(log: OpenLog) -> None:
 
 
 async def test_a_synchronous_master() -> None:
-    """Waits unless told otherwise, and shows nobody what only it has."""
+    """A synchronous master waits for REPLICATED by default, and hides messages that only its disk has."""
     one, other = machine(role="sync_master"), machine()
     async with in_sync(one, other) as (leader, _, wire):
         batch = await leader.pipeline.append(request(message(b"one")), BORN_HOST)
@@ -123,7 +123,7 @@ async def test_a_synchronous_master() -> None:
 
 
 async def test_who_is_recorded_counts_after_a_restart() -> None:
-    """A leader that comes back alone shows no more than before, and takes nothing that asks for more."""
+    """A leader that comes back alone shows no more messages than before, and refuses appends as REPLICATED."""
     one, other = machine(role="sync_master"), machine()
     async with in_sync(one, other) as (leader, follower, wire):
         await append(leader, message(b"one"))
@@ -144,7 +144,7 @@ async def test_who_is_recorded_counts_after_a_restart() -> None:
 
 
 async def test_alone_where_one_is_enough() -> None:
-    """With min_in_sync_replicas 1 a synchronous master goes on when the other one is late, and says what it gave."""
+    """With min_in_sync_replicas 1 a synchronous master continues without a late member, and answers LOCAL_DISK."""
     one, other = machine(role="sync_master", min_in_sync_replicas=1), machine()
     async with in_sync(one, other) as (leader, _, wire):
         await append(leader, message(b"one"))
@@ -162,7 +162,7 @@ async def test_alone_where_one_is_enough() -> None:
 
 
 async def test_a_disk_that_hangs() -> None:
-    """The answer says what is known after the time-out; the batch stays."""
+    """After the time-out the answer has the durability that is known; the batch stays."""
     one, other = machine(replicate_timeout_ms=1_000), machine()
     async with in_sync(one, other) as (leader, follower, _):
         await follower.flusher.loop.stop()
@@ -173,7 +173,7 @@ async def test_a_disk_that_hangs() -> None:
 
 
 async def test_a_replaced_disk_is_another_member() -> None:
-    """Its name alone lets nothing count: it has to catch up first, and takes the place of the one that is gone."""
+    """A replaced disk under the same name is a new member: it catches up first, and takes the old member's place."""
     one, other = machine(role="sync_master"), machine()
     async with in_sync(one, other) as (leader, _, wire):
         await append(leader, message(b"one"))
@@ -197,7 +197,7 @@ async def test_a_replaced_disk_is_another_member() -> None:
 
 
 async def test_another_disk_under_a_name_that_is_connected() -> None:
-    """Is refused: one of the two is not who it says."""
+    """A second log under the name of a connected member is refused."""
     one, other, third = machine(), machine(), machine()
     async with in_sync(one, other) as (leader, _, wire):
         stranger = await third.start(leader=wire.at(), **SLAVE)
@@ -210,7 +210,10 @@ async def test_another_disk_under_a_name_that_is_connected() -> None:
 
 @pytest.mark.parametrize("of_leader", [False, True])
 async def test_a_copy_of_a_directory(*, of_leader: bool) -> None:
-    """Is refused, whoever was copied: it would count as its original. Without the file that names it, it follows."""
+    """A copy of a member's directory is refused, because it would count as its original.
+
+    Without the file that names the member it is accepted as a follower.
+    """
     one, other, copy = machine(), machine(), machine()
     async with in_sync(one, other) as (leader, _, wire):
         original = one if of_leader else other
@@ -231,7 +234,10 @@ async def test_a_copy_of_a_directory(*, of_leader: bool) -> None:
 
 
 async def test_the_file() -> None:
-    """It is there before a change counts, names both, and goes when the log follows; a damaged one is none."""
+    """The in-sync file is written before a change counts, names both members, and is removed when the log follows.
+
+    A damaged file is treated as no file.
+    """
     one, other = machine(), machine()
     async with in_sync(one, other) as (leader, follower, wire):
         file = InSyncFile.decode(one.fs.read(DATA_DIR / store_layout.IN_SYNC))
@@ -257,7 +263,7 @@ async def test_the_file() -> None:
 
 
 async def test_no_cut_below_what_others_had() -> None:
-    """A former leader that has more than a leader which was started by mistake keeps it."""
+    """A former leader that has more data than a leader which was started by mistake keeps it."""
     one, other, late = machine(), machine(), machine(flush_interval_ms=5, flush_pages_min=0)
     async with in_sync(one, other) as (leader, _, wire):
         await append_replicated(leader, b"one")
@@ -299,7 +305,10 @@ async def test_many_at_once() -> None:
 
 
 async def test_a_damaged_replica_file() -> None:
-    """Nobody knows whether the log may lead, so it does not start, and its directory is free for the next attempt."""
+    """With a damaged replica file the log does not start, and its directory is free for the next attempt.
+
+    The file is needed to know whether the log may lead.
+    """
     one, other = machine(), machine()
     async with in_sync(one, other):
         pass
@@ -319,7 +328,7 @@ async def test_a_damaged_replica_file() -> None:
 
 
 async def test_what_one_disk_confirmed_is_not_replicated() -> None:
-    """A master that becomes a synchronous one shows what only it has once others have it; over a kill, too."""
+    """A new synchronous master shows messages that only its disk had once the others have them, after a kill, too."""
     one, other = machine(flush_interval_ms=5, flush_pages_min=0), machine(flush_interval_ms=5, flush_pages_min=0)
     async with in_sync(one, other) as (leader, _, wire):
         await append_replicated(leader, b"both")

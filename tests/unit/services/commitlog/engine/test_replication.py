@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log and its copy in one process: same bytes, same state, whatever happens to wire, processes and disks."""
+"""A log and its copy in one process: same bytes, same state, after any failure of wire, processes and disks."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ async def two(**changes: Any) -> AsyncIterator[tuple[OpenLog, OpenLog, Wire, Mac
 
 @pytest.mark.parametrize("chunk_size_bytes", [7, 1_000, 1 << 20])
 async def test_same_bytes(chunk_size_bytes: int) -> None:
-    """Segments, epochs, topics, counters: the follower has the leader's, however the bytes are cut on their way."""
+    """The follower has the leader's segments, epochs, topics and counters, with chunks of any size."""
     async with two() as (leader, follower, wire, one, other):
         wire.chunk_size_bytes = chunk_size_bytes
         for number in range(20):
@@ -71,7 +71,7 @@ async def test_same_bytes(chunk_size_bytes: int) -> None:
 
 
 async def test_a_follower_takes_nothing_else() -> None:
-    """Appends and followers of its own are refused with the name of the leader."""
+    """A follower refuses appends and followers of its own, and names the leader."""
     async with two() as (leader, follower, wire, _, _):
         await append(leader, message())
         await caught_up(follower, leader)
@@ -80,14 +80,14 @@ async def test_a_follower_takes_nothing_else() -> None:
         assert refused.value.leader == "leader:7101"
         assert follower.gate.refusals() == ["NOT_LEADER"]
         wire.leader = None
-        with pytest.raises(NotLeader):  # whatever becomes of the leader
+        with pytest.raises(NotLeader):  # it stays a follower when the leader is away
             follower.gate.check_leads()
         with pytest.raises(NotLeader):
             follower.replicas.follow(wire.hellos[0])
 
 
 async def test_topics_follow() -> None:
-    """Topics that are made, changed and deleted at the leader are so at the follower, on its disk."""
+    """Topics that are created, changed and deleted at the leader are so on the follower's disk."""
     async with two() as (leader, follower, _, _, other):
         await leader.topics.create("a", write_queue_count=3)
         await leader.topics.create("b")
@@ -104,7 +104,7 @@ async def test_topics_follow() -> None:
 
 
 async def test_readers_see_what_the_leader_shows_and_the_disk_has() -> None:
-    """Nothing is shown that either side could still lose."""
+    """Readers of a follower see no bytes that either side could still lose."""
     async with two() as (leader, follower, wire, _, _):
         await eventually(lambda: leader.in_sync.set.live_count == 2)  # a log that is to come in is synced at once
         await append(leader, message(b"one"))
@@ -124,7 +124,7 @@ def _tells_nothing(step: Step) -> Step:
 
 
 async def test_a_cut_wire() -> None:
-    """What is there stays readable without the leader, and the rest comes when it is back."""
+    """With a cut wire the follower's messages stay readable, and the rest arrives when the leader is back."""
     async with two() as (leader, follower, wire, one, other):
         await append(leader, message(b"one"))
         await caught_up(follower, leader)
@@ -144,7 +144,7 @@ async def test_a_cut_wire() -> None:
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("is_power_cut", [False, True])
 async def test_a_follower_that_comes_back(is_killed: bool, is_power_cut: bool) -> None:
-    """A start after any end goes on where the log ends, without an epoch of its own."""
+    """After any stop a start continues at the end of the log, without an epoch of its own."""
     one, other = Machine(), Machine()
     async with one.running() as leader:
         wire = Wire(leader)
@@ -169,7 +169,7 @@ async def test_a_follower_that_comes_back(is_killed: bool, is_power_cut: bool) -
 
 
 async def test_a_leader_that_comes_back() -> None:
-    """The epoch that begins after a crash of the leader is the follower's, too."""
+    """The follower takes over the epoch that begins after a crash of the leader."""
     one, other = Machine(), Machine()
     leader = await one.start()
     wire = Wire(leader)
@@ -190,7 +190,7 @@ async def test_a_leader_that_comes_back() -> None:
 
 
 async def test_promotion() -> None:
-    """A follower that is started as a master goes on with the numbers of the log, in an epoch of its own."""
+    """A follower that is started as a master continues the numbers of the log, in an epoch of its own."""
     one, other = Machine(), Machine()
     async with one.running() as leader:
         wire = Wire(leader)
@@ -214,7 +214,7 @@ async def test_promotion() -> None:
 
 
 async def test_another_log() -> None:
-    """A store of another history is never written to."""
+    """A follower with another history is refused, and its store is never written."""
     one, other = Machine(), Machine()
     async with one.running() as leader, other.running() as stranger:
         await append(leader, message(b"one"))
@@ -230,7 +230,7 @@ async def test_another_log() -> None:
 
 
 async def test_a_late_start() -> None:
-    """Who begins where the leader begins by now goes on with all numbers, those of queues without a record, too."""
+    """A follower that starts at the leader's first kept byte has all numbers, also of queues without a record."""
     one, other = Machine(), Machine()
     async with one.running() as leader:
         await append(leader, message(b"gone", topic="quiet"))
@@ -253,7 +253,7 @@ async def test_a_late_start() -> None:
 
 
 async def test_left_behind() -> None:
-    """A follower whose next bytes are deleted says so and stays readable."""
+    """A follower whose next bytes are deleted reports it and stays readable."""
     one, other = Machine(), Machine()
     async with one.running() as leader:
         slave: dict[str, Any] = {"leader": Wire(leader).at(), "role": "slave", "replica_id": "b"}
@@ -274,7 +274,7 @@ async def test_left_behind() -> None:
 
 @pytest.mark.parametrize("position", [0, 4, 20, 60, 95])
 async def test_changed_bytes(position: int) -> None:
-    """What is no record of this place is never written, and the stream begins again."""
+    """A chunk that is no record of its place is never written, and the stream begins again."""
     async with two() as (leader, follower, wire, one, other):
         await append(leader, message(b"one"))
         await caught_up(follower, leader)
@@ -298,7 +298,7 @@ async def test_changed_bytes(position: int) -> None:
 
 
 async def test_a_batch_of_a_writer_comes_whole() -> None:
-    """At no moment a part of a batch is in the log."""
+    """The log never has a part of a writer's batch."""
     async with two() as (leader, follower, wire, one, other):
         wire.chunk_size_bytes = 200
         ends, seen = {0}, set()
@@ -317,7 +317,7 @@ async def test_a_batch_of_a_writer_comes_whole() -> None:
 
 
 async def test_the_window() -> None:
-    """A follower that does not get on is sent no more than it asked for."""
+    """The stream to a follower that does not acknowledge stops when its window is full."""
     async with two(segment_size_bytes=8 << 20) as (leader, _, _, _, _):
         stream = leader.replicas.follow(
             Hello("slow", "1" * 32, "", (), 0, 0, 8 << 20, needs_queue_offsets=False, window_bytes=1 << 20)
@@ -344,7 +344,7 @@ async def test_the_window() -> None:
 
 
 async def test_a_second_stream_under_a_name() -> None:
-    """The newest stream counts, so that a dead connection keeps nobody out."""
+    """The newest stream of a name counts, so that a dead connection does not exclude its follower."""
     async with two() as (leader, _, wire, _, _):
         await eventually(lambda: wire.hellos)
         steps = leader.replicas.steps(leader.replicas.follow(wire.hellos[0]))
@@ -356,7 +356,7 @@ async def test_a_second_stream_under_a_name() -> None:
 
 
 async def test_a_former_stream_that_ends_late() -> None:
-    """Its member has another one by then, and stays connected."""
+    """A member with a newer stream stays connected when its former stream ends late."""
     async with two() as (leader, _, wire, _, _):
         await in_sync(leader)
         former = leader.replicas.stream_of("b")
@@ -369,7 +369,7 @@ async def test_a_former_stream_that_ends_late() -> None:
 
 
 async def test_a_follower_without_room() -> None:
-    """It waits for room, says so, and goes on."""
+    """A follower without room waits, reports it, and continues when there is room."""
     async with two() as (leader, follower, _, one, other):
         await append(leader, message(b"one"))
         await caught_up(follower, leader)
@@ -384,7 +384,7 @@ async def test_a_follower_without_room() -> None:
 
 
 async def test_a_handover_to_one_that_syncs_seldom() -> None:
-    """It hears that somebody waits for its disk, though there is nothing else to tell it."""
+    """A handover asks a follower that syncs seldom for a sync, although no new data is sent to it."""
     async with two(flush_mode="async", flush_pages_min=1_000, flush_thorough_interval_ms=3_600_000) as (
         leader, follower, _, _, _,
     ):  # fmt: skip
@@ -400,7 +400,7 @@ async def test_a_handover_to_one_that_syncs_seldom() -> None:
 
 @pytest.mark.parametrize("comes", [True, False])
 async def test_a_handover_waits_for_the_others(*, comes: bool) -> None:
-    """An append that waits for a third disk is answered before another one leads; a dead one keeps nobody."""
+    """An append that waits for a third disk is answered before the handover ends; a dead member does not block it."""
     async with two(min_in_sync_replicas=2, handover_timeout_ms=10_000 if comes else 2_000) as parts:
         leader = parts[0]
         third, slow = Machine(), Wire(leader)
@@ -422,7 +422,7 @@ async def test_a_handover_waits_for_the_others(*, comes: bool) -> None:
 
 
 async def test_what_arrives_while_an_acknowledgement_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one follows, whatever else there is to tell."""
+    """Data that arrives while an acknowledgement is sent is acknowledged by the next, without other traffic."""
     monkeypatch.setattr(leader_side, "BEAT_S", 3_600.0)
     async with two(flush_mode="async", flush_pages_min=1_000, flush_thorough_interval_ms=3_600_000) as (
         leader, follower, wire, _, _,
@@ -438,12 +438,12 @@ async def test_what_arrives_while_an_acknowledgement_is_sent(monkeypatch: pytest
 
 
 async def in_sync(leader: OpenLog) -> None:
-    """Wait until the one that follows is in the in-sync set."""
+    """Wait until the follower is in the in-sync set."""
     await eventually(lambda: [one.is_in_sync for one in leader.replicas.connected] == [True])
 
 
 async def test_a_stream_that_delivers_ends_the_failures_before_it() -> None:
-    """Who waited long for the leader once does not wait long ever after, and tells no error of then."""
+    """After a stream delivers, the follower's failure count and its last error are cleared."""
     async with two() as (leader, follower, wire, _, _):
         await append(leader, message(b"one"))
         await caught_up(follower, leader)

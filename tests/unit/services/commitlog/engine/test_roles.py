@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Roles: a change that can't be written down, or carried out, is never told as done."""
+"""Roles: a change that can't be stored, or carried out, is never acknowledged."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ CUT = Cut(7, [Epoch(3, 0)])
 
 
 class Log:
-    """A log in outline: what it was told to be, and how often it was opened anew."""
+    """A log in outline: its seats, and the calls that opened it again."""
 
     def __init__(self, *, leads: bool = True) -> None:
         self.sat: list[Seat] = []
@@ -79,14 +79,14 @@ class Log:
 
 
 def roles_of(log: Log, seat: Seat) -> tuple[Roles, ByHand]:
-    """Those of a log whose settings are its seat, and who decides about them."""
+    """The roles of a log whose settings are its seat, and the decisions by hand about them."""
     found: Any = log
     roles = Roles(seat, lambda: found, log.close, log.reopen, log.leader_at, log.failures.append)
     return roles, ByHand(roles, seat, log.leads)
 
 
 async def test_a_handover_that_can_not_be_written_down() -> None:
-    """The log leads as before, and the caller hears why; the next attempt is a new one."""
+    """If the new seat cannot be stored, the log leads as before, and the caller gets the error; a retry succeeds."""
     log, seat = Log(), Seat("async_master")
     roles, by_hand = roles_of(log, seat)
     log.sit_errors.append(OSError("no space"))
@@ -98,7 +98,7 @@ async def test_a_handover_that_can_not_be_written_down() -> None:
 
 
 async def test_a_log_that_does_not_open_again() -> None:
-    """The process ends, and nobody is told that it leads."""
+    """The process ends, and no caller is told that the log leads."""
     log = Log(leads=False)
     _, by_hand = roles_of(log, Seat("slave", "a:1"))
     log.reopen_errors.append(OSError("gone"))
@@ -108,7 +108,7 @@ async def test_a_log_that_does_not_open_again() -> None:
 
 
 async def test_a_cut_without_room_for_the_copy() -> None:
-    """The log opens without it, stays readable, and is cut after a while, not again and again."""
+    """A cut without room for its copy is retried after a while; until then the log opens uncut and readable."""
     log, seat = Log(leads=False), Seat("slave", "a:1")
     roles, _ = roles_of(log, seat)
     log.reopen_errors.append(OSError("no space"))
@@ -123,7 +123,7 @@ async def test_a_cut_without_room_for_the_copy() -> None:
 
 @pytest.mark.parametrize("cause", ["close_errors", "seal_errors"])
 async def test_a_log_that_does_not_close_is_not_opened_again(cause: str) -> None:
-    """Not without its cut either: its disk may know less than the log has told."""
+    """A log that does not close is not opened again, not even without its cut: its disk may lack acknowledged data."""
     log, error = Log(leads=False), OSError("no sync") if cause == "close_errors" else StoreSealed()
     roles, _ = roles_of(log, Seat("slave", "a:1"))
     getattr(log, cause).append(error)
@@ -133,7 +133,7 @@ async def test_a_log_that_does_not_close_is_not_opened_again(cause: str) -> None
 
 
 async def test_a_cut_that_failed_is_tried_again() -> None:
-    """The disk has room later, and nobody has to start the process anew."""
+    """A failed cut is retried without a restart of the process, because the disk may have room later."""
     log, seat = Log(leads=False), Seat("slave", "a:1")
     roles, _ = roles_of(log, seat)
     roles.cut_pause_s = 0.0
@@ -146,7 +146,7 @@ async def test_a_cut_that_failed_is_tried_again() -> None:
 
 
 async def test_who_is_named_is_asked_before_it_is_followed() -> None:
-    """Two that wait for each other name each other, and a log may be named to itself."""
+    """A named leader is asked before the log follows it: two logs may name each other, and a log may name itself."""
     log, seat = Log(leads=False), Seat("slave", "a:1")
     roles, by_hand = roles_of(log, seat)
     for target in ("", "a:1", "b:1"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments: what is told of them, and which may be deleted."""
+"""Segments: their facts in a list, and the conditions of a deletion."""
 
 import asyncio
 import errno
@@ -25,7 +25,7 @@ from tests.support.commitlog import (
 
 
 def refuse(*_arguments: object) -> None:
-    """What a file system does that became read-only."""
+    """Fail as a file system that became read-only."""
     raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
@@ -36,7 +36,7 @@ def indexed(log: OpenLog, physical_offset: int, flushed: int | None = None) -> N
 
 
 async def test_facts() -> None:
-    """Store times are those of the first and the last record of each segment."""
+    """Store times are the times of the first and the last record of each segment."""
     machine = Machine()
     async with machine.running() as log:
         assert log.segments.list_from(0, 9) == []
@@ -61,7 +61,7 @@ async def test_facts() -> None:
     [(0, 2, [0, 1]), (1, 9, [1, 2, 3]), (SEGMENT_SIZE, 1, [1]), (10 * SEGMENT_SIZE, 9, [])],
 )
 async def test_listing_from_an_offset(start: int, count: int, expected: list[int]) -> None:
-    """A list goes on with the first segment that begins at or after an offset, also when older ones are gone."""
+    """A list begins with the first segment that begins at or after an offset, also when older segments are gone."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 4)
@@ -83,7 +83,7 @@ async def test_listing_from_an_offset(start: int, count: int, expected: list[int
     ],
 )
 async def test_deletion(bases: list[int], indexed_to: int, allow: bool, expected: list[Refusal | None]) -> None:
-    """The oldest segments go, in order, as far as nothing speaks against it; the files go with them."""
+    """The oldest segments are deleted in order up to the first refusal, with their files."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 4)
@@ -100,7 +100,7 @@ async def test_deletion(bases: list[int], indexed_to: int, allow: bool, expected
 
 
 async def test_only_synced_indexes_count() -> None:
-    """What the Indexer has not on disk yet it may need again."""
+    """A segment whose index is not on disk is not deleted, because the Indexer may need it again."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 2)
@@ -122,7 +122,7 @@ async def test_bad_lists(bases: list[int]) -> None:
 
 
 async def test_a_file_that_stays_keeps_its_segment() -> None:
-    """A deletion that fails changes nothing, so that no later one makes a hole in the log; it may be tried again."""
+    """A failed deletion changes nothing and may be retried, so that no later deletion makes a hole in the log."""
     machine = Machine()
     async with machine.running() as log:
         count = await fill(log, 4)
@@ -141,7 +141,7 @@ async def test_a_file_that_stays_keeps_its_segment() -> None:
 
 
 async def test_an_unaligned_base_is_unknown() -> None:
-    """Only the first byte of a segment names it."""
+    """A base that is not the first byte of a segment is refused as UNKNOWN."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 3)
@@ -163,7 +163,7 @@ async def test_start_after_deletion() -> None:
 
 
 async def test_a_segment_goes_only_when_a_snapshot_knows_what_it_told() -> None:
-    """After a kill right behind the deletion, a queue all of whose records are gone goes on where it was."""
+    """After a deletion and a kill a queue without records keeps its counter."""
     machine = Machine()
     log = await machine.start()
     await log.snapshot.loop.stop()
@@ -178,7 +178,7 @@ async def test_a_segment_goes_only_when_a_snapshot_knows_what_it_told() -> None:
 
 
 async def test_without_room_for_the_snapshot_the_segment_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot that can't be written ends the deletion; one that covers the segment already is enough."""
+    """A snapshot that can't be written ends the deletion, unless an older snapshot covers the segment."""
     machine = Machine()
     log = await machine.start()
     await fill(log, 3)
@@ -197,7 +197,10 @@ async def test_without_room_for_the_snapshot_the_segment_stays(monkeypatch: pyte
 
 @pytest.mark.parametrize("is_clean", [True, False])
 async def test_a_start_misses_the_oldest_segment(is_clean: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """What Reput deleted is not missed, whatever end; what somebody else removed is told once, with its bytes."""
+    """A start does not miss segments that Reput deleted; it reports segments that were removed otherwise, once.
+
+    The report has their bytes.
+    """
     machine = Machine()
     log = await machine.start()
     await fill(log, 5)
@@ -220,7 +223,7 @@ async def test_a_start_misses_the_oldest_segment(is_clean: bool, caplog: pytest.
 
 
 async def test_readers_of_a_doomed_segment() -> None:
-    """A segment that is read stays for its time; then its readers' streams end with the offset that is gone."""
+    """A segment in use stays for the release time; then its readers get BelowMinOffset."""
     machine = Machine(segment_release_timeout_ms=120_000)
     async with machine.running() as log:
         await fill(log, 4)
@@ -246,7 +249,7 @@ async def test_readers_of_a_doomed_segment() -> None:
 
 
 async def test_a_reader_that_ends_in_time() -> None:
-    """The time counts anew for each segment, and a reader that is done is not waited for."""
+    """The time limit restarts for each segment, and a reader that is done is not waited for."""
     machine = Machine(segment_release_timeout_ms=120_000)
     async with machine.running() as log:
         await fill(log, 4)
@@ -265,7 +268,7 @@ async def test_a_reader_that_ends_in_time() -> None:
 
 
 async def test_a_reader_of_a_moment_is_waited_for() -> None:
-    """A deletion goes on as soon as nobody reads."""
+    """A deletion continues as soon as the last reader ends."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A clock that ran ahead and was set right: the log's time goes on from where it is, and the log says how far."""
+"""A clock that ran ahead and was corrected: the log's time continues, and the log reports the difference."""
 
 import pytest
 
@@ -22,7 +22,7 @@ async def ahead_by(machine: Machine, step_ms: int) -> None:
 
 
 async def test_store_time_ahead_of_the_clock(caplog: pytest.LogCaptureFixture) -> None:
-    """It is in the status and the metrics, and told once, after a restart again; then the clock has caught up."""
+    """The difference is in status and metrics, and logged once per start, until the clock has caught up."""
     machine = Machine()
     log = await machine.start()
     log.store_time.look()
@@ -50,7 +50,7 @@ async def test_store_time_ahead_of_the_clock(caplog: pytest.LogCaptureFixture) -
 
 
 async def test_store_time_goes_on_while_it_is_ahead() -> None:
-    """By monotonic time, a little slower, so that what counts from it ends; it never goes back."""
+    """The store time advances with monotonic time, a little slower, while it is ahead, and never goes back."""
     machine = Machine()
     await ahead_by(machine, HOUR_MS)
     async with machine.running() as log:
@@ -64,7 +64,10 @@ async def test_store_time_goes_on_while_it_is_ahead() -> None:
 
 
 async def test_times_that_messages_name_are_those_of_the_clock() -> None:
-    """A message for half an hour from now waits, though the log's time is past that; so far is it in the properties."""
+    """A message for half an hour from now waits, although the log's time is past that.
+
+    Its properties have the clock's time, too.
+    """
     machine = Machine()
     await ahead_by(machine, HOUR_MS)
     now_ms = machine.clock.now_ms()
@@ -82,7 +85,7 @@ async def test_times_that_messages_name_are_those_of_the_clock() -> None:
 async def test_a_small_step_back_is_nobodys_business(
     back_ms: int, is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Clocks are set by a little all the time."""
+    """A step back of the clock is logged only above 10 s, because clocks are adjusted all the time."""
     machine = Machine()
     async with machine.running() as log:
         await append(log)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a leader holds: answers that are lost, records that others have put, and leases that are over."""
+"""The tenure of a leader: lost answers, records that other members wrote, and leases that are over."""
 
 import pytest
 
@@ -32,20 +32,20 @@ class Reigning:
         return Tenure(self.door, lease, RECORD, view)
 
     def lose(self, count: int = 1) -> None:
-        """Lose the next answers of what is carried out."""
+        """Lose the answers of the next changes that are carried out."""
         answers = iter([True] * count)
         self.door.loses = lambda: next(answers, False)
 
     @property
     def in_sync(self) -> tuple[Member, ...]:
-        """As recorded."""
+        """The recorded members."""
         record = self.coordinator.there.record
         assert record is not None
         return record.in_sync
 
 
 async def test_changes() -> None:
-    """One is built on the other."""
+    """Each change of the record is based on the change before it."""
     reigning = Reigning()
     tenure = await reigning.begin()
     assert tenure.load() == InSync([B], 2)
@@ -58,7 +58,7 @@ async def test_changes() -> None:
 
 @pytest.mark.parametrize("replicated", [200, 300])
 async def test_an_answer_is_lost(replicated: int) -> None:
-    """The change was made; asked for again, also with another floor, it comes to the same, and the lease stays."""
+    """A change with a lost answer may be repeated, also with another floor, and the lease stays."""
     reigning = Reigning()
     tenure = await reigning.begin()
     reigning.lose()
@@ -74,7 +74,7 @@ async def test_an_answer_is_lost(replicated: int) -> None:
 
 
 async def test_another_leader_has_put_the_same() -> None:
-    """It is not taken for a change of this one."""
+    """An equal record that another leader wrote is not taken for this leader's change."""
     reigning = Reigning()
     tenure = await reigning.begin()
     other = reigning.coordinator.door("b/1")
@@ -91,7 +91,7 @@ async def test_another_leader_has_put_the_same() -> None:
 
 @pytest.mark.parametrize("lost_count", [0, 1])
 async def test_a_release(lost_count: int) -> None:
-    """It is made once; nothing less than replicated is acknowledged from its beginning on."""
+    """A release is made once; from its beginning on only replicated batches are acknowledged."""
     reigning = Reigning()
     tenure = await reigning.begin()
     tenure.check()
@@ -105,7 +105,7 @@ async def test_a_release(lost_count: int) -> None:
 
 
 async def test_a_release_that_fails() -> None:
-    """Whoever asked hears of it, and nothing is acknowledged any more."""
+    """A failed release raises for its caller, and nothing is acknowledged any more."""
     reigning = Reigning()
     tenure = await reigning.begin()
     reigning.door.is_cut = True
@@ -116,7 +116,7 @@ async def test_a_release_that_fails() -> None:
 
 
 async def test_a_lease_counts_from_the_sending() -> None:
-    """It is over for its holder before it is for anybody else, until it is renewed."""
+    """A lease is over for its holder before it is over for any other member, until it is renewed."""
     reigning = Reigning()
     tenure = await reigning.begin()
     reigning.clock.advance(int(LEASE_MS * SHARE) - 1)
@@ -128,7 +128,7 @@ async def test_a_lease_counts_from_the_sending() -> None:
 
 
 async def test_promises_count_from_the_asking() -> None:
-    """They last as long as a lease, and the oldest one of all members is the one that counts."""
+    """Promises last as long as a lease from the time of asking, and the oldest promise of all members counts."""
     reigning = Reigning()
     tenure = await reigning.begin()
     await tenure.record(InSync([B, C], 2), 200)
@@ -148,7 +148,7 @@ async def test_promises_count_from_the_asking() -> None:
 
 
 async def test_who_may_be_in_the_set_by_now_must_promise_too() -> None:
-    """A change whose answer is lost may have been made."""
+    """After a lost answer the members of the unconfirmed set must promise, too."""
     reigning = Reigning()
     tenure = await reigning.begin()
     reigning.lose(2)
@@ -162,7 +162,10 @@ async def test_who_may_be_in_the_set_by_now_must_promise_too() -> None:
 
 
 async def test_promises_are_asked_for_when_the_lease_is_not_renewed() -> None:
-    """Not before, and not by one that takes no appends any more: it would keep others from leading."""
+    """A leader asks for promises only once its lease is not renewed, and only while it accepts appends.
+
+    Otherwise a promise would prevent the election of another member.
+    """
     reigning = Reigning()
     tenure = await reigning.begin()
     assert tenure.lease_ms == 0
@@ -175,7 +178,7 @@ async def test_promises_are_asked_for_when_the_lease_is_not_renewed() -> None:
 
 
 async def test_alone_there_is_nobody_to_ask() -> None:
-    """Nobody else may be elected."""
+    """A leader alone in the set needs no promises, because no other member may be elected."""
     reigning = Reigning()
     tenure = await reigning.begin()
     await tenure.record(InSync([], 1), 200)

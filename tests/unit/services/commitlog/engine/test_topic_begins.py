@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the messages of topics begin that were deleted: noted with the deletion, kept, lowered, and given to copies."""
+"""The offsets at which topics begin after a deletion: stored with the deletion, kept, lowered, and copied."""
 
 import pytest
 
@@ -19,7 +19,10 @@ def end_of(log: OpenLog) -> int:
 
 
 async def test_a_deletion_notes_the_end_of_the_log() -> None:
-    """A later deletion counts; a topic that is made again keeps the begin; a start finds it, clean or not."""
+    """A deletion stores the log's end, and a later deletion replaces it.
+
+    A topic that is created again keeps its begin, and a clean or unclean start loads it.
+    """
     machine = Machine()
     log = await machine.start()
     await append(log, message(topic="orders"), message(topic="others"))
@@ -41,7 +44,7 @@ async def test_a_deletion_notes_the_end_of_the_log() -> None:
 
 
 async def test_a_topic_without_messages_leaves_nothing() -> None:
-    """Topics that are made and deleted over and over take no memory."""
+    """Topics without messages that are created and deleted leave no begin."""
     async with Machine().running() as log:
         await append(log, message(topic="others"))
         for number in range(3):
@@ -53,7 +56,7 @@ async def test_a_topic_without_messages_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_a_deletion_that_a_crash_interrupted(*, is_deleted: bool) -> None:
-    """It is done if the topic is gone from its file, with the messages; else the older begin counts as before."""
+    """An interrupted deletion is done if the topics file lacks the topic; otherwise the older begin counts."""
     machine = Machine()
     async with machine.running() as log:
         await append(log, message(topic="orders"))
@@ -72,7 +75,10 @@ async def test_a_deletion_that_a_crash_interrupted(*, is_deleted: bool) -> None:
 
 
 async def test_a_begin_behind_the_end_is_lowered() -> None:
-    """Where a tail is lost, messages that come in its place are no messages of the deleted topic."""
+    """After a lost tail the begin is lowered to the log's end.
+
+    New messages there do not belong to the deleted topic.
+    """
     machine = Machine()
     async with machine.running() as log:
         await append(log, message(topic="orders"))
@@ -86,7 +92,7 @@ async def test_a_begin_behind_the_end_is_lowered() -> None:
 
 
 async def test_a_begin_below_the_first_byte_is_forgotten() -> None:
-    """No record is left that it hides."""
+    """A begin below the log's first byte is removed, because it hides no record."""
     machine = Machine()
     async with machine.running() as log:
         await fill(log, 1)
@@ -101,7 +107,7 @@ async def test_a_begin_below_the_first_byte_is_forgotten() -> None:
 
 
 async def test_a_damaged_file() -> None:
-    """The log starts: messages of deleted topics are to be had again, and a line says so."""
+    """With a damaged file the log starts, messages of deleted topics are visible again, and the log says so."""
     machine = Machine()
     async with machine.running() as log:
         await append(log, message(topic="orders"))
@@ -112,7 +118,7 @@ async def test_a_damaged_file() -> None:
 
 
 async def test_a_copy_has_them() -> None:
-    """Before a synchronous log answers, so that the messages stay away after a failover."""
+    """A copy has the begins before a synchronous log answers, so that the messages stay hidden after a failover."""
     async with two() as (leader, follower, _, _, other):
         await append(leader, message(topic="orders"))
         await caught_up(follower, leader)

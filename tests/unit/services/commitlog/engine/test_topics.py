@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topics: names, the file, and what may be changed."""
+"""Topics: names, the file, and the allowed changes."""
 
 import asyncio
 import threading
@@ -31,7 +31,7 @@ SAME = dict.fromkeys(PLAIN)
 
 @pytest.mark.parametrize("name", ["a", "%RETRY%group", "a|b", "A-1_z", "t" * 127])
 def test_good_names(name: str) -> None:
-    """What RocketMQ accepts as a topic is accepted."""
+    """A name that RocketMQ accepts for a topic is accepted."""
     check_topic_name(name)
 
 
@@ -39,21 +39,21 @@ def test_good_names(name: str) -> None:
     "name", ["", "t" * 128, "../x", "a/b", "a.b", "a b", "a\n", "\0", "ä", "a\\b", ".", "..", "/etc/passwd", "a#b"]
 )
 def test_bad_names(name: str) -> None:
-    """Anything that could be a path, or that RocketMQ refuses, is refused with the field."""
+    """A name that could be a path, or that RocketMQ refuses, is refused by field."""
     with pytest.raises(BadTopicName) as caught:
         check_topic_name(name)
     assert caught.value.field == "name"
 
 
 def test_system_topics() -> None:
-    """Topics of the store itself are told by name or prefix."""
+    """Topics of the store itself are recognised by name or prefix."""
     assert is_system_topic("SCHEDULE_TOPIC_XXXX")
     assert is_system_topic("rmq_sys_anything")
     assert not is_system_topic("orders")
 
 
 async def test_a_stop_waits_for_a_change_whose_caller_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing writes into the directory any more once the store is closed and its lock given up."""
+    """A stop waits for a running change before it closes the store and releases its lock."""
     machine = Machine()
     log = await machine.start()
     disk_is_slow, has_begun, write = threading.Event(), threading.Event(), topics_file.save
@@ -102,7 +102,7 @@ async def test_life_of_a_topic() -> None:
 
 
 async def test_topics_that_are_set_apart() -> None:
-    """Nobody appends to them, makes, changes or deletes them here; their line in the file stays as it is."""
+    """Appends, creation, changes and deletion of a set-apart topic are refused; its line in the file stays."""
     machine = Machine()
     batches = TopicConfig("batches", 4, 4, attributes={"queue.type": "BatchCQ"})
     machine.fs.make_directory(DATA_DIR / "config")
@@ -131,7 +131,7 @@ async def test_topics_that_are_set_apart() -> None:
 
 
 async def test_names_that_only_rocketmq_gives() -> None:
-    """A pop consumer's retry topic is found and may be deleted; nobody makes one here or appends to it."""
+    """A pop consumer's retry topic is found and may be deleted; creating it and appends to it are refused."""
     machine = Machine()
     name = "%RETRY%group+orders"
     machine.fs.make_directory(DATA_DIR / "config")
@@ -146,7 +146,7 @@ async def test_names_that_only_rocketmq_gives() -> None:
 
 
 async def test_an_update_without_a_change_writes_nothing() -> None:
-    """Repeating an update is free."""
+    """A repeated update does not write the file."""
     machine = Machine()
     async with machine.running() as log:
         await log.topics.create("orders", **PLAIN)
@@ -171,7 +171,7 @@ async def test_queue_counts(field: str, count: int) -> None:
 
 
 async def test_the_stores_own_topics_are_left_alone() -> None:
-    """They exist from the first start on, and can't be made, changed or deleted."""
+    """The store's own topics exist from the first start on, and can't be created, changed or deleted."""
     machine = Machine()
     async with machine.running() as log:
         assert log.topics.get("SCHEDULE_TOPIC_XXXX").write_queue_count == 18
@@ -184,7 +184,7 @@ async def test_the_stores_own_topics_are_left_alone() -> None:
 
 
 async def test_concurrent_creates() -> None:
-    """Of two who make the same topic at once, one is told that it exists; different topics are all made."""
+    """Of two concurrent calls that create the same topic the second gets TopicExists; different topics are created."""
     machine = Machine()
     async with machine.running() as log:
         calls = [log.topics.create(name, **PLAIN) for name in ("a", "b", "a", "c")]
@@ -194,7 +194,7 @@ async def test_concurrent_creates() -> None:
 
 
 async def test_a_caller_who_goes_away_leaves_nothing_half_done() -> None:
-    """A change whose caller is cancelled while the file is written is finished, and the next one comes after it."""
+    """A change whose caller is cancelled while the file is written is finished, and the next change comes after it."""
     machine = Machine()
     async with machine.running() as log:
         entered, go_on = threading.Event(), threading.Event()
@@ -216,7 +216,7 @@ async def test_a_caller_who_goes_away_leaves_nothing_half_done() -> None:
 
 
 async def test_listing() -> None:
-    """Topics come by name, from behind a name on, with or without the store's own."""
+    """A list has the topics by name, from behind a name on, with or without the store's own."""
     machine = Machine()
     async with machine.running() as log:
         for name in ("b", "a", "c"):
@@ -232,7 +232,7 @@ async def test_listing() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{broken", None])
 async def test_backup_steps_in(content: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
-    """A missing, empty or damaged file is replaced by its backup, which knows every topic; and it is said."""
+    """A missing, empty or damaged file is replaced by its backup, which has every topic, and the log reports it."""
     machine = Machine()
     async with machine.running() as log:
         await log.topics.create("orders", **PLAIN)
@@ -250,7 +250,7 @@ async def test_backup_steps_in(content: bytes | None, caplog: pytest.LogCaptureF
 @pytest.mark.parametrize("failing", [PATH, BACKUP])
 @pytest.mark.parametrize("content", [b"", b"{broken"])
 async def test_damage_never_gets_into_the_backup(content: bytes, failing: Path) -> None:
-    """Whichever of the two writes is the last before the power goes, no topic is lost."""
+    """A power cut during either of the two writes loses no topic."""
     machine = Machine()
     async with machine.running() as log:
         await log.topics.create("orders", **PLAIN)
@@ -273,7 +273,7 @@ async def test_damage_never_gets_into_the_backup(content: bytes, failing: Path) 
 
 
 async def test_two_damaged_files_stop_the_start() -> None:
-    """A store does not forget its topics silently."""
+    """If file and backup are damaged the start fails."""
     machine = Machine()
     async with machine.running():
         pass
@@ -285,7 +285,7 @@ async def test_two_damaged_files_stop_the_start() -> None:
 
 
 async def test_a_file_of_rocketmq() -> None:
-    """Topics that RocketMQ wrote keep what we do not use, and topics without write queues stay unwritable."""
+    """Topics that RocketMQ wrote keep fields that Reput ignores; topics without write queues stay unwritable."""
     text = """{
     "dataVersion":{"counter":7,"timestamp":1},
     "topicConfigTable":{
@@ -305,7 +305,7 @@ async def test_a_file_of_rocketmq() -> None:
 
 
 async def test_a_new_topic_costs_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all other topics the text is there already."""
+    """A new topic costs only its own text, because the text of all other topics is kept."""
     machine = Machine()
     async with machine.running() as log:
         for number in range(20):
@@ -327,7 +327,7 @@ async def test_a_new_topic_costs_what_it_is(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_readers_read_every_queue_that_may_have_messages() -> None:
-    """Those of both counts, and those that had one before a count was made smaller."""
+    """Readers read the queues of both counts, and queues that had a message before a count was reduced."""
     async with Machine().running() as log:
         await log.topics.create("grow", read_queue_count=2, write_queue_count=2)
         for write_queue_count, expected in ((8, 8), (1, 6)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WriteGate: which reason is told, and to whom."""
+"""WriteGate: the reason that each caller gets."""
 
 import pytest
 
@@ -12,7 +12,10 @@ def _lease_over() -> None:
 
 
 def test_a_sealed_log_that_was_elected_sends_callers_on() -> None:
-    """Another one will lead, and nothing was written: asking there is safe. By itself it says what happened."""
+    """A sealed log that was elected answers NotLeader, because nothing was written and another log will lead.
+
+    A log without elections answers StoreSealed.
+    """
     alone, elected = WriteGate(), WriteGate(lambda: None)
     for gate in (alone, elected):
         gate.put(Reason.SEALED, holds=True)
@@ -26,7 +29,7 @@ def test_a_sealed_log_that_was_elected_sends_callers_on() -> None:
 
 
 def test_without_a_lease_nothing_is_taken() -> None:
-    """Another one may lead: callers go on to it."""
+    """Without a lease appends are refused as NotLeader, because another log may lead."""
     WriteGate(lambda: None).check()
     with pytest.raises(NotLeader):
         WriteGate(_lease_over).check()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A writer's batch is stored once, as a whole, however often it is sent and whatever happens in between."""
+"""A writer's batch is stored once, as a whole, even if it is sent again and after any failure in between."""
 
 import asyncio
 from typing import Any
@@ -43,13 +43,13 @@ Place = tuple[int, int, int]
 
 
 def batch_of(name: str, sequence: int, *contents: bytes, durability: int = 0, **fields: Any) -> bytes:
-    """A request of a writer; one message with a text of its own unless told otherwise."""
+    """A request of a writer; by default with a single message and a text of its own."""
     messages = [message(content, **fields) for content in contents or (f"{name}:{sequence}".encode(),)]
     return request(*messages, durability=durability, writer=pb.Writer(id=name, sequence=sequence))
 
 
 async def send(log: OpenLog, *sent: bytes) -> list[AppendedBatch]:
-    """Append requests one after the other."""
+    """Append requests in order."""
     return [await log.pipeline.append(one, BORN_HOST) for one in sent]
 
 
@@ -59,7 +59,7 @@ def places(batches: list[AppendedBatch]) -> list[Place]:
 
 
 async def test_a_batch_that_is_sent_again_is_stored_once() -> None:
-    """The answer is that of the first time, without columns, and nothing is appended."""
+    """A repeated batch gets the first answer, without columns, and nothing is appended."""
     machine = Machine()
     sent = [batch_of("etl/0", sequence, b"a%d" % sequence, b"b%d" % sequence) for sequence in range(3)]
     async with machine.running() as log:
@@ -76,7 +76,7 @@ async def test_a_batch_that_is_sent_again_is_stored_once() -> None:
 @pytest.mark.parametrize("has_snapshot", [False, True])
 @pytest.mark.parametrize("end", ["clean stop", "kill", "power cut"])
 async def test_the_log_tells_of_its_writers_after_any_end(end: str, *, has_snapshot: bool) -> None:
-    """A start finds them in the snapshot, or in the records, wherever the snapshot ends."""
+    """A start finds the writers in the snapshot, or in the records behind it."""
     machine = Machine()
     sent = [batch_of(name, sequence) for sequence in range(3) for name in ("a", "b")]
     log = await machine.start()
@@ -100,7 +100,7 @@ async def test_the_log_tells_of_its_writers_after_any_end(end: str, *, has_snaps
 
 
 async def test_a_writer_numbers_its_batches_without_a_gap() -> None:
-    """Whatever is neither the next batch nor a stored one is refused, by name, and changes nothing."""
+    """A batch that is neither the writer's next nor a stored batch is refused by name, and changes nothing."""
     async with Machine().running() as log:
         await send(log, batch_of("w", 0), batch_of("w", 1))
         with pytest.raises(WriterSequenceGap, match="batch 3 of writer w has come too early, 2 is next") as gap:
@@ -115,7 +115,7 @@ async def test_a_writer_numbers_its_batches_without_a_gap() -> None:
 
 
 async def test_a_refused_batch_does_not_count() -> None:
-    """The writer sends the same number again, and what came behind the refused one is refused as well."""
+    """The writer sends the number of a refused batch again, and batches behind the refused batch are refused, too."""
     async with Machine().running() as log:
         with pytest.raises(TopicForbidden):
             await send(log, batch_of("w", 0, topic="SCHEDULE_TOPIC_XXXX"))
@@ -137,7 +137,7 @@ async def test_a_refused_batch_does_not_count() -> None:
     ],
 )
 async def test_a_bad_writer_is_refused(writer: pb.Writer, field: str) -> None:
-    """With the name of its field, and without a trace."""
+    """A bad writer is refused with the name of its field, and leaves no record."""
     async with Machine().running() as log:
         with pytest.raises(BadArgument) as refused:
             await send(log, request(writer=writer))
@@ -147,14 +147,14 @@ async def test_a_bad_writer_is_refused(writer: pb.Writer, field: str) -> None:
 
 @pytest.mark.parametrize("writer", [b"\x0a\x05ab", b"\x08\x01", b"\x12\x01a", b"\x0b"])
 async def test_a_malformed_writer_is_refused(writer: bytes) -> None:
-    """Bytes that are no Writer."""
+    """Bytes that are no Writer are refused as malformed."""
     async with Machine().running() as log:
         with pytest.raises(MalformedRequest):
             await send(log, request() + length_delimited(3, writer))
 
 
 async def test_two_calls_of_one_batch_at_once() -> None:
-    """Calls that wait for a topic or a segment while another one stores the same batch find it then."""
+    """If calls of the same batch wait for a topic or a segment, one call stores it and the others find it."""
     async with Machine().running() as log:
         sent = batch_of("w", 0, bytes(3000), topic="made-now")
         batches = await asyncio.gather(*(log.pipeline.append(sent, BORN_HOST) for _ in range(4)))
@@ -169,7 +169,10 @@ async def test_two_calls_of_one_batch_at_once() -> None:
 
 
 async def test_a_repeated_batch_waits_for_its_durability() -> None:
-    """Sent again for the disk it is on the disk when it is answered, also behind batches that wait."""
+    """A batch that is repeated with LOCAL_DISK is answered when it is on the disk.
+
+    It may be behind batches that wait.
+    """
     machine = Machine()
     log = await machine.start()
     sent = [batch_of("w", sequence, durability=2) for sequence in range(3)]
@@ -183,7 +186,7 @@ async def test_a_repeated_batch_waits_for_its_durability() -> None:
 
 
 async def test_a_torn_batch_is_cut_as_a_whole() -> None:
-    """Wherever a write of a writer's batch stopped, the batch is gone after the start, and storing it works."""
+    """A batch whose write stopped at any byte is cut whole at the start, and can be stored again."""
     machine = Machine()
     log = await machine.start()
     await append(log, message(b"before"))
@@ -216,7 +219,7 @@ async def test_a_torn_batch_is_cut_as_a_whole() -> None:
 
 
 async def test_a_torn_batch_at_the_beginning_of_a_segment() -> None:
-    """The segment is empty again, and the next start does not look for records as new as those that were cut."""
+    """The segment is empty again, and the next start expects no records as new as the cut records."""
     machine = Machine()
     log = await machine.start()
     await append(log, message(bytes(SEGMENT_SIZE - 500)))
@@ -238,7 +241,7 @@ async def test_a_torn_batch_at_the_beginning_of_a_segment() -> None:
 
 
 async def test_a_batch_that_was_on_disk_and_is_not_whole_is_damage() -> None:
-    """Cutting it would lose what was acknowledged, so a person has to look."""
+    """A batch that is not whole below the synced end is damage, because a cut would lose acknowledged messages."""
     machine = Machine()
     log = await machine.start()
     await send(log, batch_of("w", 0, b"a", b"b"))
@@ -252,7 +255,7 @@ async def test_a_batch_that_was_on_disk_and_is_not_whole_is_damage() -> None:
 
 
 async def test_a_forged_stamp_means_nothing() -> None:
-    """A property of the name is dropped, and a stamp that stands elsewhere than it says is none."""
+    """A client's property of its name is dropped, and a stamp at another place than it names is ignored."""
     machine = Machine(crc_property=False)
     async with machine.running() as log:
         await send(log, batch_of("w", 0))
@@ -274,7 +277,7 @@ async def test_a_forged_stamp_means_nothing() -> None:
 
 
 async def test_only_the_last_batches_are_remembered() -> None:
-    """Memory is bounded, the bound is the same after a restart, and forgetting is told instead of guessing."""
+    """The number of remembered batches is bounded, also after a restart, and an older batch raises WriterForgotten."""
     machine = Machine(writer_batch_count_max=4)
     async with machine.running() as log:
         await send(log, *(batch_of("old", sequence) for sequence in range(3)))
@@ -293,7 +296,7 @@ async def test_only_the_last_batches_are_remembered() -> None:
 
 
 async def test_a_writer_outlives_its_batches() -> None:
-    """Batches of others make a batch forgotten, never new: sent again it is refused, in this run and in later ones."""
+    """A batch that other writers' batches pushed out is refused when sent again, in this run and in later runs."""
     machine = Machine(writer_batch_count_max=3, writer_count_max=8)
     async with machine.running() as log:
         await send(log, batch_of("one", 0), batch_of("two", 0), batch_of("two", 1))
@@ -310,7 +313,7 @@ async def test_a_writer_outlives_its_batches() -> None:
                 await send(log, batch_of("two", 3))
             assert len(bodies(log)) == count
     async with machine.running() as log:
-        assert not (await send(log, batch_of("two", 2)))[0].is_repeated  # it goes on where it was
+        assert not (await send(log, batch_of("two", 2)))[0].is_repeated  # it continues with its next sequence
         await send(log, *(batch_of(f"more{number}", 0) for number in range(8)))
         assert len(log.state.writers.next_sequences()) == 8
         with pytest.raises(WriterForgotten):
@@ -318,7 +321,7 @@ async def test_a_writer_outlives_its_batches() -> None:
 
 
 async def test_a_writer_of_the_store_itself() -> None:
-    """It pushes nobody out of what is remembered, and nobody else goes by its name."""
+    """Batches of the store's own writer push out no other batches, and no user may have its id."""
     machine = Machine(writer_batch_count_max=4)
     async with machine.running() as log:
         await send(log, batch_of("one", 0))
@@ -339,7 +342,7 @@ async def test_a_writer_of_the_store_itself() -> None:
 
 
 async def test_a_batch_under_an_id_of_its_own() -> None:
-    """Whatever comes under it again is answered as the first time, for as many ids as are remembered, and no others."""
+    """A batch under a single-use id is answered as repeated, for as many ids as are remembered."""
     machine = Machine(writer_batch_count_max=2, once_count_max=3)
     async with machine.running() as log:
         await send(log, batch_of("one", 0), batch_of("one", 1))
@@ -350,7 +353,7 @@ async def test_a_batch_under_an_id_of_its_own() -> None:
             assert again.start_physical_offset == first[number].start_physical_offset
         with pytest.raises(BadArgument, match="has one batch"):
             await send(log, batch_of("once/5", 1))
-        assert not (await send(log, batch_of("once/0", 0)))[0].is_repeated  # too many others since
+        assert not (await send(log, batch_of("once/0", 0)))[0].is_repeated  # too many other ids since
         assert (await send(log, batch_of("one", 1)))[0].is_repeated
         remembered = log.state.writers.batches()
         assert [batch.writer_id for batch in remembered] == ["one", "one", "once/2", "once/3", "once/0"]
@@ -363,7 +366,7 @@ async def test_a_batch_under_an_id_of_its_own() -> None:
 
 
 async def test_a_stamp_counts_for_what_fits_into_a_segment() -> None:
-    """A batch that fits without its stamp only is refused, and no segment is closed for it."""
+    """A batch that fits into a segment only without its stamp is refused, and no segment is closed for it."""
     async with Machine(crc_property=False).running() as log:
         half = (SEGMENT_SIZE - 8) // 2 - 91 - len("orders")
         await append(log)
@@ -376,7 +379,7 @@ async def test_a_stamp_counts_for_what_fits_into_a_segment() -> None:
 
 
 def test_the_table_forgets_the_last_batch_alone() -> None:
-    """What recovery cuts off is as if it had never come."""
+    """The table forgets a batch that recovery cuts off."""
     table = WriterTable(10, 10, 10)
     batches = [WriterBatch("w", number, 5, 100 * number, 100, 1) for number in range(3)]
     for one in batches:

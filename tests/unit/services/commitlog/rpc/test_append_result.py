@@ -46,7 +46,7 @@ def test_outcomes_of_a_stream() -> None:
 
 
 async def test_columns_of_a_real_batch() -> None:
-    """The columns that the engine gives are the ones that the proto carries."""
+    """The columns of the engine arrive in the proto."""
     machine = Machine()
     async with machine.running() as log:
         batch = await append(log, message(queue_id=1), message(queue_id=2), message(queue_id=1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams of batches whose callers are slow: what they may hold up, and how large an answer gets."""
+"""Streams of batches with slow callers: the calls that they may block, and the size of an answer."""
 
 import asyncio
 import contextlib
@@ -31,13 +31,13 @@ class Caller:
         self.responses = session.responses(self.requests(raw, count))
 
     async def requests(self, raw: bytes, count: int) -> AsyncIterator[bytes]:
-        """The requests; takes note when nobody asks for more."""
+        """Yield the requests, and record when no more requests are read."""
         for _ in range(count):
             self.taken_count += 1
             yield raw
 
     async def read_one(self) -> list[pb.AppendOutcome]:
-        """One response."""
+        """Read a response."""
         raw = await anext(self.responses)
         assert len(raw) < 2 * RESPONSE_SIZE_BYTES_MAX
         return list(pb.AppendStreamResponse.FromString(raw).outcomes)
@@ -63,7 +63,7 @@ async def test_requests_without_bytes_fill_the_window_too() -> None:
 
 
 async def test_a_caller_that_does_not_read_holds_up_nobody_else() -> None:
-    """What waits for nothing but its reader is out of the budget that all callers share."""
+    """Answers that wait only for their reader do not count in the budget that all callers share."""
     machine = Machine(**SMALL)
     async with machine.running() as log:
         caller = Caller(machine, log, request(message(bytes(10_000))), 1_000)
@@ -75,7 +75,7 @@ async def test_a_caller_that_does_not_read_holds_up_nobody_else() -> None:
 
 
 async def test_what_waits_for_the_disk_counts_until_it_is_there() -> None:
-    """Also when the stream is gone meanwhile."""
+    """A batch that waits for the disk counts in the budget until it is synced, also when its stream is gone."""
     machine = Machine(**SMALL)
     async with machine.running() as log:
         raw = request(message(bytes(10_000)), durability=2)
@@ -95,7 +95,7 @@ async def test_what_waits_for_the_disk_counts_until_it_is_there() -> None:
 
 
 async def test_answers_are_bounded() -> None:
-    """However many outcomes wait, a response stays below what clients take, and all of them come."""
+    """A response stays below the clients' limit with any number of waiting outcomes, and all outcomes arrive."""
     machine = Machine(append_stream_inflight_bytes_max=1 << 30)
     async with machine.running() as log:
         for raw in (request(message(topic="../x")), request(message(b""))):

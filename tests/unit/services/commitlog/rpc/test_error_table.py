@@ -54,7 +54,10 @@ RAISED = [
 
 @pytest.mark.parametrize("kind", RAISED, ids=lambda kind: kind.__name__)
 def test_every_error_has_a_row_whose_metadata_it_has(kind: type[ServiceError]) -> None:
-    """No error of the engine reaches a client as INTERNAL, and each brings the metadata that its row promises."""
+    """Every error of the engine has a row, and the metadata of its row.
+
+    None reaches a client as INTERNAL.
+    """
     given = ARGUMENTS.get(kind.__name__, {"reason": "bad", "field": "name", "value": 1, "limit": 2})
     error = kind(**given) if isinstance(given, dict) else kind(*given)
     row = {**BASE_TABLE, **ERROR_TABLE}[kind]

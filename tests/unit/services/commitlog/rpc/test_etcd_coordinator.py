@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EtcdCoordinator: what it sends, and what it makes of answers that fail, come late or never."""
+"""EtcdCoordinator: its requests, and its results for answers that fail, come late or never arrive."""
 
 import asyncio
 from collections.abc import Callable
@@ -37,7 +37,7 @@ BAD_TOKEN = failure(grpc.StatusCode.UNAUTHENTICATED, "etcdserver: invalid auth t
 
 
 class Etcd:
-    """A member that answers, method by method, what a test says; the last answer again and again."""
+    """A member of etcd that gives the answers of a test, method by method; the last answer is repeated."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = {name: answer if isinstance(answer, list) else [answer] for name, answer in answers.items()}
@@ -96,7 +96,7 @@ def door(*members: Etcd, **settings: Any) -> EtcdCoordinator:
 
 
 def test_settings(tmp_path: Path) -> None:
-    """What needs each other is given together; addresses are taken apart."""
+    """Settings that need each other are refused alone; addresses are split."""
     assert EtcdConfig(targets=" a:1, b:2,").members == ("a:1", "b:2")
     file = tmp_path / "file"
     for settings in ({"tls_key_file": file}, {"user": "u"}, {"password_file": file}):
@@ -110,7 +110,10 @@ def test_settings(tmp_path: Path) -> None:
 
 
 async def test_what_an_election_sends() -> None:
-    """Both keys are compared, a missing one by revision 0, and put at once, one on a lease of whole seconds."""
+    """An election compares both keys, a missing key by revision 0, and puts both at once.
+
+    The leader's key is on a lease of whole seconds.
+    """
     etcd = Etcd(LeaseGrant=GRANTED, Txn=DONE)
     assert await door(etcd).elect(View(None, ""), RECORD) == View(RECORD, "a", 9, 9)
     (_, grant, metadata), (_, txn, _) = etcd.calls
@@ -158,7 +161,7 @@ async def test_what_changes_send() -> None:
     ],
 )
 async def test_a_transaction_is_sent_once(answer: Any, error: type[Exception], is_revoked: bool) -> None:
-    """One whose outcome is not known may hold the lease: it is neither repeated nor undone."""
+    """A transaction with an unknown outcome may hold the lease, so it is neither repeated nor undone."""
     first, second = Etcd(LeaseGrant=GRANTED, Txn=answer), Etcd(LeaseRevoke=pb.LeaseRevokeResponse())
     first.answers["LeaseRevoke"] = [pb.LeaseRevokeResponse()]
     with pytest.raises(error) as caught:
@@ -169,14 +172,17 @@ async def test_a_transaction_is_sent_once(answer: Any, error: type[Exception], i
 
 
 async def test_a_lease_that_can_not_be_revoked() -> None:
-    """It ends by itself: who asked hears that the election is lost, and no more."""
+    """If a lease cannot be revoked, the caller gets Lost alone, and the lease expires."""
     with pytest.raises(Lost):
         await door(Etcd(LeaseGrant=GRANTED, Txn=NOT_DONE)).elect(SEEN, RECORD)
 
 
 @pytest.mark.parametrize("error", [UNREACHABLE, LATE])
 async def test_a_member_that_fails_is_left(error: Exception) -> None:
-    """The next call goes to the next one; who can't be reached is left within the call. Two failures turn once."""
+    """The call after a failure uses the next member; an unreachable member is replaced within the call.
+
+    Two failures of the same member advance once.
+    """
     empty = pb.RangeResponse(header=HEAD)
     first, second = Etcd(Range=error), Etcd(Range=empty)
     a = door(first, second)
@@ -190,7 +196,7 @@ async def test_a_member_that_fails_is_left(error: Exception) -> None:
 
 
 async def test_a_failure_that_is_old_news() -> None:
-    """A call that gives up late leaves nobody who has answered since."""
+    """A call that fails late does not leave a member that has answered since."""
     gives_up = asyncio.Event()
     first, second = Etcd(Range=[gives_up, UNREACHABLE]), Etcd(Range=UNREACHABLE)
     a = door(first, second, Etcd(Range=pb.RangeResponse(header=HEAD)))
@@ -205,7 +211,7 @@ async def test_a_failure_that_is_old_news() -> None:
 
 
 async def test_a_lease_that_is_over_before_its_key() -> None:
-    """The lease counts: the key goes a moment later."""
+    """The lease counts, although its key is removed a moment later."""
     own = pb.KeyValue(key=b"/p/leader", value=b"a", mod_revision=9, lease=77)
     etcd = Etcd(Range=pb.RangeResponse(header=HEAD, kvs=[own]), LeaseKeepAlive=pb.LeaseKeepAliveResponse())
     a = door(etcd)
@@ -216,7 +222,7 @@ async def test_a_lease_that_is_over_before_its_key() -> None:
 
 
 async def test_a_token_that_is_over_for_a_watch(tmp_path: Path) -> None:
-    """The watch is canceled, as for other reasons; whatever is called next has another one."""
+    """A watch with an expired token is canceled, and the next call gets a new token."""
     (tmp_path / "password").write_text("s3cret")
     etcd = Etcd(
         Authenticate=[pb.AuthenticateResponse(token=token) for token in ("t1", "t2")],
@@ -233,7 +239,7 @@ async def test_a_token_that_is_over_for_a_watch(tmp_path: Path) -> None:
 
 
 async def test_a_token_that_is_over(tmp_path: Path) -> None:
-    """It is asked for anew, once in a call, and the call is sent again, as it was not carried out."""
+    """An expired token is renewed once in a call, and the call is sent again, because it was not carried out."""
     (tmp_path / "password").write_text("s3cret\n")
     tokens = [pb.AuthenticateResponse(token=token) for token in ("t1", "t2", "t3")]
     etcd = Etcd(Authenticate=tokens, Txn=[DONE, BAD_TOKEN, DONE, BAD_TOKEN])
@@ -248,7 +254,7 @@ async def test_a_token_that_is_over(tmp_path: Path) -> None:
 
 
 async def test_a_password_that_is_not_there_any_more(tmp_path: Path) -> None:
-    """It is an outage, and not the end of the process."""
+    """A missing password file is an outage, and does not end the process."""
     (tmp_path / "password").write_text("x")
     a = door(Etcd(), user="u", password_file=tmp_path / "password")
     (tmp_path / "password").unlink()
@@ -257,7 +263,7 @@ async def test_a_password_that_is_not_there_any_more(tmp_path: Path) -> None:
 
 
 async def test_a_record_that_nobody_would_read() -> None:
-    """It is refused before anything is sent."""
+    """A record that no member could read is refused before a request is sent."""
     etcd = Etcd()
     large = LeadershipRecord(history_id="h" * (64 << 10), epoch=1, in_sync=())
     for call in (door(etcd).elect, door(etcd).change, door(etcd).release):
@@ -277,7 +283,7 @@ async def test_a_record_that_nobody_would_read() -> None:
     ],
 )
 async def test_a_watch_that_breaks(answer: Any, text: str) -> None:
-    """Whoever watches hears why, and watches again; answers without news and old news are no views."""
+    """A broken watch raises its reason, and the watcher watches again; answers without news give no views."""
     leader = pb.KeyValue(key=b"/p/leader", value=b"b", mod_revision=9)
     etcd = Etcd(
         Range=[pb.RangeResponse(header=pb.ResponseHeader(revision=8)), pb.RangeResponse(header=HEAD, kvs=[leader])],
@@ -295,7 +301,7 @@ async def test_a_watch_that_breaks(answer: Any, text: str) -> None:
 
 
 async def test_who_is_cancelled() -> None:
-    """A task that is told to end does, and does not hear of an outage instead."""
+    """A cancelled task ends as cancelled, and does not raise CoordinatorUnavailable."""
     etcd = Etcd()
 
     async def read() -> None:
@@ -314,7 +320,7 @@ async def test_who_is_cancelled() -> None:
 
 
 async def test_a_watch_that_is_silent() -> None:
-    """It is left after its time, and the member with it."""
+    """A watch that is silent too long is given up, and its member is left."""
     first, second = Etcd(Range=pb.RangeResponse(header=HEAD)), Etcd(Range=pb.RangeResponse(header=HEAD))
 
     async def read() -> None:
@@ -331,7 +337,7 @@ async def test_a_watch_that_is_silent() -> None:
 
 
 async def test_renewals_of_what_was_taken() -> None:
-    """A lease that lives is not enough: the key must hang on it. What is lost is told once for all."""
+    """A renewal needs both a live lease and the key on it. After a loss every renewal raises Lost."""
     other = pb.KeyValue(key=b"/p/leader", value=b"b", mod_revision=10)
     own = pb.KeyValue(key=b"/p/leader", value=b"a", mod_revision=9)
     alive = pb.LeaseKeepAliveResponse(TTL=5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LeaderLink: whatever a leader answers becomes a step of the engine, or an error that it knows."""
+"""LeaderLink: each answer of a leader becomes a step of the engine, or an error that the engine knows."""
 
 import asyncio
 import zlib
@@ -22,7 +22,7 @@ CHUNK = {"start_physical_offset": 10, "data": b"abc", "epoch": 2, "epoch_start_p
 
 
 class Call:
-    """A leader that answers what a test says, and then nothing."""
+    """A leader that gives the answers of a test, and then nothing."""
 
     def __init__(self, answers: list[Any]) -> None:
         self._answers = answers
@@ -66,7 +66,7 @@ async def steps(call: Call, count: int) -> list[Step]:
 
 
 async def test_every_step() -> None:
-    """What was sent is what comes."""
+    """Each kind of message arrives as its step."""
     epochs = [log_pb.Epoch(number=1), log_pb.Epoch(number=2, start_physical_offset=7)]
     handshake = pb.ReplicateHandshake(
         common_end_physical_offset=9, epochs=epochs, epoch=2, history_id="h", start_physical_offset=9,
@@ -96,7 +96,7 @@ async def test_every_step() -> None:
 
 @pytest.mark.parametrize("start", [0, 10, 2**62])
 async def test_a_chunk_is_made_and_read_by_hand(start: int) -> None:
-    """It is the message of the protocol, and comes as it was, whether all its fields are set or none."""
+    """A chunk encoded by hand equals the protocol's message, with all fields set or none."""
     chunk = Chunk(start, memoryview(b"abc" * 100), Epoch(2 if start else 0, start), start, start)
     answer = chunk_response(chunk)
     read = pb.ReplicateResponse.FromString(answer).chunk
@@ -122,6 +122,6 @@ async def test_a_chunk_is_made_and_read_by_hand(start: int) -> None:
     ],
 )
 async def test_what_is_no_step(answers: list[Any], text: str) -> None:
-    """It ends the stream, and the next attempt may do better."""
+    """An answer that is no step ends the stream, and the link connects again."""
     with pytest.raises(DependencyUnavailable, match=text):
         await steps(Call(answers), 1)

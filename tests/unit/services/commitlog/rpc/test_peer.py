@@ -19,5 +19,5 @@ from services.commitlog.rpc.peer import born_host
     ],
 )
 def test_peer_names(peer: str, host: str) -> None:
-    """gRPC's name of a peer becomes the address that records keep; callers without one are local."""
+    """gRPC's name of a peer becomes the address in records; callers without an address are local."""
     assert born_host(peer) == Host.parse(host).to_bytes()

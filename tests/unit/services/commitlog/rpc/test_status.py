@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GetStatus: its numbers are found by name, so each must be there under its name."""
+"""GetStatus: its numbers are copied by name, so each must exist under its name."""
 
 from reput.commitlog.v1 import log_service_pb2 as pb
 
@@ -8,7 +8,7 @@ from tests.support.commitlog import Machine, append, fill
 
 
 async def test_every_number_has_its_value() -> None:
-    """What the log says of itself arrives, also where the counter of a statistic has another ending."""
+    """The log's own values arrive, also if the counter of a statistic has another ending."""
     machine = Machine()
     async with machine.running() as log:
         await append(log)

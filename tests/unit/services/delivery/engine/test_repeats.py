@@ -84,7 +84,7 @@ async def test_a_repeated_request_is_answered_when_the_first_one_is_in_the_log(c
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend", "terminate", "bury"])
-async def test_a_wish_is_repeated_after_the_journal_was_read_anew(clock: ManualClock, verb: str) -> None:
+async def test_a_request_is_repeated_after_the_journal_was_read_anew(clock: ManualClock, verb: str) -> None:
     """The record is in the log, although the request failed for its caller: the repetition is answered as done."""
     store = HeldStore()
     await store.append("t", "a")

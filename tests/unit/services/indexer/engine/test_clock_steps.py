@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A clock that is set while messages of a delay level wait: each comes once, and none hours late."""
+"""A clock that is set while messages of a delay level wait: each is delivered once, and none hours late."""
 
 import pytest
 
@@ -12,7 +12,7 @@ HOUR_MS = 3_600_000
 
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS], ids=["ahead", "back"])
 async def test_a_step_while_a_message_waits(step_ms: int) -> None:
-    """After a step back it comes when its delay has passed by monotonic time, and a ninth of it at most."""
+    """After a step back a message is delivered after its delay by monotonic time, plus a ninth at most."""
     world = World()
     delay(world.log, b"1", level=2)
     world.clock.set_now_ms(world.log.records[0].store_time_ms)

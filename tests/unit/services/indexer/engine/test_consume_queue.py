@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ConsumeQueue: what it writes, what it recognises, what it refuses, what it forgets."""
+"""ConsumeQueue: the units that it writes, recognises, refuses and forgets."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,7 +62,7 @@ def columns(first: int, count: int, *, physical: int | None = None, tag: int = -
 
 
 def append(queue: ConsumeQueue, rows: DispatchBatch, *, min_physical_offset: int = 0) -> list[int]:
-    """Enter what fits; the numbers of the rows that are stepped over."""
+    """Enter the rows that fit. Returns the numbers of the rows that are stepped over."""
     numbers = np.arange(len(rows.queue_offsets), dtype=np.int32)
     name = (queue.topic, queue.queue_id)
     placed = place(name, queue, numbers, rows, min_physical_offset=min_physical_offset, noted=SteppedOver())
@@ -80,7 +80,7 @@ def name(unit: int) -> str:
 
 
 def test_units_lie_where_rocketmq_puts_them() -> None:
-    """Unit k is 20 big-endian bytes at 20 * k; a full file is followed by one named after its first byte."""
+    """Unit k is 20 big-endian bytes at 20 * k; the file after a full file is named after its first byte."""
     fs = MemoryFs()
     append(open_queue(fs), columns(0, 6, tag=-516329062))
     expected = b"".join(reference.queue_unit(100 * k, RECORD_SIZE, -516329062) for k in range(6)) + bytes(40)
@@ -88,7 +88,7 @@ def test_units_lie_where_rocketmq_puts_them() -> None:
 
 
 def test_reads_cross_files_and_stop_at_the_end() -> None:
-    """A read returns what is there, from several files, and nothing beyond the end."""
+    """A read returns the existing units, from several files, and nothing beyond the end."""
     queue = open_queue(MemoryFs())
     append(queue, columns(0, 10))
     assert queue.read(2, 6).physical_offsets.tolist() == [200, 300, 400, 500, 600, 700]
@@ -106,7 +106,7 @@ def test_rows_are_picked_by_number() -> None:
 
 
 def test_a_replay_changes_nothing() -> None:
-    """Units that are there are recognised, all of a batch or its first part, queue offset 0 too (Q22)."""
+    """Existing units are recognised, all of a batch or its first part, queue offset 0 too (Q22)."""
     fs = MemoryFs()
     queue = open_queue(fs)
     append(queue, columns(0, 3))
@@ -128,7 +128,7 @@ def test_a_replay_changes_nothing() -> None:
     ids=["another place", "another tag", "another size"],
 )
 def test_another_record_at_a_taken_place_is_refused(rows: DispatchBatch, at: int) -> None:
-    """A unit is only skipped if it agrees; otherwise nothing is written and the error says where."""
+    """A unit is only skipped if it agrees; otherwise nothing is written and the error has the place."""
     fs = MemoryFs()
     queue = open_queue(fs)
     append(queue, columns(0, 3))
@@ -140,7 +140,10 @@ def test_another_record_at_a_taken_place_is_refused(rows: DispatchBatch, at: int
 
 
 def test_another_delivery_time_is_no_other_record() -> None:
-    """The delay levels of the log may have changed since a waiting message was entered; its first time stays."""
+    """A unit with another delivery time is recognised, and keeps its first time.
+
+    The delay levels of the log may have changed since the message was entered.
+    """
     fs = MemoryFs()
     queue = open_queue(fs, topic=SCHEDULE_TOPIC)
     append(queue, columns(0, 3, tag=5_000))
@@ -151,7 +154,7 @@ def test_another_delivery_time_is_no_other_record() -> None:
 
 
 def test_a_gap_is_stepped_over() -> None:
-    """A unit is never written at the wrong place (Q23): neither after a hole nor from a batch with one."""
+    """A unit is never written at the wrong place (Q23): neither after a hole nor from a batch with a hole."""
     fs = MemoryFs()
     queue = open_queue(fs)
     append(queue, columns(0, 3))
@@ -166,7 +169,10 @@ def test_a_gap_is_stepped_over() -> None:
 
 
 def test_queue_offset_0_begins_the_queue_again() -> None:
-    """Behind the units of an older generation: these go, in one batch with others of both, or by itself."""
+    """Queue offset 0 behind the units of an older generation removes these units.
+
+    It arrives in a batch with units of both generations, or by itself.
+    """
     fs = MemoryFs()
     queue = open_queue(fs)
     append(queue, columns(0, 6))
@@ -180,7 +186,7 @@ def test_queue_offset_0_begins_the_queue_again() -> None:
 
 
 def test_an_empty_queue_begins_where_its_first_message_is() -> None:
-    """RocketMQ's pre-blank units fill the file before it and never pass for messages (Q7)."""
+    """RocketMQ's pre-blank units fill the file before the first message, and are no messages (Q7)."""
     fs = MemoryFs()
     queue = open_queue(fs)
     append(queue, columns(6, 1))
@@ -193,7 +199,10 @@ def test_an_empty_queue_begins_where_its_first_message_is() -> None:
 
 
 def test_only_pre_blanks_are_an_empty_queue() -> None:
-    """After a crash between filling and the first unit, the queue may begin anywhere, also before the filling."""
+    """A queue with pre-blanks only may begin at any queue offset, also before them.
+
+    A crash between the filling and the first unit leaves such a queue.
+    """
     fs = MemoryFs()
     fs.make_directory(DIRECTORY)
     fs.create_mapped(DIRECTORY / name(4), 80).buffer[:40] = PRE_BLANK * 2
@@ -204,7 +213,7 @@ def test_only_pre_blanks_are_an_empty_queue() -> None:
 
 
 def test_a_queue_whose_messages_are_all_gone_may_jump() -> None:
-    """Where the log was trimmed before it was indexed, the queue goes on at the next message, not at a wrong place."""
+    """If the log was trimmed before it was indexed, the queue continues at its next message."""
     queue = open_queue(MemoryFs())
     append(queue, columns(0, 3))
     assert append(queue, columns(9, 1), min_physical_offset=200) == [0]
@@ -216,7 +225,7 @@ def test_a_queue_whose_messages_are_all_gone_may_jump() -> None:
     ("min_physical_offset", "min_queue_offset"), [(0, 0), (1, 1), (100, 1), (450, 5), (900, 9), (901, 10), (5000, 10)]
 )
 def test_min_queue_offset_follows_the_log(min_physical_offset: int, min_queue_offset: int) -> None:
-    """The min is the first unit whose record is kept; a queue without any keeps its numbering."""
+    """The min is the first unit whose record is kept; a queue without kept records keeps its numbering."""
     queue = open_queue(MemoryFs())
     append(queue, columns(0, 10))
     queue.correct_min(min_physical_offset)
@@ -224,7 +233,7 @@ def test_min_queue_offset_follows_the_log(min_physical_offset: int, min_queue_of
 
 
 def test_expired_files_go_but_never_the_last() -> None:
-    """A file goes when its last unit is below the offset; reads below the new min find nothing."""
+    """A file is removed when its last unit is below the offset; reads below the new min find nothing."""
     fs = MemoryFs()
     queue = open_queue(fs)
     append(queue, columns(0, 10))
@@ -244,7 +253,7 @@ def test_expired_files_go_but_never_the_last() -> None:
 @pytest.mark.parametrize(("bound", "kept"), [(0, 0), (1, 1), (300, 3), (301, 4), (400, 4), (950, 10), (10_000, 10)])
 @pytest.mark.parametrize("reopens", [False, True])
 def test_truncation_leaves_what_a_clean_build_would(bound: int, kept: int, reopens: bool) -> None:
-    """Cut to a physical offset, now or when it is opened, the files are byte for byte those of the kept units."""
+    """After a cut to a physical offset, at once or at the open, the files have exactly the bytes of the kept units."""
     fs, clean = MemoryFs(), MemoryFs()
     queue = open_queue(fs)
     append(queue, columns(0, 10))
@@ -261,7 +270,7 @@ def test_truncation_leaves_what_a_clean_build_would(bound: int, kept: int, reope
 
 
 def test_damage_ends_the_queue() -> None:
-    """What follows the first unit that is not valid is dropped; a zero first unit is no message (Q8)."""
+    """Units from the first invalid unit on are dropped; a zero first unit is no message (Q8)."""
     fs = MemoryFs()
     append(open_queue(fs), columns(0, 7))
     fs.open_mapped(DIRECTORY / name(4)).buffer[:20] = bytes(20)
@@ -271,7 +280,7 @@ def test_damage_ends_the_queue() -> None:
 
 
 def test_stale_units_behind_the_end_become_zeros() -> None:
-    """Bytes that another store left behind the end can never come back as units."""
+    """Bytes of another store behind the end are zeroed, and never read as units."""
     fs = MemoryFs()
     append(open_queue(fs), columns(0, 2))
     fs.open_mapped(DIRECTORY / name(0)).buffer[60:80] = reference.queue_unit(70, 1, 1)
@@ -280,7 +289,7 @@ def test_stale_units_behind_the_end_become_zeros() -> None:
 
 
 def test_a_full_disk_is_no_loss() -> None:
-    """StoreFull leaves what fits; the same rows again complete it when there is room."""
+    """StoreFull keeps the rows that fit; the same rows again complete the batch when there is room."""
     fs = MemoryFs()
     queue = open_queue(fs)
 
@@ -298,7 +307,7 @@ def test_a_full_disk_is_no_loss() -> None:
 
 
 def test_files_of_another_size_are_refused() -> None:
-    """A store with another file size is not opened: every unit would be at the wrong place."""
+    """A store with another file size is not opened, because every unit would be at the wrong place."""
     fs = MemoryFs()
     fs.make_directory(DIRECTORY)
     fs.create_mapped(DIRECTORY / name(0), 100)
@@ -307,7 +316,7 @@ def test_files_of_another_size_are_refused() -> None:
 
 
 def test_opening_maps_nothing() -> None:
-    """Thousands of queues cost no mapping until somebody looks at them."""
+    """Opened queues need no mapping until a read of the queue."""
     fs = MemoryFs()
     append(open_queue(fs), columns(0, 3))
     maps = MapBudget(2)
@@ -318,7 +327,7 @@ def test_opening_maps_nothing() -> None:
 
 
 def test_dirty_pages_count_until_a_sync() -> None:
-    """Flushing looks at pages as RocketMQ does: by page number, not by bytes."""
+    """Dirty pages are counted by page number, as in RocketMQ, and not by bytes."""
     fs = MemoryFs()
     queue = ConsumeQueue(
         fs, DIRECTORY, topic="T", queue_id=0, file_size_bytes=20_000, maps=MapBudget(4),

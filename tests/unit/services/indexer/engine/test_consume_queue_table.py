@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ConsumeQueueTable: which queues there are, how batches are shared out, which names become paths."""
+"""ConsumeQueueTable: the existing queues, the distribution of batches to queues, and the names that become paths."""
 
 import asyncio
 import errno
@@ -24,7 +24,7 @@ DIRECTORY = Path("/data/consumequeue")
 
 
 def make_table(fs: Fs, *, bound: int = 0, clean_end_sum: int = -1, mapped: int = 1_024) -> ConsumeQueueTable:
-    """A table after a clean stop with so many units, or after an unclean one."""
+    """A table after a clean stop with so many units, or after an unclean stop."""
     table = ConsumeQueueTable(fs, DIRECTORY, file_size_bytes=20 * 16, mapped_file_count_max=mapped)
     table.load(IndexProgress(is_clean=clean_end_sum >= 0, queue_physical_offset=bound, queue_end_sum=clean_end_sum))
     return table
@@ -45,7 +45,7 @@ def ends(table: ConsumeQueueTable) -> dict[tuple[str, int], int]:
 
 
 def test_each_record_reaches_its_queue_and_no_other() -> None:
-    """Records of several topics and queues, mixed in one batch, get a unit each in their own queue, in log order."""
+    """Records of several topics and queues, mixed in a batch, get a unit each in their own queue, in log order."""
     log, table = FakeLog(), make_table(MemoryFs())
     for index in range(60):
         log.append("AB"[index % 2], index % 3)
@@ -58,7 +58,7 @@ def test_each_record_reaches_its_queue_and_no_other() -> None:
 
 
 def test_prepared_and_rolled_back_take_no_place() -> None:
-    """A transaction's prepared and rolled back records are in no queue; a committed one is."""
+    """A transaction's prepared and rolled back records are in no queue; a committed record is."""
     log, table = FakeLog(), make_table(MemoryFs())
     for kind in (record.TRANSACTION_PREPARED, record.TRANSACTION_COMMIT, record.TRANSACTION_ROLLBACK):
         log.append("T", 0, sys_flag=kind)
@@ -68,7 +68,7 @@ def test_prepared_and_rolled_back_take_no_place() -> None:
 
 @pytest.mark.parametrize("topic", ["../x", "..", "a/b", "", ".", "a b", "\u00e9", "x" * 256, "a\x00b", "x@g"])
 def test_names_that_are_no_topics_never_become_paths(topic: str) -> None:
-    """A record of a topic that is no topic's name is stepped over and leaves no trace on the disk."""
+    """A record whose topic is no valid name is stepped over and leaves no file."""
     log, fs = FakeLog(), MemoryFs()
     table = make_table(fs)
     version = 2 if len(topic) > 127 else 1
@@ -82,7 +82,7 @@ def test_names_that_are_no_topics_never_become_paths(topic: str) -> None:
 
 
 def test_other_names_in_the_directory_are_left_alone() -> None:
-    """Only topics with queue numbers are opened; a file or a directory of somebody else stays and disturbs nobody."""
+    """Only topics with queue numbers are opened; other files and directories stay."""
     fs = MemoryFs()
     for path in ("T/0", "T/00", "T/x", "T/-1", "T/99999999999", "no topic/0"):
         fs.make_directory(DIRECTORY / path)
@@ -93,7 +93,7 @@ def test_other_names_in_the_directory_are_left_alone() -> None:
 
 
 def test_with_nothing_certain_the_files_go_unread() -> None:
-    """With a bound of 0 files of queues are removed whatever is wrong with them, and nothing else is."""
+    """With a bound of 0 the files of queues are removed even if they are damaged, and nothing else is."""
     fs = MemoryFs()
     for path in ("T/0", "T/1", "T/x", "U/0"):
         fs.make_directory(DIRECTORY / path)
@@ -106,7 +106,7 @@ def test_with_nothing_certain_the_files_go_unread() -> None:
 
 
 def test_after_a_clean_stop_nothing_is_read() -> None:
-    """Opening a clean store maps no file; the queues are there all the same."""
+    """Opening a clean store maps no file, and the queues exist all the same."""
     log, fs = FakeLog(), MemoryFs()
     for queue_id in range(40):
         log.append("T", queue_id)
@@ -118,7 +118,7 @@ def test_after_a_clean_stop_nothing_is_read() -> None:
 
 
 def test_after_an_unclean_stop_every_queue_is_cut_at_once() -> None:
-    """Units past the bound are gone from the disk before anything new is entered, in queues that nobody touches too."""
+    """Units past the bound are removed from all queues on the disk before a new unit is entered."""
     log, fs = FakeLog(), MemoryFs()
     for index in range(40):
         log.append("T", index % 4)
@@ -147,7 +147,7 @@ def test_few_files_are_mapped_however_many_there_are() -> None:
 
 
 def test_dirty_queues_are_handed_out_once() -> None:
-    """What a flush takes is no longer dirty."""
+    """A queue that a flush takes is no longer dirty."""
     log, table = FakeLog(), make_table(MemoryFs())
     log.append("T", 0)
     log.append("T", 1)
@@ -159,7 +159,7 @@ def test_dirty_queues_are_handed_out_once() -> None:
 
 
 def test_what_a_sync_is_at_work_on_stays_mapped() -> None:
-    """It counts beside what is dirty, and a queue that is in both counts once."""
+    """Queues that a sync writes stay mapped and count beside the dirty queues; a queue in both sets counts once."""
     log, table = FakeLog(), make_table(MemoryFs(), mapped=4)  # three of them may have unsynced units
     for queue_id in (0, 1, 1, 2, 3):
         log.append("T", queue_id)
@@ -167,7 +167,7 @@ def test_what_a_sync_is_at_work_on_stays_mapped() -> None:
     for _ in range(2):
         table.append(next(batches))
     table.unsynced.begin_sync(0)
-    for _ in range(2):  # queue 1 again, and a third one
+    for _ in range(2):  # queue 1 again, and a third queue
         table.append(next(batches))
     batch = next(batches)
     with pytest.raises(SyncNeeded):
@@ -178,7 +178,7 @@ def test_what_a_sync_is_at_work_on_stays_mapped() -> None:
 
 
 def test_trim_removes_old_files_and_moves_every_min() -> None:
-    """After a trim no reader sees older messages; queues with one file keep it."""
+    """After a trim no reader sees older messages; queues with a single file keep it."""
     log, fs = FakeLog(), MemoryFs()
     table = make_table(fs)
     for index in range(50):
@@ -196,7 +196,7 @@ def test_trim_removes_old_files_and_moves_every_min() -> None:
 
 
 class StuckFs(MemoryFs):
-    """Makes no mapped file before it may."""
+    """A disk that makes no mapped file before it is allowed to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ class StuckFs(MemoryFs):
 
 
 async def test_new_queues_do_not_hold_up_the_loop() -> None:
-    """While a disk is slow to make the files of new queues, the loop goes on; the queues show once they are made."""
+    """While a disk is slow to make the files of new queues, the event loop continues; the queues appear once made."""
     fs, log = StuckFs(), FakeLog()
     table = make_table(fs)
     for queue_id in range(3):
@@ -228,7 +228,7 @@ async def test_new_queues_do_not_hold_up_the_loop() -> None:
 
 
 class HalfFullFs(StuckFs):
-    """Has no room for one queue, and is slow with the others."""
+    """A disk without room for a queue, and slow with the others."""
 
     def create_mapped(
         self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None, is_durable: bool = True
@@ -239,7 +239,10 @@ class HalfFullFs(StuckFs):
 
 
 async def test_an_attempt_that_fails_has_ended_before_the_next() -> None:
-    """A thread of the first attempt, still at work, would remove the file that the next attempt has made."""
+    """A failed attempt ends all its threads before the next attempt.
+
+    Otherwise a thread would remove the file that the next attempt has made.
+    """
     fs, log = HalfFullFs(), FakeLog()
     table = make_table(fs)
     for queue_id in range(3):
@@ -255,7 +258,7 @@ async def test_an_attempt_that_fails_has_ended_before_the_next() -> None:
 
 
 async def test_a_prepared_queue_may_begin_anywhere() -> None:
-    """A queue whose first messages are gone begins at its own offset although its file was made."""
+    """A prepared queue whose first messages were deleted begins at its own offset."""
     fs, log = MemoryFs(), FakeLog()
     for _ in range(40):
         log.append("T", 0)
@@ -270,7 +273,10 @@ async def test_a_prepared_queue_may_begin_anywhere() -> None:
 
 
 async def test_a_prepared_queue_without_a_message_is_none_after_a_restart() -> None:
-    """A crash between the file and its first unit leaves nothing, and the replay makes the queue as usual."""
+    """After a crash between the file and its first unit the queue does not exist.
+
+    The replay makes it as usual.
+    """
     fs, log = MemoryFs(), FakeLog()
     log.append("T", 0)
     (batch,) = log.batches()
@@ -282,7 +288,7 @@ async def test_a_prepared_queue_without_a_message_is_none_after_a_restart() -> N
 
 
 async def test_a_disk_without_room_for_a_directory_is_full() -> None:
-    """As one without room for a file; ext4 needs a block for each."""
+    """A disk without room for a directory raises StoreFull, as without room for a file; ext4 needs a block for each."""
     fs, log = FaultyFs(MemoryFs()), FakeLog()
     table = make_table(fs)
     log.append("T", 0)
@@ -309,7 +315,7 @@ class CountingFs(MemoryFs):
 
 
 async def test_new_queues_wait_for_no_disk() -> None:
-    """To make many queues syncs nothing; their names are synced later, each directory once however many it holds."""
+    """New queues need no sync; their names are synced later, each directory once for any number of queues."""
     fs, log = CountingFs(), FakeLog()
     table = make_table(fs)
     for number in range(12):
@@ -331,7 +337,7 @@ async def test_new_queues_wait_for_no_disk() -> None:
 
 
 async def test_a_new_queue_may_fill_files_before_its_first_sync() -> None:
-    """A power cut that keeps names and loses pages leaves no empty file before another one, which no start takes."""
+    """A power cut that keeps names and loses pages leaves no empty file before another, which no start accepts."""
     fs, log = MemoryFs(), FakeLog()
     for _ in range(40):
         log.append("T", 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of consumer groups: together they are everything, once and in order, whatever fits on one."""
+"""Pages of consumer groups: together they have all groups, once and in order, with any bounds."""
 
 import random
 from pathlib import Path
@@ -13,7 +13,7 @@ from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
 
 
 def some_offsets(chance: random.Random, count: int) -> tuple[ConsumerOffsets, list[GroupOffset]]:
-    """Offsets of a few groups, one of them large; and the same sorted."""
+    """Offsets of a few groups, of which one is large; and the same offsets sorted."""
     offsets = ConsumerOffsets(MemoryFs(), Path("/data/offsets"), ManualClock(), count_max=10**6)
     expected = {}
     for _ in range(count):
@@ -26,7 +26,7 @@ def some_offsets(chance: random.Random, count: int) -> tuple[ConsumerOffsets, li
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_pages_are_everything_in_order(seed: int) -> None:
-    """Bounds hold on each page; only a group that fits on none is cut."""
+    """Bounds hold on each page; only a group that is larger than a page is cut."""
     chance = random.Random(seed)
     offsets, expected = some_offsets(chance, 400)
     group_count_max, offset_count_max = chance.randint(1, 10), chance.randint(1, 100)
@@ -46,7 +46,7 @@ async def test_pages_are_everything_in_order(seed: int) -> None:
 
 
 async def test_no_groups_are_one_empty_page() -> None:
-    """And so is what lies behind the last one."""
+    """Without groups, and behind the last group, a single empty page is returned."""
     offsets, _ = some_offsets(random.Random(0), 5)
     behind = GroupPosition("zzz", ("T", 0))
     for position in (behind, GroupPosition("zzz")):

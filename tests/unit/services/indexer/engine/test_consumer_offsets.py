@@ -39,7 +39,7 @@ async def offsets_of(offsets: ConsumerOffsets, group: str) -> list[GroupOffset]:
 
 
 async def test_offsets_come_back_after_a_crash() -> None:
-    """What was saved is durable, in RocketMQ's shape, with integer keys and a data version that counts up."""
+    """Saved offsets are durable, in RocketMQ's shape, with integer keys and a data version that counts up."""
     fs = MemoryFs()
     offsets = load(fs)
     offsets.commit("g", {("T", 0): 5, ("T", 10): 7})
@@ -60,7 +60,7 @@ async def test_offsets_come_back_after_a_crash() -> None:
 
 
 async def test_a_group_is_forgotten() -> None:
-    """All of it, or one topic of it; what is left stays, the room is there again, and the disk knows."""
+    """Deletion removes a group or a topic of a group; other offsets stay, their room is free, and the file has it."""
     fs = MemoryFs()
     offsets = load(fs, count_max=5)
     offsets.commit("g", {("T", 0): 5, ("T", 1): 7, ("U", 0): 1})
@@ -83,7 +83,7 @@ async def test_a_group_is_forgotten() -> None:
 
 
 async def test_deleted_groups_give_back_the_bytes_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As often as groups come and go: the bound of the file counts what is there."""
+    """Deleted groups free the bytes of the file's bound, in any number of creations and deletions."""
     monkeypatch.setattr(consumer_offsets, "FILE_SIZE_BYTES_MAX", 1_000)
     offsets = load(MemoryFs(), count_max=1_000)
     for number in range(100):
@@ -98,7 +98,7 @@ def expiring(fs: MemoryFs, clock: ManualClock) -> ConsumerOffsets:
 
 
 async def test_groups_that_nobody_uses_expire(caplog: pytest.LogCaptureFixture) -> None:
-    """A commit, of the same offset too, and a question keep a group; it counts from the start at the earliest."""
+    """A commit, also of the same offset, and a read keep a group; the time counts from the start at the earliest."""
     fs, clock = MemoryFs(), ManualClock()
     begun = expiring(fs, clock)
     for group in ("committed", "asked", "forgotten"):
@@ -125,7 +125,7 @@ async def test_groups_that_nobody_uses_expire(caplog: pytest.LogCaptureFixture) 
 
 
 async def test_a_jump_of_the_clock_forgets_no_group() -> None:
-    """Only time that went by counts."""
+    """A jump of the clock expires no group, because only elapsed time counts."""
     clock = ManualClock()
     offsets = expiring(MemoryFs(), clock)
     offsets.commit("g", {("T", 0): 5})
@@ -136,7 +136,7 @@ async def test_a_jump_of_the_clock_forgets_no_group() -> None:
 
 
 async def test_by_default_no_group_expires() -> None:
-    """However long nobody uses it."""
+    """By default an unused group never expires."""
     clock = ManualClock()
     offsets = ConsumerOffsets(MemoryFs(), PATH, clock, count_max=100)
     offsets.commit("g", {("T", 0): 5})
@@ -146,7 +146,7 @@ async def test_by_default_no_group_expires() -> None:
 
 
 async def test_nothing_is_written_without_a_change() -> None:
-    """The same offsets again do not touch the file."""
+    """A commit of the same offsets does not write the file."""
     fs = MemoryFs()
     offsets = load(fs)
     await offsets.save()
@@ -161,7 +161,7 @@ async def test_nothing_is_written_without_a_change() -> None:
 
 @pytest.mark.parametrize("damage", [None, b"", b"{", b'{"offsetTable":{"T":{0:1}}}', b"\xff"])
 async def test_a_damaged_file_gives_way_to_its_copy(damage: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
-    """Main file missing or damaged: the copy has the same, a line says so, and the next save mends both."""
+    """If the main file is missing or damaged, its copy is read, the log says so, and the next save repairs both."""
     fs = MemoryFs()
     offsets = load(fs)
     for value in (5, 6):
@@ -181,7 +181,7 @@ async def test_a_damaged_file_gives_way_to_its_copy(damage: bytes | None, caplog
 
 
 def test_two_damaged_files_stop_the_start() -> None:
-    """Offsets are no derived data: without a good file nobody guesses."""
+    """Offsets can't be derived from other data, so a start without a good file fails."""
     fs = MemoryFs()
     fs.make_directory(PATH.parent)
     fs.write_atomic(PATH, b"\xff")
@@ -205,7 +205,7 @@ async def test_the_number_of_offsets_is_bounded() -> None:
 
 
 async def test_the_bytes_of_the_file_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the names are, a start can read the file; what it takes is never thought too small."""
+    """With names of any length a start can read the file, and the estimate of its size is never too small."""
     fs = MemoryFs()
     monkeypatch.setattr(consumer_offsets, "FILE_SIZE_BYTES_MAX", 20_000)
     offsets = load(fs, count_max=10**6)
@@ -226,7 +226,7 @@ async def test_the_bytes_of_the_file_are_bounded(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_save_makes_anew_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One commit to one of thousands of groups: the entries of its shard, not those of all."""
+    """A commit to one of thousands of groups encodes only the entries of its shard in the next save."""
     offsets = load(MemoryFs(), count_max=10**6)
     group_count = 4_096
     made: list[str] = []
@@ -249,7 +249,7 @@ async def test_a_save_makes_anew_what_changed(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_what_is_committed_during_a_save_is_in_the_next_one() -> None:
-    """Also in the group whose entry is being made."""
+    """A commit during a save is in the next save, also if the group's entry is being encoded."""
     fs = MemoryFs()
     offsets = load(fs, count_max=10**6)
     offsets.commit("g", {("T", queue_id): 1 for queue_id in range(5_000)})
@@ -264,7 +264,7 @@ async def test_what_is_committed_during_a_save_is_in_the_next_one() -> None:
 
 
 async def test_a_failed_save_is_tried_again() -> None:
-    """After a failure the offsets still count as changed."""
+    """After a failed save the offsets still count as changed, and the next save writes them."""
     fs = MemoryFs()
     offsets = load(fs)
     offsets.commit("g", {("T", 0): 5})
@@ -290,7 +290,7 @@ class SlowFs(MemoryFs):
         self.entered, self.go_on = threading.Event(), threading.Event()
 
     def write_atomic(self, path: Path, data: bytes) -> None:
-        """As MemoryFs does, in its time."""
+        """Write as MemoryFs does, when it is allowed to."""
         self.write_count += 1
         self.entered.set()
         assert self.go_on.wait(LIMIT_S)
@@ -298,7 +298,7 @@ class SlowFs(MemoryFs):
 
 
 async def test_a_caller_who_goes_away_leaves_no_two_writers() -> None:
-    """A save whose caller is cancelled writes on by itself; the next one waits for it."""
+    """A save whose caller is cancelled continues; the next save waits for it."""
     fs = SlowFs()
     offsets = load(fs)
     offsets.commit("g", {("T", 0): 1})
@@ -316,7 +316,7 @@ async def test_a_caller_who_goes_away_leaves_no_two_writers() -> None:
 
 
 def test_an_offset_is_small_in_memory() -> None:
-    """A million may be stored: groups share the text of a queue, and the collector has nothing to walk over."""
+    """A million offsets are small: groups share the text of a queue, and the collector tracks no offset."""
     offsets = load(MemoryFs(), count_max=100_000)
     queues = [(f"topic-{number}", 1) for number in range(1_000)]
     offsets.commit("first", dict.fromkeys(queues, 1 << 40))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which groups would miss entries when the log lost what lies below an offset."""
+"""The groups that would miss entries if the log lost all data below an offset."""
 
 from services.indexer.engine.groups.consumers_below import ConsumerBelow, consumers_below
 from tests.support.fake_log import FakeLog
@@ -7,7 +7,7 @@ from tests.support.indexer import feed, make_indexer
 
 
 async def test_consumers_below() -> None:
-    """Those whose offset is below the first entry that stays, the furthest behind first; nothing changes."""
+    """The groups whose offset is below the first kept entry, the furthest behind first; nothing changes."""
     log = FakeLog()
     for index in range(60):
         log.append("T", index % 3)  # 20 entries each

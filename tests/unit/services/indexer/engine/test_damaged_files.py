@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of the indexes that are not as they were left: a start builds anew or says so, and never answers from them."""
+"""Changed files of the indexes: a start builds all anew or reports the file, and never answers from it."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ async def left(fs: MemoryFs, log: FakeLog, *, is_clean: bool) -> None:
 
 
 def remove(name: str) -> Callable[[MemoryFs], None]:
-    """Somebody removes a file."""
+    """Remove a file."""
     return lambda fs: fs.remove(DATA_DIR / name)
 
 
@@ -99,7 +99,7 @@ def middle_index_file(fs: MemoryFs) -> None:
 )
 @pytest.mark.parametrize("new_count", [0, 7])
 async def test_missing_files(damage: Callable[[MemoryFs], None], is_clean: bool, new_count: int) -> None:
-    """Whatever file is missing, the start notices and all is built again, whether more is appended or not."""
+    """With any missing file the start notices it and builds all indexes again, whether more is appended or not."""
     log, fs = filled(150), MemoryFs()
     await left(fs, log, is_clean=is_clean)
     damage(fs)
@@ -123,7 +123,7 @@ def entries_of_less(fs: MemoryFs) -> None:
 
 
 def index_file_of_another_name(fs: MemoryFs) -> None:
-    """Another program has removed the newest index file and made one of its own, with less."""
+    """Another program has removed the newest index file and made a file of its own, with fewer entries."""
     entries_of_less(fs)
     name = max(derived(fs, "index/"))
     folder, _, time = name.rpartition("/")
@@ -141,7 +141,7 @@ def zeroed_header(fs: MemoryFs) -> None:
 @pytest.mark.parametrize("damage", [entries_of_less, index_file_of_another_name, zeroed_header])
 @pytest.mark.parametrize("new_count", [0, 7])
 async def test_newest_index_file(damage: Callable[[MemoryFs], None], is_clean: bool, new_count: int) -> None:
-    """An unfinished index file that is not the one which was left is built again, with every key."""
+    """An unfinished index file that another program changed is built again, with every key."""
     log, fs = filled(150), MemoryFs()
     await left(fs, log, is_clean=is_clean)
     damage(fs)
@@ -160,12 +160,12 @@ def zeroed_middle(fs: MemoryFs) -> None:
 
 
 def unit_too_many(fs: MemoryFs) -> None:
-    """Behind the last unit there is another that looks like one, of a record that the log has had once."""
+    """Behind the last unit there is another that looks like a unit, of a record that the log had once."""
     _overwrite(fs, 50, (77).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(8))
 
 
 def rubbish_behind(fs: MemoryFs) -> None:
-    """Behind the last unit there is anything."""
+    """Behind the last unit there are arbitrary bytes."""
     _overwrite(fs, 50, b"\x7f" * 3 * UNIT_SIZE_BYTES)
 
 
@@ -178,7 +178,7 @@ def _overwrite(fs: MemoryFs, queue_offset: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("damage", [zeroed_tail, unit_too_many])
 async def test_units_after_a_clean_stop(damage: Callable[[MemoryFs], None], caplog: pytest.LogCaptureFixture) -> None:
-    """A start believes a clean stop and opens no queue; soon after it finds what is missing, and builds anew."""
+    """A start after a clean stop opens no queue; soon after it finds the missing units and builds all indexes anew."""
     log, fs = filled(150), MemoryFs()
     await left(fs, log, is_clean=True)
     damage(fs)
@@ -197,7 +197,7 @@ def never() -> Iterator[ConsumeQueue]:
 
 
 async def test_the_ends_are_added_up_once() -> None:
-    """What was compared behind a clean start is known: an odd record later has nobody look at all queues again."""
+    """The ends compared after a clean start are remembered, and an odd record later compares no queue again."""
     log, fs = filled(30), MemoryFs()
     await left(fs, log, is_clean=True)
     async with running(log, fs) as indexer:
@@ -220,9 +220,9 @@ def shortened(fs: MemoryFs) -> None:
 async def test_a_file_that_goes_behind_a_clean_start(
     damage: Callable[[MemoryFs], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was there when the start listed it, and not as it was when it is opened: all is built anew, the stop is clean.
+    """A file that changes after the clean start listed it causes a rebuild, after which the stop is clean.
 
-    Until then whoever asks is told, each time.
+    Until then each read raises SegmentUnreadable.
     """
     log, fs = filled(150), MemoryFs()
     await left(fs, log, is_clean=True)
@@ -244,7 +244,7 @@ async def test_a_file_that_goes_behind_a_clean_start(
 @pytest.mark.parametrize("damage", [zeroed_tail, zeroed_middle, unit_too_many, rubbish_behind])
 @pytest.mark.parametrize("new_count", [0, 7])
 async def test_units_after_a_kill(damage: Callable[[MemoryFs], None], new_count: int) -> None:
-    """Fewer units than were synced, or more, are noticed although each file is there."""
+    """After a kill a start notices fewer or more units than were synced, although each file exists."""
     log, fs = filled(150), MemoryFs()
     await left(fs, log, is_clean=False)
     damage(fs)
@@ -253,7 +253,7 @@ async def test_units_after_a_kill(damage: Callable[[MemoryFs], None], new_count:
 
 
 async def test_a_file_of_another_size_is_named() -> None:
-    """It may be the setting that is wrong, so nothing is dropped; the line says which file."""
+    """Nothing is dropped, because the setting may be wrong; the error names the file."""
     log, fs = filled(150), MemoryFs()
     await left(fs, log, is_clean=True)
     name = max(derived(fs, QUEUE))
@@ -265,12 +265,12 @@ async def test_a_file_of_another_size_is_named() -> None:
 
 
 def progress_of(fs: MemoryFs) -> IndexProgress:
-    """What the file says."""
+    """The progress in the file."""
     return ProgressFile(fs, PROGRESS).load()
 
 
 async def test_an_older_progress_file_is_enough() -> None:
-    """Progress that says less than the files hold drops what it does not know of, and no more."""
+    """A progress file older than the files drops only the data that it does not cover."""
     log, fs = filled(150), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log, end=log.records[70].physical_offset)
@@ -290,12 +290,12 @@ async def test_an_older_progress_file_is_enough() -> None:
 @pytest.mark.parametrize("survives", [nothing_survives, everything_survives], ids=["power cut", "kill"])
 @pytest.mark.parametrize("failpoint", ["progress.before_save", "progress.after_save"])
 async def test_a_trim_is_no_damage(survives: object, failpoint: str) -> None:
-    """Whenever it dies after a trim, the start takes the missing files for what they are: nothing is built again."""
+    """After a crash at any step of a trim the start accepts the missing files, and nothing is built again."""
     log, fs = filled(150), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
     await indexer.follow.flush.flush(is_thorough=True)
-    await indexer.follow.flush.flush(is_thorough=True)  # now all but one of the index files are finished
+    await indexer.follow.flush.flush(is_thorough=True)  # now all index files but the last are finished
     count = len(derived(fs, ""))
     log.trim(log.records[100].physical_offset)
     trimmed = indexer.upkeep.trim.trim(log.min_physical_offset)
@@ -310,7 +310,7 @@ async def test_a_trim_is_no_damage(survives: object, failpoint: str) -> None:
 
 
 async def test_trimmed_files_are_gone_after_the_next_round() -> None:
-    """And a start after that finds all that there should be."""
+    """Trimmed files are removed in the next round, and a start after that finds all expected files."""
     log, fs = filled(150), MemoryFs()
     async with running(log, fs) as indexer:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
@@ -324,14 +324,17 @@ async def test_trimmed_files_are_gone_after_the_next_round() -> None:
 
 
 def assert_nothing_was_dropped(indexer: Indexer) -> None:
-    """The start went on from where the files were."""
+    """Check that the start continued with the files."""
     assert indexer.indexes.reached.indexed_physical_offset > 0
     assert indexer.indexes.queues.sums.queue_count == 3
     assert indexer.indexes.index.described(IndexProgress()).index_finished_file
 
 
 async def test_progress_during_a_replay_counts_no_units() -> None:
-    """Queues are ahead of the index files then: a second crash is no reason to build all anew."""
+    """During a replay progress has no sum of units, so that a second crash causes no rebuild.
+
+    Queues are ahead of the index files then.
+    """
     log, fs = filled(150), MemoryFs()
     await left(fs, log, is_clean=False)
     indexer = make_indexer(log, fs)
@@ -349,7 +352,7 @@ async def test_progress_during_a_replay_counts_no_units() -> None:
 
 
 async def test_a_full_disk_in_the_middle_of_a_batch_is_no_damage() -> None:
-    """Units that were entered before the disk was full are beyond what progress speaks of, and not counted."""
+    """Units that were entered before the disk was full are beyond the progress, and are not counted."""
     log, fs = filled(40), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
@@ -370,7 +373,10 @@ async def test_a_full_disk_in_the_middle_of_a_batch_is_no_damage() -> None:
 
 @pytest.mark.parametrize("ordinal", range(1, 5))
 async def test_a_crash_while_queues_are_cut(ordinal: int) -> None:
-    """Files go newest first, each durably: what is left is always a beginning, and the next start goes on."""
+    """Files are removed newest first, each durably.
+
+    The rest is always a beginning, and the next start continues.
+    """
     log, fs = filled(150), MemoryFs()
     await left(fs, log, is_clean=False)
     fs.write_atomic(PROGRESS, IndexProgress(epoch=progress_of(fs).epoch, queue_physical_offset=1).encode())
@@ -381,7 +387,7 @@ async def test_a_crash_while_queues_are_cut(ordinal: int) -> None:
 
 
 async def test_a_replay_over_a_harmed_unit_builds_anew(caplog: pytest.LogCaptureFixture) -> None:
-    """After a kill the log comes again from before the unit, which names an older record than the one before it."""
+    """After a kill the log is replayed from before the unit, which names an older record than the unit before it."""
     log, fs = filled(150), MemoryFs()
     await left(fs, log, is_clean=False)
     _overwrite(fs, 47, (77).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(8))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One damaged record keeps nobody from the others: answers end before it, and fail where they would begin with it."""
+"""A damaged record blocks no other record: answers end before it, and fail if they would begin with it."""
 
 import pytest
 
@@ -20,7 +20,7 @@ COUNT, DAMAGED = 10, 4
 
 
 def damaged(tag: str = "A") -> tuple[Indexer, FakeLog]:
-    """A queue of records, one of which can't be read."""
+    """A queue of records, of which one can't be read."""
     log = FakeLog()
     for _ in range(COUNT):
         log.append(tag=tag, keys="k")
@@ -31,13 +31,16 @@ def damaged(tag: str = "A") -> tuple[Indexer, FakeLog]:
 
 
 def query(queue_offset: int, *, where: str = "", tags: str = "*") -> PullQuery:
-    """All from there on."""
+    """All messages from this queue offset on."""
     passing = parse_tag_expression(tags, field="tags"), parse_where(where, field="where")
     return PullQuery("T", 0, queue_offset, 100, MIB, *passing)
 
 
 async def test_a_pull_ends_before_it() -> None:
-    """The next one fails, with the place, which the status has, too; behind it all is as ever."""
+    """A pull ends before the damaged record; the next pull fails with its place, which the status has, too.
+
+    Pulls behind it work.
+    """
     indexer, log = damaged()
     pull = indexer.answers.puller.pull
     first = await pull(query(0), wait_s=0)
@@ -53,7 +56,7 @@ async def test_a_pull_ends_before_it() -> None:
 
 
 async def test_what_does_not_pass_is_stepped_over_up_to_it() -> None:
-    """So that a reader with a filter comes to the place, and is told once where it is."""
+    """A pull with a filter steps over other records up to the damaged record, which then fails it once."""
     indexer, _ = damaged()
     stepped = await indexer.answers.puller.pull(query(0, where="colour = 'red'"), wait_s=0)
     assert (stepped.status, stepped.next_queue_offset) == (PullStatus.NO_MATCHED_MESSAGE, DAMAGED)
@@ -64,7 +67,7 @@ async def test_what_does_not_pass_is_stepped_over_up_to_it() -> None:
 
 
 async def test_a_scan_ends_before_it() -> None:
-    """Its chunks tell how far it came, so a reader resumes without loss."""
+    """The chunks have the ranges that were read, so that a reader resumes without loss."""
     indexer, _ = damaged()
     partition = ScanPartition(ranges=(ScanRange("T", 0, 0, COUNT),))
     chunks = indexer.answers.scanner.scan(partition, ScanFilter(), chunk_size_bytes=MIB)
@@ -75,7 +78,7 @@ async def test_a_scan_ends_before_it() -> None:
 
 
 async def test_pages_of_queries_end_before_it() -> None:
-    """By time the older ones, by key the newer ones: what is on a page before it is answered."""
+    """A page ends before the damaged record: by time with the older messages, by key with the newer messages."""
     indexer, _ = damaged()
     queries = indexer.answers.queries
     page = await queries.by_time(TimeQuery("T", 0), page_size=100, page_token="")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delayed messages reach their topics: when due, in order, once unless something dies, and never not at all."""
+"""Delayed messages reach their topics when due, in order, and at least once; twice only after a failure."""
 
 import asyncio
 from dataclasses import replace
@@ -32,7 +32,7 @@ from tests.unit.services.indexer.delay_world import PATH, World, settle
 
 
 async def test_a_message_arrives_as_it_was_sent() -> None:
-    """Topic, queue and all that the producer gave come back; nothing of the delay stays."""
+    """Topic, queue and all fields of the producer are restored; no property of the delay stays."""
     world = World()
     odd: dict[str, Any] = {
         "flag": -7, "sys_flag": 0x708 | record.BORN_HOST_V6_FLAG, "born_time_ms": 1_600_000_000_000,
@@ -55,7 +55,7 @@ async def test_a_message_arrives_as_it_was_sent() -> None:
 
 
 async def test_not_before_it_is_due() -> None:
-    """A message waits for its whole delay, and not much longer; those behind it in the queue wait for it."""
+    """A message waits for its whole delay and not much longer, and messages behind it in the queue wait for it."""
     world = World()
     first = delay(world.log, b"1", level=2)
     world.clock.set_now_ms(first.store_time_ms)
@@ -75,7 +75,7 @@ async def test_not_before_it_is_due() -> None:
 
 
 async def test_order_within_a_level_and_across_batches() -> None:
-    """Hundreds of messages of several levels arrive once each, every level in its order, in batches."""
+    """Messages of several levels are delivered once each, in batches, every level in its order."""
     world = World()
     for number in range(1_500):
         delay(world.log, b"%d" % number, level=1 + number % 3, queue_id=number % 2)
@@ -92,7 +92,7 @@ async def test_order_within_a_level_and_across_batches() -> None:
 
 
 async def test_batches_are_bounded_by_bytes() -> None:
-    """Large messages come in several appends; one that is larger than a batch comes alone."""
+    """Large messages are delivered in several appends; a message larger than a batch is delivered alone."""
     world = World()
     world.log.segment_size_bytes = 1 << 26
     for size in (600_000, 600_000, 3, 700_000, 300_000, 1 << 21, 5):
@@ -104,7 +104,7 @@ async def test_batches_are_bounded_by_bytes() -> None:
 
 
 async def test_a_restart_goes_on() -> None:
-    """After an orderly stop nothing comes twice; the file is RocketMQ's."""
+    """After an orderly stop no message is delivered twice; the file is RocketMQ's."""
     world = World()
     delay(world.log, b"1")
     delay(world.log, b"2", level=18)
@@ -123,7 +123,10 @@ async def test_a_restart_goes_on() -> None:
 async def test_a_store_that_has_delivered_nothing_yet_is_no_store_that_lost_its_file(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The file is there from a level's first message on, so a restart while messages wait says nothing."""
+    """The file exists from a level's first message on.
+
+    A restart while messages wait logs nothing.
+    """
     world = World()
     delay(world.log, b"1", level=18)
     async with world.delivering() as (_, delivery):
@@ -136,7 +139,10 @@ async def test_a_store_that_has_delivered_nothing_yet_is_no_store_that_lost_its_
 
 
 async def test_a_lost_file_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """All that the log still has comes once more, and a line says why; a store without any says nothing."""
+    """After a loss of the file all messages in the log are delivered again, and the log says why.
+
+    An empty store logs nothing.
+    """
     world = World()
     async with world.delivering():
         assert not caplog.records
@@ -157,7 +163,7 @@ async def test_a_lost_file_is_told(caplog: pytest.LogCaptureFixture) -> None:
     ['{"offsetTable":{1:2,3:0}}', '{"dataVersion":{"counter":9,"stateVersion":4,"timestamp":5},"offsetTable":{"1":2}}'],
 )
 async def test_a_file_of_rocketmq_counts(text: str) -> None:
-    """Delivery begins where RocketMQ's file says, integer keys quoted or not, and keeps its version's rest."""
+    """Delivery begins at the offsets of RocketMQ's file, integer keys quoted or not, and keeps its version."""
     world = World()
     world.write_offsets(text)
     for number in range(4):
@@ -172,7 +178,7 @@ async def test_a_file_of_rocketmq_counts(text: str) -> None:
 
 
 async def test_a_file_that_can_not_be_written_stops_delivery() -> None:
-    """One batch may come twice after a crash, not more: the next waits until the file is written."""
+    """While the file cannot be written, the next batch waits, so that a crash repeats a single batch at most."""
     world = World()
     delay(world.log, b"1")
     world.clock.advance(1 << 40)
@@ -190,7 +196,7 @@ async def test_a_file_that_can_not_be_written_stops_delivery() -> None:
 
 
 async def test_a_stop_that_can_not_write_it_leaves_nothing_running() -> None:
-    """Whatever keeps a stop from being clean, no loop goes on with queues that are closed and a log that is gone."""
+    """After a failed stop no loop continues with closed queues and a closed log."""
     world = World()
     delay(world.log, b"1")
     world.clock.advance(1 << 40)
@@ -204,7 +210,7 @@ async def test_a_stop_that_can_not_write_it_leaves_nothing_running() -> None:
 
 
 async def test_an_end_between_append_and_file() -> None:
-    """Whoever dies there delivers that batch again when it is back: twice, and never not at all."""
+    """After a crash between the append and the file the batch is delivered again."""
     world = World()
     delay(world.log, b"1")
     delay(world.log, b"2")
@@ -216,7 +222,7 @@ async def test_an_end_between_append_and_file() -> None:
 
 
 async def test_a_refused_level_stands_still() -> None:
-    """What the log refuses stays the head and is told; other levels go on; nothing is lost or comes out of order."""
+    """A refused message stays the head of its level and is reported; other levels continue; order is kept."""
     world = World()
     world.sink.refusals["Closed"] = "TOPIC_FORBIDDEN"
     for body, topic in ((b"1", "T"), (b"2", "Closed"), (b"3", "T")):
@@ -236,7 +242,7 @@ async def test_a_refused_level_stands_still() -> None:
 
 
 async def test_a_queue_that_is_gone() -> None:
-    """If the topic has fewer queues now, the log chooses one: the message arrives."""
+    """If the topic has fewer queues now, the log chooses a queue, and the message arrives."""
     world = World()
     world.sink.queue_count = 2
     for body, queue_id in ((b"1", 1), (b"2", 7), (b"3", 0)):
@@ -249,7 +255,7 @@ async def test_a_queue_that_is_gone() -> None:
 
 
 async def test_a_log_that_takes_small_batches_only() -> None:
-    """Batches get smaller until the log takes them."""
+    """Batches get smaller until the log accepts them."""
     world = World()
     world.sink.message_count_max = 3
     for number in range(20):
@@ -261,7 +267,7 @@ async def test_a_log_that_takes_small_batches_only() -> None:
 
 
 async def test_records_that_say_no_place() -> None:
-    """A record without REAL_TOPIC blocks its level once those before it are through; a half message is dropped."""
+    """A record without REAL_TOPIC blocks its level after the messages before it; a half message is dropped."""
     world = World()
     delay(world.log, b"half", topic="RMQ_SYS_TRANS_HALF_TOPIC")
     delay(world.log, b"1")
@@ -276,7 +282,7 @@ async def test_records_that_say_no_place() -> None:
 
 
 async def test_the_log_goes_away_and_comes_back() -> None:
-    """While the log is down nothing is delivered; afterwards everything is, once."""
+    """While the log is down no message is delivered; afterwards each is delivered once."""
     world = World()
     delay(world.log, b"1")
     world.clock.set_now_ms(world.log.records[0].store_time_ms)
@@ -298,7 +304,7 @@ async def test_the_log_goes_away_and_comes_back() -> None:
 
 
 async def test_messages_that_are_gone() -> None:
-    """What retention deleted before it was delivered is stepped over and counted, as in RocketMQ."""
+    """Messages that retention deleted before their delivery are stepped over and counted, as in RocketMQ."""
     world = World()
     for number in range(4):
         delay(world.log, b"%d" % number)
@@ -315,7 +321,7 @@ async def test_messages_that_are_gone() -> None:
 
 
 async def test_an_offset_past_the_end() -> None:
-    """Once all of the log is indexed, an offset that no message can have moves back to the end of the queue."""
+    """Once all of the log is indexed, an offset past the queue's end moves back to the end."""
     world = World()
     world.write_offsets('{"offsetTable":{1:100}}')
     delay(world.log, b"1")
@@ -327,7 +333,7 @@ async def test_an_offset_past_the_end() -> None:
 
 
 async def test_indexes_that_are_behind_do_not_move_the_offset() -> None:
-    """A queue that is being built anew ends before the offset for a while: nothing comes again."""
+    """While a queue is rebuilt and ends before the offset, the offset stays, and no message is repeated."""
     world = World()
     for number in range(100):
         delay(world.log, b"%d" % number)
@@ -352,7 +358,7 @@ async def test_indexes_that_are_behind_do_not_move_the_offset() -> None:
 
 
 async def test_a_clock_that_is_behind() -> None:
-    """A message waits for its delay and a ninth after it was seen, although the clock says that it should longer."""
+    """A message is delivered after its delay and a ninth at most, although the clock is behind."""
     world = World()
     delay(world.log, b"1", level=2)
     world.clock.set_now_ms(world.log.records[0].store_time_ms - 3_600_000)
@@ -368,7 +374,7 @@ async def test_a_clock_that_is_behind() -> None:
 
 
 async def test_rebuilt_queues_are_due_by_the_configured_levels() -> None:
-    """Indexes that are built from the log's files take the levels from the Indexer's own setting."""
+    """Indexes that are built from the log's files use the levels of the Indexer's own setting."""
     log, fs = FakeLog(segment_size_bytes=SEGMENT_SIZE_BYTES), MemoryFs()
     sent = [delay(log, b"1"), delay(log, b"2", level=2), delay(log, b"3", level=3)]
     write_log(log, fs)

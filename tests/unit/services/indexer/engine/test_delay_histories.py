@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delayed messages of a log that loses its tail, is replaced, is damaged: none is stepped over that could arrive."""
+"""Delayed messages of a log that loses its tail, is replaced or is damaged: no deliverable message is skipped."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.unit.services.indexer.delay_world import World, settle
 
 
 async def test_a_log_that_loses_its_tail() -> None:
-    """Messages that take the places of lost ones are delivered."""
+    """Messages at the places of a lost tail are delivered."""
     world = World()
     delay(world.log, b"1")
     lost = delay(world.log, b"lost")
@@ -30,7 +30,7 @@ async def test_a_log_that_loses_its_tail() -> None:
 
 
 async def test_a_tail_that_is_lost_during_an_append() -> None:
-    """An append that spans a change of history counts for nothing, so messages in the lost places are not skipped."""
+    """An append during a change of history does not count, so that messages at the lost places are not skipped."""
     world = World()
     delay(world.log, b"1")
     lost = delay(world.log, b"lost")
@@ -55,7 +55,7 @@ async def test_a_tail_that_is_lost_during_an_append() -> None:
 
 
 async def test_another_log() -> None:
-    """Offsets of one log say nothing of another: once its indexes are wanted, all that waits there is delivered."""
+    """Offsets of another log do not count: once its indexes are rebuilt, all waiting messages are delivered."""
     world = World()
     for number in range(3):
         delay(world.log, b"old %d" % number)
@@ -76,7 +76,7 @@ async def test_another_log() -> None:
 
 
 async def test_a_log_that_changes_while_it_is_read() -> None:
-    """What is missing in the log that is there now was not lost: messages of its queue are not stepped over."""
+    """A record that is missing in the changed log was not lost, so its queue's messages are not stepped over."""
     world = World()
     delay(world.log, b"1")
     world.clock.advance(1 << 40)
@@ -97,7 +97,7 @@ async def test_a_log_that_changes_while_it_is_read() -> None:
 
 
 async def test_a_damaged_record_holds_up_those_behind_it_only() -> None:
-    """Those of its batch that are before it arrive, and it becomes the head, which status tells."""
+    """Messages before a damaged record are delivered; the record becomes the head, which the status reports."""
     world = World()
     for number in range(4):
         delay(world.log, b"%d" % number)
@@ -119,7 +119,7 @@ async def test_a_damaged_record_holds_up_those_behind_it_only() -> None:
 
 
 async def test_what_is_not_on_the_disk_may_come_again() -> None:
-    """An append that only memory has moves nothing in the file; a later one on the disk does; lost ones come again."""
+    """The file moves only with an append on the disk; messages lost from memory are delivered again."""
     world = World()
     world.sink.is_on_disk = False
     delay(world.log, b"1")

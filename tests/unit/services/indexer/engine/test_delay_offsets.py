@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DelayOffsets: what counts as delivered, and which file says so."""
+"""DelayOffsets: the messages that count as delivered, and the file with their offsets."""
 
 from pathlib import Path
 
@@ -23,7 +23,10 @@ def made(fs: MemoryFs, clock: ManualClock | None = None) -> DelayOffsets:
 
 
 def test_a_damaged_file_gives_way_to_its_copy() -> None:
-    """RocketMQ's copy of the file is taken; without one the start fails, as everything would come again."""
+    """RocketMQ's copy replaces a damaged file.
+
+    Without a copy the start fails, as all messages would be delivered again.
+    """
     fs = MemoryFs()
     fs.make_directory(PATH.parent)
     fs.write_atomic(PATH, b"{")
@@ -37,7 +40,7 @@ def test_a_damaged_file_gives_way_to_its_copy() -> None:
 
 
 def test_what_an_answer_from_the_disk_covers() -> None:
-    """Batches that end before it in the log, of whatever level, and none that ends behind it."""
+    """An answer from the disk covers the batches of any level that end before it in the log, and no others."""
     offsets = made(MemoryFs())
     offsets.delivered(0, 5, end_physical_offset=100, is_on_disk=False)
     offsets.delivered(1, 7, end_physical_offset=40, is_on_disk=False)
@@ -49,7 +52,7 @@ def test_what_an_answer_from_the_disk_covers() -> None:
 
 
 async def test_only_what_changed_is_written() -> None:
-    """A save without a change leaves the file alone; each other one counts the version up."""
+    """A save without a change leaves the file alone; each other save increases the version."""
     fs, clock = MemoryFs(), ManualClock()
     offsets = made(fs, clock)
     await offsets.save()
@@ -63,7 +66,7 @@ async def test_only_what_changed_is_written() -> None:
 
 
 async def test_any_level_that_a_store_has() -> None:
-    """RocketMQ has no limit for the number of levels: what was written is read again."""
+    """Every written level is read again, because RocketMQ has no limit for the number of levels."""
     fs = MemoryFs()
     offsets = made(fs)
     offsets.move(1_000, 7)

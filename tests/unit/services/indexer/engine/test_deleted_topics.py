@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An index disk full of queues comes back by deleting topics or by growing; no other topic loses a message."""
+"""An index disk full of queues is freed by deleting topics or by growing; no other topic loses a message."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ WIDE_QUEUE_COUNT = 40
 
 
 def append_others(log: FakeLog, count: int = 5) -> None:
-    """Messages of topics that nobody deletes; of A there are some already."""
+    """Messages of topics that are not deleted; A has some already."""
     for number in range(count):
         log.append("A", 0, keys=f"a{number}")
         log.append("B", number % 2)
@@ -60,7 +60,10 @@ async def caught_up(indexer: Indexer, log: FakeLog) -> None:
 
 
 async def test_deleting_the_topic_is_enough() -> None:
-    """Its records are stepped over, told by queue, and found by key; it leaves nothing on the disk."""
+    """Records of the deleted topic are stepped over with notes by queue, and found by key.
+
+    The topic has no file on the disk.
+    """
     log, fs = FakeLog(), MemoryFs()
     async with running(log, fs, WITH_BALLAST) as indexer:
         await filled(indexer, log, fs)
@@ -80,7 +83,7 @@ async def test_deleting_the_topic_is_enough() -> None:
 
 
 async def test_a_larger_disk_is_enough() -> None:
-    """Then every message of every topic is there."""
+    """On a larger disk every message of every topic is indexed."""
     log, fs = FakeLog(), MemoryFs()
     async with running(log, fs, WITH_BALLAST) as indexer:
         await filled(indexer, log, fs)
@@ -92,13 +95,16 @@ async def test_a_larger_disk_is_enough() -> None:
 
 
 async def killed(indexer: Indexer, fs: MemoryFs) -> None:
-    """End it without any of its last steps."""
+    """End the Indexer without any of its last steps."""
     await indexer.abandon()
     fs.crash(nothing_survives)
 
 
 async def test_a_killed_indexer_comes_back_in_the_same_ways() -> None:
-    """Although its indexes are not complete until it has passed the records that there is no room for."""
+    """A killed Indexer continues after the same remedies.
+
+    Its indexes are incomplete until it has passed the records without room.
+    """
     log, fs = FakeLog(), MemoryFs()
     indexer = make_indexer(log, fs, WITH_BALLAST)
     indexer.start()
@@ -113,7 +119,7 @@ async def test_a_killed_indexer_comes_back_in_the_same_ways() -> None:
 
 
 async def test_queues_of_deleted_topics_may_go_while_nothing_fits() -> None:
-    """What the disk is full of may be another topic's; removal does not wait for what waits for it."""
+    """Queues of a deleted topic are removed while other records wait for room on the full disk."""
     log, fs = FakeLog(), MemoryFs()
     append_wide(log)
     indexer = make_indexer(log, fs, WITH_BALLAST)
@@ -137,7 +143,7 @@ async def test_queues_of_deleted_topics_may_go_while_nothing_fits() -> None:
 
 
 async def test_a_topic_that_is_made_again_is_indexed() -> None:
-    """From its next message on, although there was no room for those before."""
+    """A topic that is created again is indexed from its next message on; earlier messages had no room."""
     log, fs = FakeLog(), MemoryFs()
     async with running(log, fs, WITH_BALLAST) as indexer:
         await filled(indexer, log, fs)
@@ -158,7 +164,7 @@ async def test_a_topic_that_is_made_again_is_indexed() -> None:
 
 
 async def test_nothing_is_left_out_while_there_is_room() -> None:
-    """Queues of deleted topics are indexed like all others: their consumers may still be at work."""
+    """With room the queues of deleted topics are indexed, too, because their consumers may still run."""
     log, fs = FakeLog(), MemoryFs()
     log.deleted_topics = {"wide"}
     async with running(log, fs, WITH_BALLAST) as indexer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlushLoop: what is durable when, what is written down and reported, and what a broken disk does."""
+"""FlushLoop: when data is durable, the recorded and reported progress, and the effect of a broken disk."""
 
 import asyncio
 import dataclasses
@@ -25,7 +25,7 @@ def filled(count: int) -> FakeLog:
 
 
 async def test_a_thorough_round_makes_everything_durable_and_says_so() -> None:
-    """After a thorough round the flushed offset is what was indexed before it."""
+    """After a thorough round the flushed offset is the offset that was indexed before it."""
     log = filled(20)
     indexer = make_indexer(log)
     feed(indexer, log)
@@ -37,7 +37,7 @@ async def test_a_thorough_round_makes_everything_durable_and_says_so() -> None:
 
 
 async def test_names_of_new_queues_are_durable_before_progress_tells_of_them() -> None:
-    """The harshest power cut after a thorough round takes no queue that was made since the round before."""
+    """A power cut after a thorough round loses no queue that was made since the round before."""
     log, fs = filled(20), MemoryFs()
     indexer = make_indexer(log, fs=fs)
     for batch in log.batches():
@@ -52,7 +52,7 @@ async def test_names_of_new_queues_are_durable_before_progress_tells_of_them() -
 
 
 async def test_a_usual_round_leaves_small_changes_for_later() -> None:
-    """Queues with few dirty pages wait; those with enough are synced; progress is not written."""
+    """Queues with few dirty pages wait; queues with enough are synced; progress is not written."""
     log = filled(10)
     for _ in range(900):
         log.append("B")
@@ -68,7 +68,7 @@ async def test_a_usual_round_leaves_small_changes_for_later() -> None:
 
 
 async def test_rounds_come_by_themselves_and_are_reported() -> None:
-    """The loop flushes thoroughly when it is time and tells the log how far the indexes are."""
+    """The loop flushes thoroughly in its interval and reports the indexed offset to the log."""
     log, clock = filled(20), ManualClock()
     async with running(log, clock=clock) as indexer:
         await eventually(lambda: any(r.indexed_physical_offset == log.end_physical_offset for r in log.reports))
@@ -80,7 +80,7 @@ async def test_rounds_come_by_themselves_and_are_reported() -> None:
 
 
 async def test_a_clean_stop_is_reported() -> None:
-    """The log's checkpoint learns of everything that an orderly stop made durable."""
+    """The last report to the log has all data that an orderly stop made durable."""
     log = filled(20)
     async with running(log) as indexer:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
@@ -99,7 +99,10 @@ async def test_finished_index_files_are_synced_soon() -> None:
 
 
 async def test_the_index_time_is_that_of_the_full_files() -> None:
-    """RocketMQ fills an unfinished file again from the segment that holds this time: a later one would cost keys."""
+    """The index time is the time of the full files.
+
+    RocketMQ fills an unfinished file again from the segment that holds this time: a later time would cost keys.
+    """
     log = filled(20)
     indexer = make_indexer(log)
     feed(indexer, log)
@@ -116,7 +119,10 @@ async def test_the_index_time_is_that_of_the_full_files() -> None:
 
 @pytest.mark.parametrize("point", ["segment.before_sync", "index_file.before_sync"])
 async def test_a_failed_sync_stops_indexing(point: str) -> None:
-    """Nobody knows what the disk holds then: indexing stops, the process ends, progress stays, the stop is unclean."""
+    """After a failed sync indexing stops, the process ends, progress stays, and the stop is unclean.
+
+    The content of the disk is unknown then.
+    """
     log, fs = filled(20), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
@@ -133,7 +139,10 @@ async def test_a_failed_sync_stops_indexing(point: str) -> None:
 
 
 async def test_a_sync_that_succeeds_after_a_failed_one_proves_nothing() -> None:
-    """The kernel drops what it could not write, so the stop stays unclean although the second sync says yes."""
+    """The stop stays unclean although a second sync succeeds.
+
+    The kernel drops pages that it could not write.
+    """
     log, fs = filled(20), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
@@ -145,7 +154,7 @@ async def test_a_sync_that_succeeds_after_a_failed_one_proves_nothing() -> None:
 
 
 async def test_an_end_waits_for_the_sync_under_way() -> None:
-    """Queues are not closed below a thread that syncs them, even where nothing more is to be made durable."""
+    """Queues are not closed while a thread syncs them, even without further data to sync."""
     log, entered, go_on = filled(20), threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -165,7 +174,7 @@ async def test_an_end_waits_for_the_sync_under_way() -> None:
 
 
 async def test_a_stop_waits_for_the_sync_under_way() -> None:
-    """A stop in the middle of a round lets it finish: progress never says more than what is synced."""
+    """A stop in a round waits for its end, so that progress covers only synced data."""
     log, fs, clock = filled(20), MemoryFs(), ManualClock()
     indexer = make_indexer(log, fs, clock=clock)
     feed(indexer, log)

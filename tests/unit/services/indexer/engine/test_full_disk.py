@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An Indexer on a disk without a free byte: it starts, stops, and deletes what makes room again."""
+"""An Indexer on a disk without a free byte: it starts, stops, and deletes files that make room again."""
 
 import dataclasses
 import logging
@@ -22,12 +22,12 @@ PLENTY = 1 << 30
 
 
 def fill_disk(fs: MemoryFs) -> None:
-    """Somebody takes every byte that is left."""
+    """Take every free byte of the disk."""
     fs.capacity_bytes = fs.used_bytes()
 
 
 def grown() -> FakeLog:
-    """A log with a hundred records of a queue, and then one of another."""
+    """A log with a hundred records of a queue, and then a record of another."""
     log = FakeLog()
     for number in range(100):
         log.append("A", 0, keys=f"k{number}")
@@ -44,7 +44,7 @@ async def indexed(log: FakeLog, fs: MemoryFs, *, has_ballast: bool) -> Indexer:
 
 
 async def test_deletion_needs_no_space() -> None:
-    """The ballast makes room for the progress that must be written before files go, and is back after."""
+    """The ballast makes room for the progress that is written before files are removed, and is restored after."""
     log, fs = grown(), MemoryFs()
     indexer = await indexed(log, fs, has_ballast=True)
     fill_disk(fs)
@@ -60,7 +60,7 @@ async def test_deletion_needs_no_space() -> None:
 
 
 async def test_without_ballast_a_deletion_says_what_it_lacks() -> None:
-    """No file goes that the progress still speaks of; they go when there is room."""
+    """No file is removed that the progress still names; the files are removed when there is room."""
     log, fs = grown(), MemoryFs()
     indexer = await indexed(log, fs, has_ballast=False)
     fill_disk(fs)
@@ -77,7 +77,7 @@ async def test_without_ballast_a_deletion_says_what_it_lacks() -> None:
 
 
 async def test_expired_queues_go_on_a_full_disk() -> None:
-    """Their ends are kept although there is no room for them besides the ballast."""
+    """Expired queues are removed and their ends are kept, with the room of the ballast."""
     log, fs = grown(), MemoryFs()
     indexer = await indexed(log, fs, has_ballast=True)
     log.trim(first_of(log, "B"))
@@ -90,7 +90,7 @@ async def test_expired_queues_go_on_a_full_disk() -> None:
 
 
 async def test_a_stop_on_a_full_disk_is_clean(caplog: pytest.LogCaptureFixture) -> None:
-    """What consumers stored since the last save is kept, and the next start, on a full disk too, believes it all."""
+    """A stop saves the committed consumer offsets, and the next start, also on a full disk, accepts all files."""
     log, fs = grown(), MemoryFs()
     indexer = await indexed(log, fs, has_ballast=True)
     fill_disk(fs)
@@ -105,7 +105,7 @@ async def test_a_stop_on_a_full_disk_is_clean(caplog: pytest.LogCaptureFixture) 
 
 
 async def test_an_indexer_that_was_killed_on_a_full_disk_starts_again() -> None:
-    """As often as it happens, and although somebody takes each byte that gets free."""
+    """A killed Indexer starts on a full disk again and again, although each free byte is taken in between."""
     log, fs = grown(), MemoryFs()
     await indexed(log, fs, has_ballast=True)
     for _ in range(10):
@@ -119,7 +119,7 @@ async def test_an_indexer_that_was_killed_on_a_full_disk_starts_again() -> None:
 
 
 async def test_a_start_on_a_full_disk_without_ballast_says_what_it_lacks() -> None:
-    """After a clean stop the mark must go before anything is entered."""
+    """A start after a clean stop fails on a full disk, because it must remove the mark."""
     log, fs = grown(), MemoryFs()
     await (await indexed(log, fs, has_ballast=False)).close()
     fill_disk(fs)
@@ -130,7 +130,7 @@ async def test_a_start_on_a_full_disk_without_ballast_says_what_it_lacks() -> No
 
 
 async def test_what_consumers_store_is_written_on_a_full_disk() -> None:
-    """Within the interval, as on any disk: a process that is killed later has it."""
+    """Committed offsets are saved on a full disk, so that a later kill loses none."""
     log, fs = grown(), MemoryFs()
     indexer = await indexed(log, fs, has_ballast=True)
     fill_disk(fs)
@@ -141,7 +141,7 @@ async def test_what_consumers_store_is_written_on_a_full_disk() -> None:
 
 
 async def test_indexes_are_built_again_on_a_full_disk() -> None:
-    """What says that nothing is certain any more has room, and then all their files go."""
+    """A rebuild on a full disk records that nothing is certain, then removes all files and builds them."""
     log, fs = grown(), MemoryFs()
     async with running(log, fs, WITH_BALLAST) as indexer:
         await eventually(lambda: indexer.follow.completeness.is_complete)
@@ -154,7 +154,7 @@ async def test_indexes_are_built_again_on_a_full_disk() -> None:
 
 
 async def test_the_ballast_leaves_room_for_the_indexes() -> None:
-    """It is made only where one more file of each index fits besides."""
+    """The ballast is made only if another file of each index fits besides."""
     for missing_bytes, has_ballast in ((1, False), (0, True)):
         log, fs = FakeLog(), MemoryFs()
         await make_indexer(log, fs).close()

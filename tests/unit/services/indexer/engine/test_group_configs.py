@@ -18,7 +18,7 @@ PATH = Path("/store/config/subscriptionGroup.json")
 
 
 def configs(fs: MemoryFs, *, count_max: int = 100) -> GroupConfigs:
-    """Return what the file says."""
+    """Return the settings in the file."""
     made = GroupConfigs(fs, PATH, ManualClock(), count_max=count_max)
     made.load()
     return made
@@ -34,7 +34,7 @@ def fs() -> MemoryFs:
 
 
 def test_what_rocketmq_wrote(fs: MemoryFs) -> None:
-    """Retries are deliveries but the first one."""
+    """Deliveries are RocketMQ's retries plus the first delivery."""
     found = configs(fs)
     assert found.find("billing") == GroupConfig(attempts_max=17)
     assert found.find("mail") == GroupConfig(
@@ -44,7 +44,7 @@ def test_what_rocketmq_wrote(fs: MemoryFs) -> None:
 
 
 async def test_others_stay_as_they_are(fs: MemoryFs) -> None:
-    """A change of one group leaves all that is not its own as it was read; what is the same writes nothing."""
+    """A change of a group leaves all other settings as read; an unchanged group writes nothing."""
     before = subscription_groups_json.loads(fs.read(PATH).decode())
     store = configs(fs)
     unchanged = store.find("exp")
@@ -62,7 +62,7 @@ async def test_others_stay_as_they_are(fs: MemoryFs) -> None:
 
 
 async def test_it_is_durable(fs: MemoryFs) -> None:
-    """A power cut after the answer loses nothing; the copy stands in for a damaged file."""
+    """A power cut after the answer loses nothing; the copy replaces a damaged file."""
     await configs(fs).store({"new": GroupConfig(is_paused=True)})
     cut = PowerCut(random.Random(1), page_ratio=0, name_ratio=0, torn_ratio=0)
     fs.crash(cut.survives, cut.tear)
@@ -75,7 +75,7 @@ async def test_it_is_durable(fs: MemoryFs) -> None:
 
 
 async def test_they_are_bounded(fs: MemoryFs) -> None:
-    """One too many is refused, and nothing changes."""
+    """A group above the limit is refused, and nothing changes."""
     store = configs(fs, count_max=4)
     await store.store({"new": GroupConfig()})
     with pytest.raises(WindowFull):

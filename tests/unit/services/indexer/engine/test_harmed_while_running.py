@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of the indexes that another program changes under a running Indexer: every answer is right, or a refusal."""
+"""Files of the indexes that another program changes under a running Indexer: every answer is right or refused."""
 
 import random
 
@@ -23,7 +23,7 @@ QUEUE = "consumequeue/T/0/"
 
 
 def stretches(kind: str, size_bytes: int) -> bytes:
-    """What comes over a stretch of a file."""
+    """The bytes that replace a part of a file."""
     return bytes(size_bytes) if kind == "zeros" else random.Random(size_bytes).randbytes(size_bytes)
 
 
@@ -35,7 +35,10 @@ def filled() -> FakeLog:
 
 
 async def looked_up(indexer: Indexer, log: FakeLog) -> int:
-    """Compare the answers for all keys with the log; how many are refused with the place of the harm."""
+    """Compare the answers for all keys with the log.
+
+    Returns the number of answers that are refused with the harmed place.
+    """
     refused = []
     for key in range(KEY_COUNT):
         wanted = [record.physical_offset for number, record in enumerate(log.records) if number % KEY_COUNT == key]
@@ -52,7 +55,7 @@ async def looked_up(indexer: Indexer, log: FakeLog) -> int:
 @pytest.mark.parametrize("kind", ["zeros", "random"])
 @pytest.mark.parametrize("part", ["slots", "some slots", "entries", "one entry", "header"])
 async def test_an_index_file(kind: str, part: str) -> None:
-    """No key is unfound without a word, in a finished file or the newest."""
+    """A key in a harmed index file is found or refused, in a finished file or the newest."""
     log, fs = filled(), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
@@ -75,7 +78,10 @@ async def test_an_index_file(kind: str, part: str) -> None:
 
 
 async def test_nothing_is_entered_into_a_harmed_index_file(caplog: pytest.LogCaptureFixture) -> None:
-    """The next record would make its header look sound again: all indexes are built anew instead."""
+    """No record is entered into a harmed file, and all indexes are built anew.
+
+    The record would make its header look valid again.
+    """
     log, fs = filled(), MemoryFs()
     async with running(log, fs) as indexer:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
@@ -89,7 +95,7 @@ async def test_nothing_is_entered_into_a_harmed_index_file(caplog: pytest.LogCap
 @pytest.mark.parametrize("kind", ["zeros", "random"])
 @pytest.mark.parametrize("tags", ["*", "A", "B"])
 async def test_a_queue_file(kind: str, tags: str) -> None:
-    """What lies before the harm is there; at its first unit a pull is refused, whatever the tags; so is the time."""
+    """Units before the harm are read; a pull at its first unit is refused, with any tags, and so is the time."""
     log, fs = filled(), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)

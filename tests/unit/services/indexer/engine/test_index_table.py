@@ -67,7 +67,7 @@ def log_with(count: int, *, key_count: int = 1) -> FakeLog:
 
 @pytest.mark.parametrize("limit", [1, 2, 100])
 def test_a_key_is_found_in_all_files_newest_first(limit: int) -> None:
-    """Entries of one key, spread over many files, come newest first, whatever the size of the steps."""
+    """Entries of a key, spread over many files, are found newest first, with steps of any size."""
     log, table = log_with(40), make_table(MemoryFs())
     feed(table, log)
     assert table.file_count == 5
@@ -77,7 +77,7 @@ def test_a_key_is_found_in_all_files_newest_first(limit: int) -> None:
 
 
 def test_one_file_has_the_layout_of_rocketmq() -> None:
-    """Header and entries are those of the format; the name is the local creation time."""
+    """Header and entries have RocketMQ's format; the name is the local creation time."""
     log, fs = log_with(2), MemoryFs()
     feed(make_table(fs), log)
     ((name, data),) = files(fs).items()
@@ -91,7 +91,10 @@ def test_one_file_has_the_layout_of_rocketmq() -> None:
 
 
 def test_the_first_entry_of_a_later_file_has_its_own_time() -> None:
-    """A time range finds the first entry of each file too: its difference is 0, not that to the file before (Q11)."""
+    """A time range finds the first entry of each file: its difference is 0 (Q11).
+
+    The difference to the file before does not count.
+    """
     log, table = log_with(20), make_table(MemoryFs())
     feed(table, log)
     for made in log.records:
@@ -100,7 +103,7 @@ def test_the_first_entry_of_a_later_file_has_its_own_time() -> None:
 
 
 def test_names_ascend_whatever_the_clock_does() -> None:
-    """Files made in the same millisecond, or after the clock went back, still sort by their content."""
+    """Files made in the same millisecond, or after the clock stepped back, still sort by their content."""
     clock, fs = ManualClock(), MemoryFs()
     table = make_table(fs, clock)
     log = log_with(20)
@@ -116,7 +119,7 @@ def test_names_ascend_whatever_the_clock_does() -> None:
 
 
 def test_a_replay_adds_nothing() -> None:
-    """Records that are entered are recognised, the very last one too (Q13), also when only a part of a batch is."""
+    """Entered records are recognised, the very last record too (Q13), also if only a part of a batch was entered."""
     log, fs = log_with(12, key_count=2), MemoryFs()
     table = make_table(fs)
     feed(table, log)
@@ -130,7 +133,7 @@ def test_a_replay_adds_nothing() -> None:
 
 
 def test_a_record_is_never_split_over_two_files() -> None:
-    """When a record's keys do not all fit, they all go to the next file; more than a file can hold are refused."""
+    """If a record's keys do not all fit, all are in the next file; more keys than a file holds are refused."""
     log, fs = log_with(5, key_count=4), MemoryFs()
     table = make_table(fs)
     feed(table, log)
@@ -144,7 +147,7 @@ def test_a_record_is_never_split_over_two_files() -> None:
 
 
 def test_a_full_disk_is_no_loss() -> None:
-    """StoreFull in the middle of a batch: the same batch again goes on where it stopped."""
+    """After StoreFull in the middle of a batch the same batch continues at its place."""
     log, fs = log_with(20), MemoryFs()
     table = make_table(fs)
     create = fs.create_mapped
@@ -166,7 +169,7 @@ def test_a_full_disk_is_no_loss() -> None:
 
 
 def test_a_search_goes_on_after_its_file_is_gone() -> None:
-    """A cursor into a file that was built again under another name loses nothing and repeats nothing."""
+    """A search whose file was built again under another name loses nothing and repeats nothing."""
     log, fs = log_with(20), MemoryFs()
     table = make_table(fs)
     feed(table, log)
@@ -190,7 +193,7 @@ def test_a_search_goes_on_after_its_file_is_gone() -> None:
 
 
 def test_truncation_drops_whole_files_and_says_what_to_put_again() -> None:
-    """A file can't be cut inside: the one with the bound goes as a whole, and its begin is where to go on."""
+    """A file can't be cut inside, so the file with the bound is dropped and its begin is where the replay starts."""
     log, table = log_with(20), make_table(MemoryFs())
     feed(table, log)
     bound = log.records[12].physical_offset
@@ -211,7 +214,7 @@ def test_truncation_above_everything_changes_nothing() -> None:
 
 
 def test_trim_removes_files_of_expired_records_only() -> None:
-    """A file goes when all of its records are below the offset and it is synced; the newest stays in any case."""
+    """A synced file is removed when all its records are below the offset; the newest file always stays."""
     log, fs = log_with(20), MemoryFs()
     table = make_table(fs)
     feed(table, log)
@@ -226,7 +229,7 @@ def test_trim_removes_files_of_expired_records_only() -> None:
 
 
 def test_an_unclean_start_keeps_finished_files_only() -> None:
-    """Files after the last finished one are dropped; finished ones are full and synced."""
+    """Files after the last finished file are dropped; finished files are full and synced."""
     log, fs = log_with(20), MemoryFs()
     table = make_table(fs)
     feed(table, log)
@@ -247,7 +250,7 @@ def test_an_unclean_start_keeps_finished_files_only() -> None:
 
 
 def test_a_clean_start_goes_on_in_the_last_file() -> None:
-    """After a clean stop the unfinished file is written on, not replaced."""
+    """After a clean stop the unfinished file is continued, not replaced."""
     log, fs = log_with(12), MemoryFs()
     feed(make_table(fs), log)
     table = make_table(fs, progress=IndexProgress(is_clean=True, index_physical_offset=log.end_physical_offset))
@@ -271,7 +274,7 @@ def test_files_of_another_size_are_refused() -> None:
 
 
 def test_records_without_keys_take_no_place() -> None:
-    """Records that have no key move the end and make no file."""
+    """Records without keys advance the end and make no file."""
     log, fs = FakeLog(), MemoryFs()
     for _ in range(5):
         log.append()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indexer: a lifecycle and a handful of parts, all of which are there from the beginning."""
+"""Indexer: a lifecycle and a few parts, all of which exist from the beginning."""
 
 import inspect
 
@@ -15,7 +15,7 @@ PUBLIC_PART_COUNT_MAX, LINE_COUNT_MAX = 5, 150
 
 
 async def test_it_has_few_parts_and_gets_no_more() -> None:
-    """Whoever wants to answer calls is given parts; nothing is wired after it was made."""
+    """Callers get the parts that they need; no part is added after the Indexer was made."""
     log = FakeLog()
     log.append()
     indexer = make_indexer(log, sink=FakeSink(log))
@@ -30,7 +30,7 @@ async def test_it_has_few_parts_and_gets_no_more() -> None:
 
 
 async def test_what_was_abandoned_is_recovered() -> None:
-    """It ends without its last steps: the next start is an unclean one."""
+    """An abandoned Indexer ends without its last steps, so the next start is unclean."""
     log, fs = FakeLog(), MemoryFs()
     log.append()
     indexer = make_indexer(log, fs)

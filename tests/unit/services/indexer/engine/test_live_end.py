@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nobody waits for what is new at an Indexer that does not hear its log: another one may have it."""
+"""An Indexer without its log refuses waits for new records, because another Indexer may have them."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ CONFIG = replace(SMALL, log_silence_ms=SILENCE_MS)
 
 
 def query(queue_offset: int) -> PullQuery:
-    """All that a queue has from there on."""
+    """All messages of a queue from this queue offset on."""
     return PullQuery("T", 0, queue_offset, 32, MIB, parse_tag_expression("", field="tags"))
 
 
@@ -36,7 +36,7 @@ async def lost(indexer: Indexer, log: FakeLog, clock: ManualClock) -> None:
 
 
 async def test_waits_end_when_the_log_is_silent_and_begin_again_with_it(caplog: pytest.LogCaptureFixture) -> None:
-    """A pull that waits is refused, also one that began before; one that need not wait is answered as ever."""
+    """A pull that waits is refused, also if it began before the silence; a pull that need not wait is answered."""
     caplog.set_level(logging.INFO)
     log, clock = FakeLog(), ManualClock()
     log.append("T")
@@ -65,7 +65,7 @@ async def test_waits_end_when_the_log_is_silent_and_begin_again_with_it(caplog: 
 
 
 async def test_a_setting_lets_readers_wait_for_ever() -> None:
-    """As before, where an Indexer has no other beside it."""
+    """With log_silence_ms 0 waits are never refused, for an Indexer that has no other beside it."""
     log, clock = FakeLog(), ManualClock()
     async with running(log, config=replace(SMALL, log_silence_ms=0), clock=clock) as indexer:
         await lost(indexer, log, clock)
@@ -76,7 +76,7 @@ async def test_a_setting_lets_readers_wait_for_ever() -> None:
 
 
 async def test_indexing_that_has_stopped_is_told_as_the_reason() -> None:
-    """The log may be well: what is new is not known here all the same."""
+    """Stopped indexing is the reported reason, although the log may work: new records are unknown here."""
     clock = ManualClock()
     indexer = make_indexer(FakeLog(), config=CONFIG, clock=clock)
     indexer.follow.states.halt(ValueError("byte 5"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records from the log's own files are those that the log would answer with, or the log is asked."""
+"""Records from the log's own files equal the log's answers; otherwise the log is asked."""
 
 import dataclasses
 import errno
@@ -40,7 +40,7 @@ SEGMENT_SIZE_BYTES = 1 << 12
 
 
 def filled(fs: MemoryFs, *, seed: int = 1, count: int = 120) -> FakeLog:
-    """A log of several files, some records of which are larger than a first look at one."""
+    """A log of several files, with some records larger than the first read of a record."""
     log, chance = FakeLog(segment_size_bytes=SEGMENT_SIZE_BYTES * 4), random.Random(seed)
     for index in range(count):
         log.append("T", index % 3, body=chance.randbytes(chance.choice((0, 10, 300, 5_000))), keys="k")
@@ -93,7 +93,7 @@ def spread(fs: MemoryFs) -> None:
 
 @pytest.mark.parametrize("has_sizes", [True, False])
 async def test_a_log_in_several_directories(*, has_sizes: bool) -> None:
-    """Each file is read where it is; a list that can't be believed, or a file that is twice, is the log's affair."""
+    """Each file is read in its directory; with a damaged list, or a file that is twice, the log is asked."""
     fs = MemoryFs()
     log = filled(fs)
     spread(fs)
@@ -130,7 +130,7 @@ async def test_any_records_in_any_order(seed: int, *, has_sizes: bool, monkeypat
 
 @pytest.mark.parametrize("has_sizes", [True, False])
 async def test_an_answer_is_bounded(*, has_sizes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not fit into one answer is left for the next; one record always fits."""
+    """Records that do not fit into an answer are left for the next; a single record always fits."""
     fs = MemoryFs()
     log = filled(fs)
     records, indexes = over(fs, log), list(range(len(log.records)))
@@ -163,7 +163,7 @@ def remove_first(log: FakeLog, fs: MemoryFs) -> None:
 @pytest.mark.parametrize("change", [damage, remove_first])
 @pytest.mark.parametrize("is_open", [True, False])
 async def test_what_is_doubtful_is_asked_for(change: Callable[[FakeLog, MemoryFs], None], *, is_open: bool) -> None:
-    """A record that is not whole, or whose file is gone, is the log's to answer, also if the file was open before."""
+    """If a record is not whole, or its file is gone, the log is asked, also if the file was open before."""
     fs = MemoryFs()
     log = filled(fs)
     records = over(fs, log)
@@ -175,7 +175,7 @@ async def test_what_is_doubtful_is_asked_for(change: Callable[[FakeLog, MemoryFs
 
 
 async def test_no_record_and_no_offset_of_the_log() -> None:
-    """Errors are the log's own."""
+    """For an offset without a record the error of the log is raised."""
     fs = MemoryFs()
     log = filled(fs)
     records = over(fs, log)
@@ -190,7 +190,7 @@ async def test_no_record_and_no_offset_of_the_log() -> None:
 
 @pytest.mark.parametrize("history_id", ["another", ""])
 async def test_files_of_another_log_are_not_read(history_id: str) -> None:
-    """Their records may be whole ones with the same offsets. An unknown history is no proof either."""
+    """Files of another or an unknown history are not read, as they may have whole records at the same offsets."""
     fs = MemoryFs()
     log = filled(fs)
     records = over(fs, log, history_id=history_id)
@@ -199,14 +199,14 @@ async def test_files_of_another_log_are_not_read(history_id: str) -> None:
 
 
 async def test_no_files_at_all() -> None:
-    """A directory that is not there costs nothing but the shortcut."""
+    """Without the directory of the log's files the log is asked."""
     fs = MemoryFs()
     log = filled(MemoryFs())
     assert pieces(await over(fs, log).read(*columns(log, [1]))) == expected(log, [1])
 
 
 async def test_what_is_no_longer_kept_is_asked_for() -> None:
-    """The file of a trimmed record may still be there for a while."""
+    """The log is asked for a trimmed record, whose file may still exist for a while."""
     fs = MemoryFs()
     log = filled(fs)
     log.trim(log.records[3].physical_offset)
@@ -219,7 +219,7 @@ async def test_what_is_no_longer_kept_is_asked_for() -> None:
 
 @pytest.mark.parametrize("operation", ["open_readable", "list"])
 async def test_an_error_of_the_disk_is_the_logs_business(operation: str) -> None:
-    """The log answers, or tells what is wrong."""
+    """After an error of the disk the log answers, or reports its error."""
     memory_fs = MemoryFs()
     log = filled(memory_fs)
     fs = FaultyFs(memory_fs, lambda called, _path: Fault(errno.EIO) if called == operation else None)
@@ -228,7 +228,7 @@ async def test_an_error_of_the_disk_is_the_logs_business(operation: str) -> None
 
 
 async def test_a_piece_that_cannot_be_read() -> None:
-    """The same for a read that fails."""
+    """After a failed read the log is asked."""
     fs = MemoryFs()
     log = filled(fs)
     with armed("file.read", "raise"):
@@ -237,7 +237,7 @@ async def test_a_piece_that_cannot_be_read() -> None:
 
 
 async def test_the_disk_is_waited_for_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not in memory is read all the same, and not by the event loop's thread."""
+    """Data that is not in memory is read, but not by the event loop's thread."""
     fs = MemoryFs()
     log = filled(fs)
     open_readable = fs.open_readable
@@ -261,7 +261,7 @@ async def test_the_disk_is_waited_for_in_a_thread(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_files_that_come_later_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that goes on has new files; of the open ones only some are kept."""
+    """New files of a growing log are found; only some of the open files are kept."""
     monkeypatch.setattr(local_records, "OPEN_FILE_COUNT_MAX", 2)
     fs = MemoryFs()
     log = filled(fs, count=20)
@@ -278,7 +278,7 @@ async def test_files_that_come_later_are_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_queries_of_an_indexer_use_them() -> None:
-    """With the setting the log is asked for no record, and the statistics tell how many were read."""
+    """With the setting the log is asked for no record, and the statistics have the number of records read."""
     fs = MemoryFs()
     log = filled(fs)
     config = dataclasses.replace(SMALL, commitlog_data_dir=DATA_DIR, data_dir=Path("/indexes"))

@@ -39,7 +39,7 @@ def files_of(log: FakeLog, fs: MemoryFs | None = None, **options: object) -> Log
 async def all_steps(
     files: LogFiles, start: int = 0, epoch: int = 1, into: list[Handshake | DispatchBatch | Heartbeat] | None = None
 ) -> list[Handshake | DispatchBatch | Heartbeat]:
-    """Everything up to the heartbeat, added to `into`."""
+    """All steps up to the heartbeat, added to `into`."""
     steps = [] if into is None else into
     async with contextlib.aclosing(files.follow(start, epoch)) as stream:
         async for step in stream:
@@ -55,7 +55,7 @@ def offsets(steps: list[Handshake | DispatchBatch | Heartbeat]) -> list[int]:
 
 
 async def test_the_steps_are_those_of_the_stream() -> None:
-    """Handshake, then contiguous batches with every record once, then one heartbeat with the real end."""
+    """Handshake, then contiguous batches with every record once, then a single heartbeat with the real end."""
     log = filled()
     files = files_of(log)
     steps = await all_steps(files)
@@ -78,7 +78,7 @@ async def test_the_steps_are_those_of_the_stream() -> None:
 
 @pytest.mark.parametrize("start_index", [0, 1, 30, 59])
 async def test_a_follower_goes_on_in_the_middle(start_index: int) -> None:
-    """From any record on; a follower of another epoch begins at the first record."""
+    """A follower continues at any record; a follower of another epoch begins at the first record."""
     log = filled()
     places = [made.physical_offset for made in log.records]
     start = places[start_index]
@@ -87,7 +87,7 @@ async def test_a_follower_goes_on_in_the_middle(start_index: int) -> None:
 
 
 async def test_no_files_are_an_empty_log() -> None:
-    """A store that never had a message has an end at 0."""
+    """A store without log files is an empty log with its end at 0."""
     fs = MemoryFs()
     fs.make_directory(COMMIT_LOG)
     files = LogFiles(fs, DATA_DIR, segment_size_bytes=SEGMENT_SIZE_BYTES)
@@ -97,7 +97,7 @@ async def test_no_files_are_an_empty_log() -> None:
 
 
 async def test_an_expired_start() -> None:
-    """The first file that is there is the log's first."""
+    """The first existing file is the log's first."""
     log, fs = filled(), MemoryFs()
     write_log(log, fs)
     fs.remove(COMMIT_LOG / file_name(0))
@@ -116,7 +116,7 @@ def _change(fs: MemoryFs, physical_offset: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("cut_bytes", [40, 60, 100])
 async def test_a_torn_tail_is_the_end(cut_bytes: int) -> None:
-    """The last record lost its last bytes: the log ends before it, and says why."""
+    """If the last record lost its last bytes, the log ends before it, with the reason."""
     log, fs = filled(), MemoryFs()
     write_log(log, fs)
     last = log.records[-1]
@@ -130,7 +130,7 @@ async def test_a_torn_tail_is_the_end(cut_bytes: int) -> None:
 
 
 async def test_a_stale_tail_is_the_end() -> None:
-    """Whole records of an older log behind the end are not this log's: their store time runs backwards."""
+    """The log ends before whole records of an older log, whose store time is smaller."""
     log, fs = filled(40), MemoryFs()
     end = log.end_physical_offset
     log.append("T", 0, step_ms=-100_000)
@@ -143,7 +143,7 @@ async def test_a_stale_tail_is_the_end() -> None:
 
 @pytest.mark.parametrize("at", [4, 8, 30, 90])
 async def test_a_damaged_middle_is_no_end(at: int) -> None:
-    """A changed byte before whole records stops it with the place; everything before was given."""
+    """A changed byte before whole records raises an error with the place, after all records before it."""
     log, fs = filled(), MemoryFs()
     write_log(log, fs)
     victim = log.records[33].physical_offset
@@ -158,7 +158,7 @@ async def test_a_damaged_middle_is_no_end(at: int) -> None:
 
 
 async def test_what_was_durable_must_be_there() -> None:
-    """Records that the checkpoint knows of can't be cut off as a torn tail."""
+    """Records below the checkpoint's durable end are not cut off as a torn tail."""
     log, fs = filled(), MemoryFs()
     write_log(log, fs)
     last = log.records[-1]
@@ -169,7 +169,7 @@ async def test_what_was_durable_must_be_there() -> None:
 
 
 async def test_a_given_end_is_kept() -> None:
-    """Nothing behind it is looked at, and the log must be whole up to there."""
+    """With a given end nothing behind it is read, and the log must be whole up to it."""
     log = filled()
     end = log.records[40].physical_offset
     steps = await all_steps(files_of(log, end_physical_offset=end))
@@ -182,7 +182,7 @@ async def test_a_given_end_is_kept() -> None:
 
 
 async def test_files_in_several_directories() -> None:
-    """They are one log; a directory that is not there, and a file that is twice, are named."""
+    """Files in several directories are a single log; an absent directory, and a file that is twice, are named."""
     log, fs, other = filled(60), MemoryFs(), Path("/disk2/log")
     write_log(log, fs)
     fs.make_directory(other)
@@ -201,7 +201,7 @@ async def test_files_in_several_directories() -> None:
 
 
 async def test_files_that_do_not_fit_are_named() -> None:
-    """A missing file and a file of another size; an empty last one, as RocketMQ may leave it, does not count."""
+    """A missing file and a file of another size are named; an empty last file, as RocketMQ may leave it, is ignored."""
     log, fs = filled(), MemoryFs()
     write_log(log, fs)
     fs.append(COMMIT_LOG / file_name(90 * SEGMENT_SIZE_BYTES), b"")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Indexer tells the log of its queues, what it remembers of those that it drops, and logs that are others."""
+"""The queues that the Indexer reports to the log, its memory of dropped queues, and logs of another history."""
 
 import contextlib
 import errno
@@ -32,7 +32,7 @@ HISTORY_FILE = DATA_DIR / "reput" / "log_history"
 
 
 def history(fs: MemoryFs) -> LogHistory:
-    """As the file says."""
+    """The history in the file."""
     found = LogHistory(fs, HISTORY_FILE)
     found.load()
     return found
@@ -43,7 +43,7 @@ PROGRESS_FILE = DATA_DIR / "reput" / "index_progress"
 
 
 def grown(*counts: int) -> FakeLog:
-    """A log with so many records of topics A, B and so on, one topic after the other."""
+    """A log with so many records of topics A, B and so on, topic after topic."""
     log = FakeLog()
     for topic, count in zip("ABCDEF", counts, strict=False):
         for _ in range(count):
@@ -52,7 +52,7 @@ def grown(*counts: int) -> FakeLog:
 
 
 def ends_of(log: FakeLog) -> dict[str, int]:
-    """The ends that the log was told last."""
+    """The ends of the last report to the log."""
     return {end.topic: end.end_queue_offset for end in log.queue_checks[-1].ends}
 
 
@@ -62,12 +62,12 @@ def first_of(log: FakeLog, topic: str) -> int:
 
 
 async def checked(indexer: Indexer, log: FakeLog, count: int = 1) -> None:
-    """Wait until the log was told so often, and everything is indexed."""
+    """Wait until the log has so many reports, and everything is indexed."""
     await eventually(lambda: len(log.queue_checks) >= count and indexer.follow.reput.state is ReputState.LIVE)
 
 
 async def test_the_log_hears_of_all_queues_after_each_handshake() -> None:
-    """Ends, last records, epoch and history go with it; once at every connect."""
+    """Each handshake is followed by a report with ends, last records, epoch and history."""
     log, fs = grown(3, 2), MemoryFs()
     async with running(log, fs) as indexer:
         await checked(indexer, log)
@@ -88,7 +88,7 @@ async def test_the_log_hears_of_all_queues_after_each_handshake() -> None:
 
 
 async def test_many_queues_come_in_pages() -> None:
-    """No page has more queues than its bound, and each queue comes once."""
+    """A page has at most its limit of queues, and each queue is reported once."""
     log = FakeLog()
     for queue_id in range(2 * PAGE_QUEUE_COUNT + 1):
         log.append("T", queue_id)
@@ -105,7 +105,7 @@ async def test_many_queues_come_in_pages() -> None:
 
 
 async def test_an_indexer_that_came_too_late_says_so() -> None:
-    """It knows nothing of what the log had below its first byte; also after a restart."""
+    """An Indexer that began after the log's first byte reports that it is incomplete, also after a restart."""
     log, fs = grown(3, 5), MemoryFs()
     log.trim(first_of(log, "B"))
     for number in (1, 2):
@@ -116,7 +116,10 @@ async def test_an_indexer_that_came_too_late_says_so() -> None:
 
 
 async def test_a_gap_makes_it_incomplete() -> None:
-    """Records that were deleted before they were indexed may have been of any queue."""
+    """Records that were deleted before they were indexed make the history incomplete.
+
+    They may have been of any queue.
+    """
     log, fs = grown(3, 5), MemoryFs()
     async with running(log, fs) as indexer:
         await checked(indexer, log)
@@ -131,7 +134,7 @@ async def test_a_gap_makes_it_incomplete() -> None:
 
 @pytest.mark.parametrize("loss", ["crash before any progress", "progress lost", "progress damaged", "rebuild"])
 async def test_ends_of_spent_queues_outlive_a_rebuild(loss: str) -> None:
-    """Queues whose records are all gone can't be built again: their ends are kept, and told to the log."""
+    """Queues without records can't be built again: their ends are kept, and reported to the log."""
     log, fs = grown(7, 4, 3), MemoryFs()
     if loss == "crash before any progress":  # as RocketMQ's files are
         indexer = make_indexer(log, fs)
@@ -156,13 +159,13 @@ async def test_ends_of_spent_queues_outlive_a_rebuild(loss: str) -> None:
         assert indexer.indexes.queues.topics() == ["C"]
         assert ends_of(log) == {"A": 7, "B": 4} | ({"C": 3} if "C" in ends_of(log) else {})
         assert log.queue_checks[-1].is_complete
-    async with running(log, fs) as indexer:  # for as long as nobody forgets them
+    async with running(log, fs) as indexer:  # the ends are kept over further starts
         await checked(indexer, log, told + 2)
         assert ends_of(log) == {"A": 7, "B": 4, "C": 3}
 
 
 async def test_an_end_that_the_log_still_has_is_not_taken_from_memory() -> None:
-    """Its queue is built again, or its record was lost with the tail; either way the log itself knows."""
+    """A kept end is not reported if the log still has its queue or lost its record."""
     log, fs = grown(3, 2), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
@@ -178,7 +181,10 @@ async def test_an_end_that_the_log_still_has_is_not_taken_from_memory() -> None:
 
 
 async def test_the_end_of_a_lost_tail_is_forgotten_before_the_log_goes_on() -> None:
-    """The log writes other records at its place, and deletes them: then the end must not pass for one that was."""
+    """The end of a lost tail is removed before the log continues.
+
+    The log writes other records at its place, and deletes them: then the end must not pass for the queue's end.
+    """
     log, fs = grown(3, 2), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
@@ -196,7 +202,7 @@ async def test_the_end_of_a_lost_tail_is_forgotten_before_the_log_goes_on() -> N
 
 
 def test_ends_of_files_in_any_state() -> None:
-    """The last unit that looks like one counts, wherever the files are damaged or cut."""
+    """The last valid unit counts, with damaged and cut files."""
     log, fs = grown(40), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
@@ -216,7 +222,7 @@ def test_ends_of_files_in_any_state() -> None:
 
 
 async def test_ends_are_kept_before_files_go() -> None:
-    """If they can't be written down, no file is removed, and the start fails."""
+    """If the ends can't be stored, no file is removed, and the start fails."""
     log, fs = grown(3), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
@@ -233,7 +239,10 @@ async def test_ends_are_kept_before_files_go() -> None:
 
 
 async def test_indexes_of_another_log_stay_until_somebody_says_so() -> None:
-    """Its epoch and offsets may be equal to those of this one: the name of the history tells. Nothing is answered."""
+    """Indexes of another log stay until an operator decides, and no call is answered.
+
+    Epoch and offsets may be equal; the name of the history differs.
+    """
     mine, other, fs = grown(6, 2), FakeLog(), MemoryFs()
     for _ in range(30):
         other.append("X", 0)
@@ -270,7 +279,7 @@ async def test_indexes_of_another_log_stay_until_somebody_says_so() -> None:
 
 
 async def test_a_log_without_a_name_is_taken_by_its_epoch() -> None:
-    """A log that lost its name costs nobody the indexes, and neither does one that gets its first."""
+    """A log that lost its name keeps its indexes, and so does a log that gets its first name."""
     log, fs = grown(6), MemoryFs()
     for name, expected in (("", ""), ("first", "first"), ("", "first")):
         log.history_id = name
@@ -284,7 +293,7 @@ async def test_a_log_without_a_name_is_taken_by_its_epoch() -> None:
 
 @pytest.mark.parametrize("history_id", ["first", "second", ""])
 async def test_a_log_without_a_record_where_the_indexes_end(history_id: str) -> None:
-    """Whether it is another log or something is wrong: an operator decides, and the indexes stay."""
+    """If the log has no record at the indexes' end, an operator decides, and the indexes stay."""
 
     class Other(FakeLog):
         async def follow(
@@ -309,7 +318,7 @@ async def test_a_log_without_a_record_where_the_indexes_end(history_id: str) -> 
 
 
 def test_a_damaged_file_knows_nothing() -> None:
-    """Nobody can say any more that all was seen; that is said, and is no reason not to start."""
+    """A damaged file means that the history is incomplete; this is reported, and the start succeeds."""
     fs = MemoryFs()
     fs.make_directory(HISTORY_FILE.parent)
     fs.write_atomic(HISTORY_FILE, b"?")

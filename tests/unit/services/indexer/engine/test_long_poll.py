@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LongPolls: a wait ends with what it waits for, its time or its caller, and is little beside the call it is of."""
+"""LongPolls: a wait ends with its event, its time or its caller, and is small compared to its call."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ async def waiting(polls: LongPolls, timeout_s: float, count: int = 1) -> list[as
 
 
 async def test_a_wait_ends_with_its_queue_its_time_or_its_caller() -> None:
-    """Whichever comes first; nothing is left behind."""
+    """A wait ends with a message, its time or its caller, and nothing is left behind."""
     polls = LongPolls(2)
     (woken, gone), (late,) = await waiting(polls, LONG_S, 2), await waiting(polls, LONG_S)
     with pytest.raises(WindowFull):
@@ -36,7 +36,7 @@ async def test_a_wait_ends_with_its_queue_its_time_or_its_caller() -> None:
 
 
 async def test_a_wait_for_a_record_ends_with_it_its_time_or_its_caller() -> None:
-    """Those behind what is indexed go on waiting; pulls have places of their own, and nothing is left behind."""
+    """Waits for a record behind the indexed end continue; pulls have their own limit, and nothing is left behind."""
     polls = LongPolls(4)
     waits = [asyncio.create_task(polls.wait_indexed(offset, LONG_S)) for offset in (300, 100, 100, 200)]
     (queue,) = await waiting(polls, LONG_S)
@@ -59,7 +59,7 @@ async def test_a_wait_for_a_record_ends_with_it_its_time_or_its_caller() -> None
 
 
 async def test_a_wait_is_a_few_objects() -> None:
-    """Thousands may wait: each object is memory, and time of the collector."""
+    """A wait has few objects, because thousands may wait, and objects cost memory and time of the collector."""
     polls = LongPolls(WAIT_COUNT)
     gc.collect()
     before = len(gc.get_objects())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many queue files are mapped at once, with many more queues than may be: while they are written, read and cut."""
+"""The number of mapped queue files, with many more queues than the limit: during writes, reads and cuts."""
 
 import asyncio
 import dataclasses
@@ -33,7 +33,7 @@ from tests.unit.services.indexer.engine.test_recovery import PROGRESS, derived
 QUEUE_COUNT = 150
 MAPPED_MAX = 8
 THREAD_COUNT_MAX = 32
-"""Of asyncio's pool; each may hold one file that it makes."""
+"""Threads of asyncio's pool; each may map a file that it makes."""
 FEW = dataclasses.replace(SMALL, queue_mapped_file_count_max=MAPPED_MAX, index_slot_count=500, index_entry_capacity=999)
 
 
@@ -97,7 +97,7 @@ def offline(log: FakeLog) -> Callable[[MemoryFs], asyncio.Future[None]]:
 async def test_the_number_is_bounded(
     way: Callable[[FakeLog], Callable[[MemoryFs], asyncio.Future[None]]], record_count: int
 ) -> None:
-    """One batch has more queues than may be mapped, and each fills files: all is indexed, and the stop is clean."""
+    """A batch has more queues than may be mapped, and each fills files: all is indexed, and the stop is clean."""
     log, fs = filled(record_count), CountingFs()
     await way(log)(fs)
     assert fs.most <= MAPPED_MAX + THREAD_COUNT_MAX
@@ -108,7 +108,7 @@ async def test_the_number_is_bounded(
 
 @pytest.mark.parametrize("survives", [everything_survives, nothing_survives])
 async def test_a_start_after_a_crash_is_bounded(survives: Callable[[Path, int | None], bool]) -> None:
-    """Every queue is cut then, and what is kept of it need not stay mapped."""
+    """A start after a crash cuts every queue, and the kept part of a queue need not stay mapped."""
     log, fs = filled(3 * QUEUE_COUNT), CountingFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log, end=log.records[2 * QUEUE_COUNT].physical_offset)
@@ -126,7 +126,7 @@ async def test_a_start_after_a_crash_is_bounded(survives: Callable[[Path, int | 
 
 
 async def test_a_batch_that_is_entered_in_part_is_no_clean_stop() -> None:
-    """Stopped while a sync is to make room: the units past the end are looked for by the next start."""
+    """A stop while a sync is to make room leaves units past the end, which the next start looks for."""
     log, fs = filled(QUEUE_COUNT), MemoryFs()
     indexer = make_indexer(log, fs, FEW)
     begun, may_end = threading.Event(), threading.Event()
@@ -153,7 +153,7 @@ def eio() -> None:
 
 
 async def test_a_sync_that_fails_ends_the_indexer() -> None:
-    """The sync that is to make room is believed as little as any other."""
+    """If the sync that is to make room fails, the Indexer ends."""
     log = filled(QUEUE_COUNT)
     indexer = make_indexer(log, MemoryFs(), FEW)
     with armed("file.sync", eio):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rebuild while the service runs, and when calls that need the indexes are refused."""
+"""A rebuild while the service runs, and the refusal of calls that need the indexes."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ def is_complete(indexer: Indexer) -> bool:
 
 
 async def test_everything_is_dropped_and_built_again() -> None:
-    """Rubbish in the indexes is gone afterwards, appends go on meanwhile, and the end is told when all is synced."""
+    """A rebuild removes damaged data, appends continue meanwhile, and its end is reported after the sync."""
     log, fs = filled(120), MemoryFs()
     async with running(log, fs) as indexer:
         await caught_up(indexer, log)
@@ -58,7 +58,7 @@ async def test_everything_is_dropped_and_built_again() -> None:
 
 
 async def test_asked_for_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The step that is under way does not count as the rebuild's end."""
+    """A rebuild that is requested during a step does not end with that step."""
     log, fs = filled(20), MemoryFs()
     async with running(log, fs) as indexer:
         await caught_up(indexer, log)
@@ -80,7 +80,7 @@ async def test_asked_for_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_one_at_a_time_and_only_with_a_log() -> None:
-    """A second one is refused while the first is at work; without the log none begins and nothing is dropped."""
+    """A second rebuild is refused while the first runs; without the log none begins and nothing is dropped."""
     log, fs = filled(20), MemoryFs()
     async with running(log, fs) as indexer:
         await caught_up(indexer, log)
@@ -97,7 +97,7 @@ async def test_one_at_a_time_and_only_with_a_log() -> None:
 
 
 async def test_it_repairs_a_loop_that_has_stopped() -> None:
-    """A unit that contradicts the log stops indexing for good; a rebuild begins anew and indexes go on."""
+    """A unit that contradicts the log stops indexing for good, until a rebuild."""
     log, fs = filled(30), MemoryFs()
     indexer = make_indexer(log, fs)
     other = FakeLog()
@@ -116,7 +116,7 @@ async def test_it_repairs_a_loop_that_has_stopped() -> None:
 
 
 async def test_a_step_that_cannot_be_entered_ends_it() -> None:
-    """The watcher hears why, and calls stay refused: what is there is too little."""
+    """The watcher gets the error, and calls stay refused, because the indexes are incomplete."""
     log, fs = filled(30), MemoryFs()
     async with running(log, fs) as indexer:
         await caught_up(indexer, log)
@@ -131,7 +131,7 @@ async def test_a_step_that_cannot_be_entered_ends_it() -> None:
 
 
 async def test_whoever_watches_may_go_away() -> None:
-    """The rebuild goes on to its end."""
+    """The rebuild continues to its end when its watcher leaves."""
     log = filled(60)
     async with running(log) as indexer:
         await caught_up(indexer, log)
@@ -148,7 +148,7 @@ async def test_whoever_watches_may_go_away() -> None:
     "failpoint", ["write_atomic.before_rename", "write_atomic.after_rename", "create.before_rename"]
 )
 async def test_a_crash_in_the_middle(survives: object, failpoint: str) -> None:
-    """Whatever was dropped and built when it died, the next start makes it whole before it answers."""
+    """After a crash in a rebuild the next start completes the indexes before it answers."""
     log, fs = filled(60), MemoryFs()
     indexer = make_indexer(log, fs)
     indexer.start()
@@ -165,7 +165,7 @@ async def test_a_crash_in_the_middle(survives: object, failpoint: str) -> None:
 
 
 async def test_a_stop_in_the_middle_is_no_clean_one() -> None:
-    """The next start knows that the indexes hold too little."""
+    """After a stop in a rebuild the next start knows that the indexes are incomplete."""
     log, fs = filled(60), MemoryFs()
     async with running(log, fs) as indexer:
         await caught_up(indexer, log)
@@ -180,7 +180,10 @@ async def test_a_stop_in_the_middle_is_no_clean_one() -> None:
 
 
 async def test_after_an_unclean_stop_calls_wait_until_all_is_there_again() -> None:
-    """Queues may end earlier than readers have seen: nothing is answered before the log's end of then is reached."""
+    """After an unclean stop calls are refused up to the log's end at the handshake.
+
+    Until then queues may end earlier than readers have seen.
+    """
     log, fs = filled(60), MemoryFs()
     feed(make_indexer(log, fs), log)
     fs.crash(nothing_survives)
@@ -197,7 +200,7 @@ async def test_after_an_unclean_stop_calls_wait_until_all_is_there_again() -> No
 
 
 async def test_a_lost_tail_ends_the_calls_at_work() -> None:
-    """What was found before the log lost its tail may be gone; the next call is answered again."""
+    """A call that began before the log lost its tail is refused; the next call is answered again."""
     log, fs = filled(60), MemoryFs()
     async with running(log, fs) as indexer:
         await caught_up(indexer, log)
@@ -211,7 +214,7 @@ async def test_a_lost_tail_ends_the_calls_at_work() -> None:
 
 
 def test_an_error_in_what_was_lost_is_no_answer_either() -> None:
-    """A queue that is missing because everything was dropped is not `not found`."""
+    """A queue that is missing in incomplete indexes raises Incomplete, and not QueueNotFound."""
     completeness = Completeness()
 
     def lose_and_miss() -> None:
@@ -235,7 +238,7 @@ def test_an_error_in_what_was_lost_is_no_answer_either() -> None:
 
 
 async def test_a_target_that_the_log_says_later() -> None:
-    """A loss before the log was heard ends where the log ended when it is heard first, not where it ends later."""
+    """A loss before the first handshake ends at the log's end of that handshake, not at a later end."""
     completeness = Completeness()
     completeness.lose()
     with pytest.raises(Incomplete, match="unknown"):

@@ -17,7 +17,7 @@ from tests.support.fake_log import FakeLog, properties_text
 from tests.support.indexer import SMALL, feed, make_indexer, running
 from tests.support.patience import LIMIT_S, eventually
 
-# Two texts with one hash: Java's String.hashCode of "Aa" and "BB" is 2112.
+# Two texts with the same hash: Java's String.hashCode of "Aa" and "BB" is 2112.
 TWINS = ("Aa", "BB")
 
 
@@ -42,7 +42,7 @@ def tagged(*tags: str) -> FakeLog:
 
 
 def priced(*prices: object, tag: str = "", body: bytes = b"body") -> FakeLog:
-    """A log whose messages have a property `price`, without one for None."""
+    """A log whose messages have a property `price`; a price of None gives a message without it."""
     log = FakeLog()
     for price in prices:
         text = "" if price is None else str(price)
@@ -59,36 +59,36 @@ def nothing(log: FakeLog, indexer: Indexer) -> None:
 
 
 def all_gone(log: FakeLog, indexer: Indexer) -> None:
-    """Delete all records, which the Indexer does not know yet."""
+    """Delete all records; the Indexer does not know it yet."""
     log.trim(log.end_physical_offset)
 
 
 def half_gone(log: FakeLog, indexer: Indexer) -> None:
-    """Delete the first five records, which the Indexer does not know yet."""
+    """Delete the first five records; the Indexer does not know it yet."""
     log.trim(log.records[5].physical_offset)
 
 
 def half_trimmed(log: FakeLog, indexer: Indexer) -> None:
-    """Delete the first five records, and tell the Indexer."""
+    """Delete the first five records; the Indexer trims its indexes."""
     log.trim(log.records[5].physical_offset)
     indexer.upkeep.trim.trim(log.records[5].physical_offset)
 
 
 def all_trimmed(log: FakeLog, indexer: Indexer) -> None:
-    """Delete all records, and tell the Indexer."""
+    """Delete all records; the Indexer trims its indexes."""
     log.trim(log.end_physical_offset)
     indexer.upkeep.trim.trim(log.end_physical_offset)
 
 
 def file_gone(log: FakeLog, indexer: Indexer) -> None:
-    """Lose the queue's bytes although the offsets say that they are there."""
+    """Remove the queue's bytes while the offsets stay."""
     queue = indexer.indexes.queues.find("T", 0)
     assert queue is not None
     queue.read = lambda *_: type(queue).read(queue, 10, 0)  # type: ignore[method-assign]
 
 
 STATUSES = [
-    # what happened, offset, tags, status, next, returned queue offsets
+    # situation, offset, tags, status, next, returned queue offsets
     (nothing, 0, "*", PullStatus.FOUND, 10, range(10)),
     (nothing, 7, "*", PullStatus.FOUND, 10, range(7, 10)),
     (nothing, 10, "*", PullStatus.OFFSET_OVERFLOW_ONE, 10, ()),
@@ -130,7 +130,7 @@ async def test_statuses(
 
 
 async def test_a_queue_that_is_not_there() -> None:
-    """An unknown queue, and one that never had a message, are told apart."""
+    """An unknown queue and a queue that never had a message have different statuses."""
     log = tagged("A")
     indexer = fed(log)
     result = await indexer.answers.puller.pull(query(3, topic="unknown"), wait_s=0)
@@ -145,7 +145,7 @@ async def test_a_queue_that_is_not_there() -> None:
     [(3, 1 << 20, 3), (100, 1, 1), (100, 350, 3), (100, 300, 3), (100, 299, 2), (4096, 8 << 20, 20)],
 )
 async def test_limits_of_an_answer(count: int, size: int, returned: int) -> None:
-    """An answer ends at its count or size, the first message always fits, and the next one begins where it ended."""
+    """An answer ends at its count or size, the first message always fits, and the next answer begins where it ended."""
     log = FakeLog()
     for _ in range(20):
         log.append(body=b"x" * 8)
@@ -157,7 +157,7 @@ async def test_limits_of_an_answer(count: int, size: int, returned: int) -> None
 
 
 async def test_filtered_messages_before_the_limit_are_stepped_over() -> None:
-    """The next offset is past what was filtered, but not past the message that did not fit any more."""
+    """The next offset is past the filtered messages, but not past the message that did not fit any more."""
     indexer = fed(tagged("b", "a", "b", "a", "b", "b", "a"))
     result = await indexer.answers.puller.pull(query(0, count=2, tags="a"), wait_s=0)
     assert (bodies(result), result.next_queue_offset) == ([1, 3], 6)
@@ -166,7 +166,7 @@ async def test_filtered_messages_before_the_limit_are_stepped_over() -> None:
 
 
 async def test_tags_are_compared_as_text() -> None:
-    """Two tags with one hash do not pass for each other, also where the first page is full of the wrong one."""
+    """Tags with the same hash do not pass for each other, also if the first page is full of the wrong tag."""
     log = tagged(*[TWINS[1]] * 6, TWINS[0], TWINS[1])
     indexer = fed(log)
     result = await indexer.answers.puller.pull(query(0, count=2, tags=TWINS[0]), wait_s=0)
@@ -176,7 +176,7 @@ async def test_tags_are_compared_as_text() -> None:
 
 
 async def test_a_scan_is_bounded() -> None:
-    """A pull looks at 800 entries at least, and not at many more, however few of them pass."""
+    """A pull checks at least 800 entries, and few more, even if none passes."""
     indexer = fed(tagged(*["b"] * 1000, "a"), queue_file_size_bytes=20 * 300)
     result = await indexer.answers.puller.pull(query(0, tags="a"), wait_s=0)
     assert (result.status, result.next_queue_offset) == (PullStatus.NO_MATCHED_MESSAGE, 800)
@@ -185,7 +185,10 @@ async def test_a_scan_is_bounded() -> None:
 
 
 async def test_properties_decide() -> None:
-    """Only messages pass for which the condition is true, and whose tag passes, too; what is unknown does not."""
+    """A message passes if the condition is true and its tag passes.
+
+    A condition with an unknown result does not pass.
+    """
     log = priced(5, 15, "dear", None, 25, tag="a")
     log.append(properties=properties_text("b", price="35"))
     indexer = fed(log)
@@ -202,7 +205,7 @@ async def test_properties_decide() -> None:
 @pytest.mark.parametrize("count", [1, 2, 7])
 @pytest.mark.parametrize("size", [1, 500, 1 << 20])
 async def test_what_passes_is_pulled_once_and_in_order(count: int, size: int) -> None:
-    """However little fits into an answer, and however many records are read for one."""
+    """Matching messages are pulled once and in order, with answers of any size and any number of records read."""
     log = priced(*[11 if number % 5 == 0 or 40 < number < 60 else 9 for number in range(200)])
     wanted = [number for number in range(200) if number % 5 == 0 or 40 < number < 60]
     indexer = fed(log)
@@ -219,7 +222,10 @@ async def test_what_passes_is_pulled_once_and_in_order(count: int, size: int) ->
 
 
 async def test_a_scan_with_a_filter_is_bounded() -> None:
-    """In entries, and in bytes that are read; the next offset is that of the first that was not looked at."""
+    """A scan with a filter is bounded in entries and in bytes read.
+
+    The next offset is the offset of the first entry that was not checked.
+    """
     indexer = fed(priced(*[1] * (FILTERED_UNIT_COUNT + 100), 11), queue_file_size_bytes=20 * 3_000)
     result = await indexer.answers.puller.pull(query(where="price > 10"), wait_s=0)
     assert (result.status, result.next_queue_offset) == (PullStatus.NO_MATCHED_MESSAGE, FILTERED_UNIT_COUNT)
@@ -234,7 +240,7 @@ async def test_a_scan_with_a_filter_is_bounded() -> None:
 
 
 async def test_records_that_are_gone_do_not_pass() -> None:
-    """A filter looks at what is there; where nothing is any more, the answer says that it is being deleted."""
+    """A filter skips deleted records; if none exist any more, the answer is MESSAGE_WAS_REMOVING."""
     log = priced(*[11] * 10)
     indexer = fed(log)
     log.trim(log.records[5].physical_offset)
@@ -246,7 +252,7 @@ async def test_records_that_are_gone_do_not_pass() -> None:
 
 
 async def test_an_answer_of_the_log_may_be_short() -> None:
-    """When the log returns fewer records than asked for, the pull ends there and goes on at the right offset."""
+    """If the log returns fewer records than requested, the pull ends there with the right next offset."""
     log = tagged(*["a"] * 10)
     indexer = fed(log)
     log.read_size_bytes_max = log.records[0].size_bytes * 4
@@ -256,7 +262,7 @@ async def test_an_answer_of_the_log_may_be_short() -> None:
 
 @pytest.mark.parametrize("expression", ["||", " || ", "||||"])
 def test_an_expression_without_tags_is_refused(expression: str) -> None:
-    """Separators alone would match nothing for ever."""
+    """An expression of separators alone is refused, because it would never match."""
     with pytest.raises(BadArgument):
         parse_tag_expression(expression, field="f")
 
@@ -270,7 +276,7 @@ def test_expressions(expression: str, tags: tuple[str, ...]) -> None:
 
 
 async def test_a_waiting_pull_gets_the_first_message() -> None:
-    """A pull at the end waits, and returns as soon as there is a message, in an existing queue or a new one."""
+    """A pull at the end waits, and returns as soon as there is a message, in an existing queue or a new queue."""
     log = tagged("a")
     async with running(log) as indexer:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
@@ -285,7 +291,7 @@ async def test_a_waiting_pull_gets_the_first_message() -> None:
 
 
 async def test_a_waiting_pull_steps_over_what_does_not_pass() -> None:
-    """Messages that do not pass do not end the wait, and at its end the reader learns how far it is."""
+    """Messages that do not pass do not end the wait; its answer has the offset behind them."""
     log = tagged("b")
     async with running(log) as indexer:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
@@ -301,7 +307,7 @@ async def test_a_waiting_pull_steps_over_what_does_not_pass() -> None:
 
 
 async def test_a_waiting_pull_goes_on_with_its_filter() -> None:
-    """A message whose properties do not pass ends no wait; one that comes later and passes does."""
+    """A message whose properties do not pass ends no wait; a later message that passes does."""
     log = priced(1)
     async with running(log) as indexer:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
@@ -318,7 +324,7 @@ async def test_a_waiting_pull_goes_on_with_its_filter() -> None:
 
 @pytest.mark.parametrize("offset", [0, 2, 99])
 async def test_what_waiting_cannot_change_is_answered_at_once(offset: int) -> None:
-    """Only the end of a queue is worth a wait: other answers come at once."""
+    """Only a pull at the end of a queue waits; all other answers are immediate."""
     log = tagged("a", "a", "a")
     indexer = fed(log)
     if offset == 0:
@@ -329,7 +335,7 @@ async def test_what_waiting_cannot_change_is_answered_at_once(offset: int) -> No
 
 
 async def test_waiting_is_bounded_and_ends_with_the_service() -> None:
-    """Beyond the limit a wait is refused; when the service stops, waits end; who gives up leaves no trace."""
+    """A wait beyond the limit is refused; a stop of the service ends waits; a cancelled wait frees its place."""
     indexer = fed(tagged("a"), long_poll_count_max=2)
     waits = [asyncio.create_task(indexer.answers.puller.pull(query(1), wait_s=30)) for _ in range(2)]
     await eventually(lambda: indexer.follow.polls.count == 2)
@@ -346,7 +352,7 @@ async def test_waiting_is_bounded_and_ends_with_the_service() -> None:
 
 
 async def test_without_the_log_a_pull_says_so() -> None:
-    """Records can't be read while the log is away; what needs no record is answered all the same."""
+    """Records can't be read while the log is away; a pull that needs no record is answered all the same."""
     log = tagged("a")
     indexer = fed(log)
     log.go_down()

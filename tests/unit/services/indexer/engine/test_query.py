@@ -62,7 +62,7 @@ async def times_of(indexer: Indexer, query: TimeQuery, page_size: int = 7) -> li
 
 @pytest.mark.parametrize("page_size", [1, 3, 1024])
 async def test_a_key_is_found_over_all_files_newest_first(page_size: int) -> None:
-    """All messages with the key come once each, newest first, whatever the page size; other topics' do not come."""
+    """All messages with the key are found once each, newest first, with any page size; other topics' are not."""
     log = FakeLog()
     for index in range(60):
         log.append("TU"[index % 2], index % 3, keys=f"k{index % 5} x", unique_id=f"U{index}")
@@ -90,7 +90,7 @@ async def test_a_key_is_found_over_all_files_newest_first(page_size: int) -> Non
     ],
 )
 async def test_key_and_time_bounds_are_exact(start_ms: int, end_ms: int, wanted: range) -> None:
-    """The range is [start, end) to the millisecond, although the index knows seconds only."""
+    """The range is [start, end) to the millisecond, although the index has whole seconds only."""
     log = FakeLog()
     for index in range(40):
         log.append(queue_id=index % 2, keys="k")
@@ -114,7 +114,7 @@ async def test_no_key_is_missed_between_the_seconds(step_ms: int) -> None:
 
 
 async def test_equal_hashes_are_told_apart() -> None:
-    """Keys and topics with one hash share their entries and are still never taken for each other."""
+    """Keys and topics with the same hash share their entries and are still never taken for each other."""
     twins = ["".join(pair) for pair in itertools.product(("Aa", "BB"), repeat=3)]
     assert len({string_hash(twin) for twin in twins}) == 1
     log = FakeLog()
@@ -133,7 +133,7 @@ async def test_equal_hashes_are_told_apart() -> None:
 
 
 async def test_many_collisions_end_a_page_early() -> None:
-    """A key behind thousands of others with its hash is found, in pages that may be short or empty."""
+    """A key behind thousands of keys with its hash is found, in pages that may be short or empty."""
     log = FakeLog()
     log.append(keys="Aa")
     for _ in range(300):
@@ -158,7 +158,7 @@ async def test_a_record_comes_once_although_it_has_the_key_twice(page_size: int)
 
 
 async def test_a_page_ends_at_its_bytes() -> None:
-    """Pages are bounded in bytes, and a message larger than a page comes alone."""
+    """Pages are bounded in bytes, and a message larger than a page is returned alone."""
     log = FakeLog()
     for size in (10, 3000, 10, 10, 10):
         log.append(keys="k", body=b"x" * size)
@@ -176,7 +176,7 @@ async def test_a_page_ends_at_its_bytes() -> None:
 
 
 async def test_messages_that_come_between_two_pages_change_neither() -> None:
-    """Pages go on where they were: new messages, rolled files and an index built again do not disturb them."""
+    """Pages continue in spite of new messages, rolled files and a rebuilt index."""
     log = FakeLog()
     for _ in range(50):
         log.append(keys="k")
@@ -211,7 +211,7 @@ async def test_expired_messages_are_left_out() -> None:
 
 @pytest.mark.parametrize("page_size", [1, 4, 1024])
 async def test_by_time_comes_by_queue_and_offset(page_size: int) -> None:
-    """A time range of a topic comes queue after queue, of one queue alone if it is named."""
+    """The messages of a time range are ordered by queue; with a queue id only its messages are returned."""
     log = FakeLog()
     for index in range(60):
         log.append("T", index % 4)
@@ -227,7 +227,7 @@ async def test_by_time_comes_by_queue_and_offset(page_size: int) -> None:
 
 
 async def test_by_time_reads_few_records_to_find_the_start() -> None:
-    """The start of a range in a long queue is found with a handful of reads, not by walking."""
+    """The start of a range in a long queue is found with few reads, and not by a scan."""
     log = FakeLog()
     for _ in range(3000):
         log.append()
@@ -240,7 +240,7 @@ async def test_by_time_reads_few_records_to_find_the_start() -> None:
 
 
 async def test_by_offset_id() -> None:
-    """An offset id finds exactly its record; another host, another place or nonsense does not."""
+    """An offset id finds exactly its record; an id with another host or place, or an invalid id, is not found."""
     log = FakeLog()
     log.append()
     made = log.append(store_host=IPV6_STORE)
@@ -267,7 +267,7 @@ async def test_by_offset_id() -> None:
 
 @pytest.mark.parametrize("queue_offset", [0, 1, 5])
 async def test_a_record_in_a_body_has_no_id(queue_offset: int) -> None:
-    """A body may hold a record that is right in all its fields but lies in no queue: it is no message."""
+    """A valid record inside a body is in no queue, so its id finds no message."""
     log = FakeLog()
     real = log.append("payments", store_host=IPV6_STORE)
     place = log.end_physical_offset + BODY_AT_IPV4
@@ -276,14 +276,14 @@ async def test_a_record_in_a_body_has_no_id(queue_offset: int) -> None:
     )
     log.append(body=record.encode(forged))
     indexer = fed(log)
-    log.records.append(forged)  # the log can't tell either
+    log.records.append(forged)  # the log has the record, too
     with pytest.raises(MessageNotFound):
         await indexer.answers.queries.by_offset_id(encode_offset_id(forged.store_host, place))
     assert await indexer.answers.queries.by_offset_id(encode_offset_id(real.store_host, real.physical_offset))
 
 
 async def test_by_unique_id() -> None:
-    """A unique id finds the newest message that has it as UNIQ_KEY, not one that has it as a key."""
+    """A unique id finds the newest message that has it as UNIQ_KEY, not a message that has it as a key."""
     log = FakeLog()
     log.append(unique_id="U")
     wanted = log.append(unique_id="U")
@@ -297,7 +297,7 @@ async def test_by_unique_id() -> None:
 
 
 async def test_tokens_belong_to_their_query() -> None:
-    """A token of another query, other arguments, or made up, is refused and never followed."""
+    """A token of another query or other arguments, or an invented token, is refused."""
     log = FakeLog()
     for index in range(20):
         log.append(queue_id=index % 2, keys="k l")
@@ -308,7 +308,7 @@ async def test_tokens_belong_to_their_query() -> None:
     for query in (KeyQuery("T", "l"), KeyQuery("U", "k"), KeyQuery("T", "k", 1), KeyQuery("T", "k", 0, 9)):
         with pytest.raises(BadPageToken):
             await queries.by_key(query, page_size=2, page_token=key_token)
-    # the last character has bits that say nothing
+    # the last character has unused bits
     flipped = key_token[:-2] + ("A" if key_token[-2] != "A" else "B") + key_token[-1]
     for token in (time_token, flipped, key_token[:-4], "x", "!", "A" * 600, "\u00e9", key_token + "AAAA"):
         with pytest.raises(BadPageToken):
@@ -316,13 +316,13 @@ async def test_tokens_belong_to_their_query() -> None:
     for query in (TimeQuery("T", 0), TimeQuery("T", None, 5), TimeQuery("U", None)):
         with pytest.raises(BadPageToken):
             await queries.by_time(query, page_size=2, page_token=time_token)
-    # The page size is no part of the question.
+    # The page size does not belong to the query.
     page = await queries.by_key(KeyQuery("T", "k"), page_size=5, page_token=key_token)
     assert len(page.found.sizes) == 5
 
 
 async def test_without_the_log_queries_say_so() -> None:
-    """A query that needs records fails with the name of the service that is missing."""
+    """A query that needs records fails with the name of the missing service."""
     log = FakeLog()
     log.append(keys="k")
     indexer = fed(log)
@@ -350,7 +350,7 @@ class Meddling(FakeLog):
 
 @pytest.mark.parametrize("read_count", range(1, 8))
 async def test_a_trim_during_a_query_by_time_hides_nothing_that_is_kept(read_count: int) -> None:
-    """Whenever files of a queue go while pages are read, the messages that stay are all found."""
+    """If files of a queue are removed during a query, all kept messages are found."""
     log = Meddling()
     for _ in range(2_000):
         log.append("T")
@@ -365,7 +365,7 @@ async def test_a_trim_during_a_query_by_time_hides_nothing_that_is_kept(read_cou
 
 @pytest.mark.parametrize("end", [0, 1, 1_000])
 async def test_a_search_by_time_ends_when_the_queue_shrinks(end: int) -> None:
-    """A queue that loses its tail during a search is searched as it is then, without going through what is gone."""
+    """If a queue loses its tail during a search, the rest is searched, with few reads."""
     log = Meddling()
     for _ in range(2_000):
         log.append("T")
@@ -392,7 +392,7 @@ def priced(count: int) -> FakeLog:
 
 @pytest.mark.parametrize("page_size", [1, 2, 100])
 async def test_properties_decide(page_size: int) -> None:
-    """A query returns only what passes, over all pages; a token is for one filter."""
+    """A query returns only messages that pass, over all pages; a token is for a single filter."""
     log = priced(100)
     indexer = fed(log)
     wanted = [made for made in log.records if b"price\x0111\x02" in made.properties]
@@ -408,7 +408,7 @@ async def test_properties_decide(page_size: int) -> None:
 
 
 async def test_a_page_of_little_that_passes_ends_early() -> None:
-    """A page looks at a bounded number of messages, and may be empty; the next one goes on there."""
+    """A page reads a bounded number of messages, and may be empty; the next page continues there."""
     log = FakeLog()
     for _ in range(FILTERED_COUNT_MAX + 300):
         log.append(properties=properties_text(price="9"))

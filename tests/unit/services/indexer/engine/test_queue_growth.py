@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocks of queue files: few for few messages, by steps for more, always before a unit is written there."""
+"""The blocks of queue files: few for few messages, in steps for more, always before a unit is written there."""
 
 import asyncio
 import os
@@ -58,7 +58,10 @@ def allocated_bytes(directory: Path) -> int:
 
 
 def test_a_file_grows_by_steps() -> None:
-    """It has what is written and as much again, at most a mebibyte ahead; a busy queue asks a dozen times a file."""
+    """The blocks of a file are its written size and as much again, at most a mebibyte ahead.
+
+    A busy queue reserves blocks about a dozen times for a file.
+    """
     asked: list[str] = []
     fs = FaultyFs(MemoryFs(), lambda operation, _path: asked.append(operation))  # type: ignore[func-returns-value]
     directory = Path("/data/consumequeue/T/0")
@@ -76,7 +79,7 @@ def test_a_file_grows_by_steps() -> None:
 
 
 def test_what_is_written_far_into_a_file_has_its_blocks() -> None:
-    """A queue that begins anew in the middle of a file fills what is before it."""
+    """A queue that begins anew in the middle of a file reserves the blocks before it, too."""
     fs, directory = MemoryFs(), Path("/data/consumequeue/T/0")
     queue = open_queue(fs, directory)
     append(queue, columns(0, 1))
@@ -87,7 +90,7 @@ def test_what_is_written_far_into_a_file_has_its_blocks() -> None:
 
 
 def test_a_file_of_another_store_gets_blocks_before_it_is_written() -> None:
-    """RocketMQ leaves holes; MemoryFs fails a sync of what was stored into one."""
+    """RocketMQ leaves holes; MemoryFs fails a sync of bytes that were stored into a hole."""
     fs, directory = MemoryFs(), Path("/data/consumequeue/T/0")
     queue = open_queue(fs, directory)
     append(queue, columns(0, 204))
@@ -101,7 +104,7 @@ def test_a_file_of_another_store_gets_blocks_before_it_is_written() -> None:
 
 
 def test_a_full_disk_is_met_before_a_unit_is_written() -> None:
-    """StoreFull, and the same rows again when there is room."""
+    """A full disk raises StoreFull before a unit is written, and the same rows are entered when there is room."""
     fs, directory = MemoryFs(), Path("/data/consumequeue/T/0")
     queue = open_queue(fs, directory)
     append(queue, columns(0, 204))
@@ -115,7 +118,7 @@ def test_a_full_disk_is_met_before_a_unit_is_written() -> None:
 
 
 async def test_room_is_made_before_the_batch_is_entered() -> None:
-    """In a thread, for all queues that lack it, so that the loop waits for no file system."""
+    """A thread makes room for all queues that lack it, so that the event loop waits for no file system."""
     fs, log = MemoryFs(), FakeLog()
     table = ConsumeQueueTable(fs, Path("/data/consumequeue"), file_size_bytes=20_000, mapped_file_count_max=64)
     table.load(IndexProgress(is_clean=True, queue_end_sum=0))
@@ -131,7 +134,7 @@ async def test_room_is_made_before_the_batch_is_entered() -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_start_takes_no_blocks(memory_disk: Path, *, is_clean: bool) -> None:
-    """The end of the units is found without a look at the holes behind them: a tmpfs would fill them."""
+    """The end of the units is found without reading the holes behind them, which a tmpfs would fill."""
     queue = open_queue(PosixFs(), memory_disk / "T" / "0")
     append(queue, columns(0, 204 + 17))
     queue.close()
@@ -142,7 +145,7 @@ def test_a_start_takes_no_blocks(memory_disk: Path, *, is_clean: bool) -> None:
 
 
 def test_many_queues_of_one_message(tmp_path: Path) -> None:
-    """Each takes one block of the disk, so 8,500 of them take 35 MB of files, and not 51 GB."""
+    """Each queue takes a single block of the disk, so 8,500 of them take 35 MB of files, and not 51 GB."""
     queue_count = 100
     log = FakeLog()
     for queue_id in range(queue_count):

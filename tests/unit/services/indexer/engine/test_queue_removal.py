@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removal of expired queues and of unused topics: what goes, what stays, and what comes after."""
+"""Removal of expired queues and of unused topics: removed queues, kept queues, and later messages."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ QUEUES = DATA_DIR / "consumequeue"
 
 
 def names(removed: RemovedQueues) -> list[tuple[str, int]]:
-    """Topic and queue id of what was removed."""
+    """Topic and queue id of the removed queues."""
     return [(end.topic, end.queue_id) for end in removed.ends]
 
 
@@ -41,7 +41,10 @@ async def trimmed(indexer: Indexer, log: FakeLog, topic: str) -> None:
 
 
 async def test_a_queue_without_records_goes() -> None:
-    """With its files and directories. A dry run says the same and changes nothing; a second removal finds nothing."""
+    """A queue without records is removed with its files and directories.
+
+    A dry run returns the same and changes nothing; a second removal finds nothing.
+    """
     log, fs = grown(40, 3, 2), MemoryFs()
     async with running(log, fs) as indexer:
         await checked(indexer, log)
@@ -62,7 +65,10 @@ async def test_a_queue_without_records_goes() -> None:
 
 
 async def test_what_still_has_a_record_stays() -> None:
-    """One record is enough; another queue of the same topic goes alone; delayed messages' queues always stay."""
+    """A single record keeps its queue, while another queue of the same topic is removed.
+
+    Queues of delayed messages always stay.
+    """
     log, fs = FakeLog(), MemoryFs()
     for topic, queue_id in (("A", 0), ("A", 1), (SCHEDULE_TOPIC, 2), ("B", 0), ("A", 0)):
         log.append(topic, queue_id)
@@ -76,7 +82,7 @@ async def test_what_still_has_a_record_stays() -> None:
 
 
 async def test_files_that_wait_for_their_removal_go_with_their_queue() -> None:
-    """What a trim has given up, and FlushLoop has not removed yet, is not removed twice."""
+    """Files that a trim has given up and FlushLoop has not removed yet are not removed twice."""
     log, fs = grown(40, 1), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
@@ -88,7 +94,10 @@ async def test_files_that_wait_for_their_removal_go_with_their_queue() -> None:
 
 
 async def test_a_later_message_begins_the_queue_anew() -> None:
-    """At the queue offset that the log gives it; whoever was at the old end finds it there, also after a restart."""
+    """A later message begins the queue at the queue offset of the log.
+
+    A reader at the old end finds it there, also after a restart.
+    """
     log, fs = grown(40, 1), MemoryFs()
     async with running(log, fs) as indexer:
         await checked(indexer, log)
@@ -112,7 +121,10 @@ async def test_a_later_message_begins_the_queue_anew() -> None:
 
 
 async def test_topics_that_the_log_does_not_know_go() -> None:
-    """Although the log has their records; those of the system and light queues stay. A rebuild brings them back."""
+    """Topics that the log does not know are removed although the log has their records.
+
+    Topics of the system and light queues stay. A rebuild brings removed topics back.
+    """
     log, fs = grown(3, 4, 2), MemoryFs()
     log.append(SCHEDULE_TOPIC, 1)
     log.append("rmq_sys_TRACE", 0)
@@ -139,7 +151,7 @@ async def test_topics_that_the_log_does_not_know_go() -> None:
 
 
 async def test_a_log_that_cannot_be_asked() -> None:
-    """Then nobody knows which topics there are: nothing goes."""
+    """If the log cannot be asked for its topics, nothing is removed."""
     log, fs = grown(3, 4), MemoryFs()
     log.deleted_topics = {"B"}
     async with running(log, fs) as indexer:
@@ -152,7 +164,7 @@ async def test_a_log_that_cannot_be_asked() -> None:
 
 
 async def test_incomplete_indexes_and_a_stop_refuse() -> None:
-    """Queues that are being built again seem to end too early; and nothing is removed behind a clean stop."""
+    """A removal is refused while the indexes are incomplete, and after a clean stop."""
     log, fs = grown(3, 4), MemoryFs()
     async with running(log, fs) as indexer:
         await checked(indexer, log)
@@ -165,7 +177,7 @@ async def test_incomplete_indexes_and_a_stop_refuse() -> None:
 
 
 async def test_the_log_still_hears_of_their_ends() -> None:
-    """Should it lose its own count it gives no queue offset twice."""
+    """The log is still told the ends, so that it assigns no queue offset twice if it loses its counters."""
     log, fs = grown(7, 4, 3), MemoryFs()
     async with running(log, fs) as indexer:
         await checked(indexer, log)
@@ -177,7 +189,7 @@ async def test_the_log_still_hears_of_their_ends() -> None:
 
 
 async def test_many_topics() -> None:
-    """More than one turn has; the last turns' topics too."""
+    """More topics than a turn has are all removed, with the topics of the last turn."""
     log = FakeLog()
     topics = [f"t{number:03}" for number in range(3 * STEP_TOPIC_COUNT + 1)]
     for topic in [*topics, "z"]:
@@ -192,7 +204,7 @@ async def test_many_topics() -> None:
 @pytest.mark.parametrize("survival", [nothing_survives, everything_survives], ids=["power cut", "kill"])
 @pytest.mark.parametrize("point", ["removal.before_remove", "removal.after_remove", "progress.before_save", "never"])
 async def test_a_crash_costs_no_rebuild(point: str, survival: Survives) -> None:
-    """Whatever was removed by then: the start goes on where the indexes were, and the rest can be removed."""
+    """After a crash in a removal the start continues with the indexes, and the rest can be removed."""
     log, fs = grown(40, 3, 2), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
@@ -221,7 +233,7 @@ async def test_a_crash_costs_no_rebuild(point: str, survival: Survives) -> None:
 @pytest.mark.parametrize("operation", ["remove", "remove_directory", "sync_directory"])
 @pytest.mark.parametrize("number", range(1, 5))
 async def test_a_disk_that_refuses_to_remove_ends_the_process(operation: str, number: int) -> None:
-    """What is left of the queue is whole at its end, and the next start takes it as it is."""
+    """If the disk refuses a removal, the rest of the queue is whole at its end, and the next start accepts it."""
     log, memory = grown(40, 3, 2), MemoryFs()
     fs = FaultyFs(memory)
     indexer = make_indexer(log, fs)
@@ -249,7 +261,7 @@ async def test_a_disk_that_refuses_to_remove_ends_the_process(operation: str, nu
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_a_power_cut_between_the_files_of_a_queue(seed: int) -> None:
-    """What is left ends where the queue ended, so that the topic, made again, goes on."""
+    """After a power cut the rest ends where the queue ended, so that the topic, created again, continues."""
     chance = random.Random(seed)
     log, memory = FakeLog(), MemoryFs()
     for _ in range(60):
@@ -280,7 +292,10 @@ async def test_a_power_cut_between_the_files_of_a_queue(seed: int) -> None:
 
 @pytest.mark.parametrize("number", range(1, 5))
 async def test_no_stop_is_clean_after_a_disk_error(number: int) -> None:
-    """Progress would speak of files that are there, or would not speak of some that are."""
+    """After a disk error in a removal the stop fails, and the next starts have the right sums and ends.
+
+    A clean progress would name removed files, or lack existing files.
+    """
     log, memory = grown(40, 3, 2), MemoryFs()
     fs = FaultyFs(memory)
     indexer = make_indexer(log, fs)
@@ -306,7 +321,10 @@ async def test_no_stop_is_clean_after_a_disk_error(number: int) -> None:
 
 
 async def test_a_removal_says_nothing_of_other_queues() -> None:
-    """Records that are gone before they were entered again make the history incomplete, with a removal or without."""
+    """Records deleted before they were entered again make the history incomplete.
+
+    A removal does not change that.
+    """
     log, fs = FakeLog(), MemoryFs()
     log.append("A", 0)
     indexer = make_indexer(log, fs)
@@ -328,7 +346,7 @@ async def test_a_removal_says_nothing_of_other_queues() -> None:
 
 
 async def test_a_removal_while_the_log_is_told_of_the_ends() -> None:
-    """Queues whose turn did not come yet are told all the same."""
+    """Queues whose report is pending are reported although they are removed."""
     log = FakeLog()
     for queue_id in range(PAGE_QUEUE_COUNT + 100):
         log.append("A", queue_id)
@@ -348,7 +366,7 @@ async def test_a_removal_while_the_log_is_told_of_the_ends() -> None:
 
 
 async def test_a_lost_tail_takes_the_end_of_a_removed_queue() -> None:
-    """Its earlier records had queue offsets of which nobody knows then: that is said."""
+    """After a lost tail the history is incomplete, as the queue offsets of the earlier records are unknown."""
     log, fs = FakeLog(), MemoryFs()
     for topic in "TTTTA":
         log.append(topic, 0)
@@ -367,7 +385,7 @@ async def test_a_lost_tail_takes_the_end_of_a_removed_queue() -> None:
 
 
 async def test_nobody_waits_while_the_log_is_asked() -> None:
-    """Records are entered, and the service stops, while the log takes its time with an answer."""
+    """Records are entered, and the service stops, while a question to the log waits for its answer."""
     log = grown(3, 4)
     async with running(log) as indexer:
         await checked(indexer, log)
@@ -391,7 +409,7 @@ async def test_nobody_waits_while_the_log_is_asked() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_any_order_of_things(seed: int) -> None:
-    """Appends, trims, removals and crashes by chance: no record that is kept is missing, but for unused topics."""
+    """After random appends, trims, removals and crashes only records of unused topics are missing."""
     chance = random.Random(seed)
     log, fs = FakeLog(segment_size_bytes=1 << 14), MemoryFs()
     removed_below: dict[str, int] = {}

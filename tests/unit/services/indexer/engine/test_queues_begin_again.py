@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues that another program began again while their old records were in the log: what is shown, after any stop."""
+"""Queues that another program began again while the log has their old records: the visible messages, after any stop."""
 
 import random
 from collections.abc import Callable
@@ -65,7 +65,7 @@ async def followed(indexer: Indexer, log: FakeLog) -> None:
 
 
 async def compared(indexer: Indexer, log: FakeLog) -> None:
-    """The ends were compared in the background, and all was built anew if they are others than at the stop."""
+    """Wait until the ends were compared in the background, and all was built anew if they differ from the stop's."""
     await eventually(lambda: indexer.indexes.queues.sums.left is None and views(indexer) == wanted(log))
     await followed(indexer, log)
 
@@ -76,7 +76,7 @@ async def killed(indexer: Indexer, fs: MemoryFs, survives: Survives) -> None:
 
 
 async def test_the_new_generation_is_what_is_shown() -> None:
-    """The old units are gone, the other topic is whole, and the old records are found by their key as before."""
+    """The old units are gone, the other topic is whole, and the old records are found by key."""
     log, fs = begun_again(), MemoryFs()
     async with running(log, fs) as indexer:
         await followed(indexer, log)
@@ -99,7 +99,7 @@ async def test_the_new_generation_is_what_is_shown() -> None:
 
 
 async def test_files_are_those_of_a_queue_that_never_was_another() -> None:
-    """However the log is cut into steps, and whether the queue was there before or not."""
+    """The files are the same with log steps of any size, with or without an older queue."""
     log = begun_again(old=30, new=10)
     expected = None
     for record_count_max in (1, 7, 8_192):
@@ -114,7 +114,7 @@ async def test_files_are_those_of_a_queue_that_never_was_another() -> None:
 
 
 async def test_a_clean_stop_and_its_sums() -> None:
-    """A later start finds what the progress file says, and needs no rebuild."""
+    """A later start finds the sums of the progress file, and needs no rebuild."""
     log, fs = begun_again(), MemoryFs()
     async with running(log, fs) as indexer:
         await followed(indexer, log)
@@ -132,7 +132,7 @@ async def test_a_clean_stop_and_its_sums() -> None:
 @pytest.mark.parametrize("survives", [nothing_survives, everything_survives], ids=["power cut", "kill"])
 @pytest.mark.parametrize("point", ["generation.before_remove", "generation.after_remove", "queue.before_append"])
 async def test_a_crash_at_any_point_costs_no_rebuild(point: str, survives: Survives) -> None:
-    """The start goes on where the indexes were synced, meets the record again, and ends the same."""
+    """The start continues at the synced end, replays the record, and has the same result."""
     log, fs = begun_again(), MemoryFs()
     begin = next(made for made in log.records[QUEUE_COUNT + 1 :] if made.queue_offset == 0 and made.topic == "re")
     indexer = make_indexer(log, fs)
@@ -152,7 +152,7 @@ async def test_a_crash_at_any_point_costs_no_rebuild(point: str, survives: Survi
 
 @pytest.mark.parametrize("is_killed", [True, False])
 async def test_a_begin_that_the_log_loses_never_was(*, is_killed: bool) -> None:
-    """The older generation is the queue again, although its units were gone."""
+    """If the log loses the record that began the queue again, the older generation is restored."""
     log, fs = begun_again(), MemoryFs()
     begin = next(made for made in log.records[QUEUE_COUNT + 1 :] if made.queue_offset == 0 and made.topic == "re")
     async with running(log, fs) as indexer:
@@ -177,7 +177,10 @@ async def test_a_begin_that_the_log_loses_never_was(*, is_killed: bool) -> None:
 
 
 async def test_another_program_began_it_again_between_two_starts() -> None:
-    """It removed the queue's files and made others, behind what was indexed: sums and units are right afterwards."""
+    """Another program removed the queue's files and made others, behind the indexed end.
+
+    Sums and units are right afterwards.
+    """
     log, fs = FakeLog(), MemoryFs()
     for _ in range(60):
         log.append("re", 0)
@@ -209,7 +212,10 @@ async def test_another_program_began_it_again_between_two_starts() -> None:
 
 @pytest.mark.parametrize("survives", [nothing_survives, everything_survives], ids=["power cut", "kill"])
 async def test_a_topic_whose_queues_an_operator_removed_goes_on(survives: Survives) -> None:
-    """Its queues begin anew where they ended, also after a crash, and the log hears of their ends at each start."""
+    """Removed queues continue at their ends, also after a crash.
+
+    Each start reports the ends to the log.
+    """
     log, fs = begun_again(), MemoryFs()
     indexer = make_indexer(log, fs)
     indexer.start()
@@ -235,7 +241,7 @@ async def test_a_topic_whose_queues_an_operator_removed_goes_on(survives: Surviv
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_any_queue_may_begin_again_at_any_record(seed: int) -> None:
-    """With odd records, lost tails, kills, power cuts and flushes in between: always what the rules make of the log."""
+    """With odd records, lost tails, kills, power cuts and flushes the result is always as by the rules."""
     chance = random.Random(seed)
     log, fs = FakeLog(segment_size_bytes=1 << 14), MemoryFs()
     for _ in range(6):

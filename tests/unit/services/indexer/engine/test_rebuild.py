@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An offline rebuild: what it makes equals what the live Indexer made, and a crash in the middle is harmless."""
+"""An offline rebuild: it equals the indexes that the live Indexer made, and a crash in the middle is harmless."""
 
 import contextlib
 from pathlib import Path
@@ -57,7 +57,7 @@ async def run(fs: MemoryFs, **options: object) -> RebuildReport:
 
 
 async def test_it_equals_what_the_live_indexer_built() -> None:
-    """Queue files byte for byte, keys by search; and the next start asks for nothing that is indexed."""
+    """Queue files are equal byte for byte, keys by search, and the next start replays nothing."""
     log = filled(120)
     fs = stored(log)
     steps: list[RebuildProgress] = []
@@ -75,7 +75,7 @@ async def test_it_equals_what_the_live_indexer_built() -> None:
 
 
 async def test_what_was_there_before_is_dropped() -> None:
-    """Indexes of another log, with rubbish in them, leave nothing; consumer offsets stay."""
+    """Damaged indexes of another log are removed completely; consumer offsets stay."""
     other, fs = filled(200), MemoryFs()
     async with running(other, fs) as indexer:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == other.end_physical_offset)
@@ -90,7 +90,7 @@ async def test_what_was_there_before_is_dropped() -> None:
 
 
 async def test_an_empty_log_has_empty_indexes() -> None:
-    """Nothing to index is no error."""
+    """A rebuild of an empty log succeeds."""
     fs = MemoryFs()
     fs.make_directory(COMMIT_LOG)
     report = await run(fs)
@@ -99,7 +99,7 @@ async def test_an_empty_log_has_empty_indexes() -> None:
 
 
 async def test_an_expired_start() -> None:
-    """Without the oldest segments the queues begin where their oldest kept message was."""
+    """Without the oldest segments the queues begin at their oldest kept message."""
     log = filled(120)
     log.trim(2 * SEGMENT_SIZE_BYTES)
     report = await run(stored(log))
@@ -108,7 +108,7 @@ async def test_an_expired_start() -> None:
 
 
 async def test_another_directory_than_the_logs() -> None:
-    """The log is only read; the indexes go where the configuration says."""
+    """The log is only read; the indexes are in the configured directory."""
     log = filled(20)
     fs = MemoryFs()
     write_log(log, fs, Path("/log/commitlog"))
@@ -118,7 +118,10 @@ async def test_another_directory_than_the_logs() -> None:
 
 
 async def test_a_store_that_rocketmq_wrote() -> None:
-    """No epochs, no whole-record checksums, both versions, IPv6, transactions, properties without a last separator."""
+    """A store of RocketMQ is rebuilt: no epochs, no whole-record checksums, both versions, IPv6, transactions.
+
+    Properties may lack their last separator.
+    """
     log = FakeLog(segment_size_bytes=SEGMENT_SIZE_BYTES)
     variants: list[dict[str, object]] = [
         {},
@@ -141,7 +144,7 @@ async def test_a_store_that_rocketmq_wrote() -> None:
 
 
 async def test_damage_keeps_what_lies_before_it() -> None:
-    """The error names the place; the indexes are whole up to there, and said to be so."""
+    """Damage of the log raises an error with the place; the indexes are complete up to there, and marked so."""
     log = filled(60)
     fs = stored(log)
     victim = log.records[33].physical_offset
@@ -155,7 +158,7 @@ async def test_damage_keeps_what_lies_before_it() -> None:
 
 
 async def test_a_directory_that_is_indexed_is_refused_untouched() -> None:
-    """A running Indexer keeps its directory."""
+    """A rebuild of the directory of a running Indexer is refused and changes nothing."""
     log = filled(20)
     fs = stored(log)
     indexer = make_indexer(log, fs)
@@ -172,7 +175,7 @@ PLACES = ("file.sync", "create.before_rename", "create.after_rename", "write_ato
 @pytest.mark.parametrize("survives", [nothing_survives, everything_survives], ids=["power cut", "kill"])
 @pytest.mark.parametrize("again", [True, False], ids=["rebuilt again", "started"])
 async def test_a_crash_anywhere_is_harmless(survives: Survives, again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever sync or rename it died at, the next rebuild or the next start ends with the same indexes."""
+    """After a crash at any sync or rename, the next rebuild or start ends with the same indexes."""
     monkeypatch.setattr(rebuilding, "SYNC_BYTES", 2_000)
     log, fs = filled(70), MemoryFs()
     log.append("T", 5, keys="all")
@@ -183,7 +186,7 @@ async def test_a_crash_anywhere_is_harmless(survives: Survives, again: bool, mon
     disks: list[MemoryFs] = []
 
     def crash() -> None:
-        """Keep what a crash at this moment would leave, and go on."""
+        """Keep a copy of the disk as after a crash at this moment, and continue."""
         disks.append(fs.after_crash(survives))
 
     with contextlib.ExitStack() as failpoints:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of the indexes after a stop, a kill and a power cut, and what is built again."""
+"""The indexes that remain after a stop, a kill and a power cut, and the indexes that are built again."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +48,7 @@ async def assert_complete(fs: MemoryFs, log: FakeLog) -> None:
 
 
 async def test_a_clean_stop_needs_no_replay() -> None:
-    """After an orderly stop the next start asks for nothing that was indexed, and the index file is written on."""
+    """After an orderly stop the next start replays no indexed record, and the index file is continued."""
     log, fs = filled(20), MemoryFs()
     async with running(log, fs) as indexer:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
@@ -65,12 +65,12 @@ async def test_a_clean_stop_needs_no_replay() -> None:
 
 
 def rocketmq_goes_on(fs: MemoryFs, log: FakeLog, progress: IndexProgress) -> None:
-    """It enters the new records into the newest file and makes further ones."""
+    """RocketMQ enters the new records into the newest file and makes further files."""
     _write(fs, log, progress, is_clean=True)
 
 
 def rocketmq_crashes(fs: MemoryFs, log: FakeLog, progress: IndexProgress) -> None:
-    """It drops the unfinished file and makes it again from a later record on."""
+    """RocketMQ drops the unfinished file and makes it again from a later record on."""
     remove_index_files(fs, progress.index_finished_file)
     _write(fs, log, msgspec.structs.replace(progress, index_replay_physical_offset=log.records[-9].physical_offset))
 
@@ -82,7 +82,7 @@ def rocketmq_believes_nothing(fs: MemoryFs, log: FakeLog, progress: IndexProgres
 
 
 def everything_is_removed(fs: MemoryFs, log: FakeLog, progress: IndexProgress) -> None:
-    """Somebody removes all index files."""
+    """Remove all index files."""
     remove_index_files(fs, "")
 
 
@@ -121,7 +121,7 @@ def _write(fs: MemoryFs, log: FakeLog, progress: IndexProgress, *, is_clean: boo
 async def test_index_files_that_rocketmq_changed_are_made_again(
     change: Callable[[MemoryFs, FakeLog, IndexProgress], None], new_count: int, is_clean: bool
 ) -> None:
-    """Whatever RocketMQ did to the index files meanwhile, every record is found by its key exactly once."""
+    """After any change of the index files by RocketMQ, every record is found by its key exactly once."""
     log, fs = filled(50), MemoryFs()
     if is_clean:
         async with running(log, fs) as indexer:
@@ -151,7 +151,10 @@ async def test_the_clean_mark_is_gone_while_it_runs() -> None:
 @pytest.mark.parametrize("survives", [nothing_survives, everything_survives], ids=["power cut", "kill"])
 @pytest.mark.parametrize("flushed_count", [None, 0, 7, 40, 63])
 async def test_an_unclean_stop_loses_nothing(survives: object, flushed_count: int | None) -> None:
-    """Whatever was synced when, queues and keys are complete after the replay (Q9), without duplicates (Q13)."""
+    """After a crash queues and keys are complete after the replay (Q9), without duplicates (Q13).
+
+    Any part may be synced.
+    """
     log, fs = filled(63), MemoryFs()
     indexer = make_indexer(log, fs)
     if flushed_count is not None:
@@ -165,7 +168,7 @@ async def test_an_unclean_stop_loses_nothing(survives: object, flushed_count: in
 
 
 async def test_some_pages_of_a_crash_may_survive(chance: object) -> None:
-    """Whichever unsynced pages and names happen to reach the disk, the indexes are complete after the replay."""
+    """With any unsynced pages and names on the disk, the indexes are complete after the replay."""
     import random
 
     assert isinstance(chance, random.Random)
@@ -198,7 +201,7 @@ async def test_finished_index_files_survive_a_crash() -> None:
 
 
 async def test_a_crash_after_a_lost_tail_does_not_bring_it_back() -> None:
-    """Units of a history that the log lost stay away, also if the process dies before progress is written."""
+    """Units of a lost tail do not return, also after a crash before progress is written."""
     log, fs = filled(30), MemoryFs()
     async with running(log, fs) as indexer:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
@@ -215,7 +218,7 @@ async def test_a_crash_after_a_lost_tail_does_not_bring_it_back() -> None:
 
 @pytest.mark.parametrize("end", [5, 25])
 async def test_a_replay_from_before_a_lost_tail_drops_it_all_the_same(end: int) -> None:
-    """After a kill index files are made again from further back than the log was cut; the queues are cut too."""
+    """After a kill the index files are replayed from before the lost tail, and the queues are cut, too."""
     log, fs = filled(30), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
@@ -232,7 +235,10 @@ async def test_a_replay_from_before_a_lost_tail_drops_it_all_the_same(end: int) 
 
 @pytest.mark.parametrize("is_clean", [True, False])
 async def test_a_batch_of_which_only_some_index_files_had_room_is_entered_once(is_clean: bool) -> None:
-    """Files that were filled before the disk was full count, although the batch as a whole is not entered."""
+    """Index files that were filled before the disk was full count.
+
+    The batch as a whole is entered again, without duplicates.
+    """
     log, fs = filled(60), MemoryFs()
     indexer = make_indexer(log, fs)
     (batch,) = log.batches()
@@ -256,7 +262,7 @@ async def test_a_batch_of_which_only_some_index_files_had_room_is_entered_once(i
 
 @pytest.mark.parametrize("data", [b"", b"RPUT", b"x" * 100], ids=["empty", "cut", "foreign"])
 async def test_without_believable_progress_everything_is_built_anew(data: bytes) -> None:
-    """A damaged or missing progress file means that nothing on the disk is believed, stale units least of all."""
+    """With a damaged or missing progress file all is built anew, and no old unit stays."""
     log, fs = filled(30), MemoryFs()
     feed(make_indexer(log, fs), log)
     other, other_fs = filled(50, FakeLog(step_ms=5)), fs
@@ -270,7 +276,7 @@ async def test_without_believable_progress_everything_is_built_anew(data: bytes)
 
 
 def test_a_flipped_bit_in_the_progress_file_is_found() -> None:
-    """No byte of the file can change unnoticed."""
+    """A change of any byte of the progress file is found."""
     fs = MemoryFs()
     file = ProgressFile(fs, Path("/p"))
     good = IndexProgress(epoch=3, queue_physical_offset=77).encode()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ReputLoop: follows the log, takes back what the log lost, stops at what it can't enter, outlives disconnections."""
+"""ReputLoop: follows the log, drops lost records, stops at an error of its indexes, and outlives disconnections."""
 
 import dataclasses
 import logging
@@ -29,7 +29,7 @@ def filled(count: int, log: FakeLog | None = None) -> FakeLog:
 
 
 async def test_it_catches_up_and_then_follows_the_live_end() -> None:
-    """Everything that was appended before and after the start is indexed, and the state says which of the two it is."""
+    """Records before and after the start are indexed, and the state becomes LIVE."""
     log = filled(50)
     async with running(log) as indexer:
         await eventually(lambda: indexer.follow.reput.state is ReputState.LIVE)
@@ -42,7 +42,7 @@ async def test_it_catches_up_and_then_follows_the_live_end() -> None:
 
 
 async def test_it_waits_for_a_log_that_is_not_there_and_returns_to_it() -> None:
-    """Without the log the state is CONNECTING and says why; when the log is back, it goes on where it was."""
+    """Without the log the state is CONNECTING with its reason; later the loop continues."""
     log = filled(5)
     log.go_down()
     async with running(log) as indexer:
@@ -60,7 +60,7 @@ async def test_it_waits_for_a_log_that_is_not_there_and_returns_to_it() -> None:
 
 
 async def test_it_says_when_the_log_was_heard() -> None:
-    """A log that is away was not heard; one that goes away later was."""
+    """The log counts as heard from its first step on, and also when it is away later."""
     log = filled(5)
     log.go_down()
     async with running(log) as indexer:
@@ -76,7 +76,7 @@ async def test_it_says_when_the_log_was_heard() -> None:
 
 
 async def test_after_an_unclean_stop_it_is_complete_with_the_last_record() -> None:
-    """The handshake alone does not bring back what was answered before."""
+    """The indexes are complete with the last record of the log, and not with the handshake alone."""
     log, fs = filled(5), MemoryFs()
     make_indexer(log, fs)
     fs.crash()
@@ -93,7 +93,7 @@ async def test_after_an_unclean_stop_it_is_complete_with_the_last_record() -> No
 
 @pytest.mark.parametrize("record_count_max", [1, 3, 8192])
 def test_the_size_of_steps_leaves_no_trace(record_count_max: int) -> None:
-    """Small and large steps, and ends of segments between them, build the same files."""
+    """Small and large steps, with ends of segments between them, build the same files."""
     log, expected = filled(40, FakeLog(segment_size_bytes=1500)), MemoryFs()
     feed(make_indexer(log, expected), log)
     fs = MemoryFs()
@@ -102,7 +102,7 @@ def test_the_size_of_steps_leaves_no_trace(record_count_max: int) -> None:
 
 
 def test_a_batch_may_be_entered_again() -> None:
-    """Entering all batches twice builds the same files as once."""
+    """Entering all batches twice builds the same files as entering them once."""
     log, fs = filled(40), MemoryFs()
     indexer = make_indexer(log, fs)
     feed(indexer, log)
@@ -140,7 +140,7 @@ async def test_what_the_log_lost_is_taken_back(bound_index: int) -> None:
 
 
 async def test_a_log_that_was_trimmed_meanwhile_leaves_a_recorded_gap(caplog: pytest.LogCaptureFixture) -> None:
-    """Records that were deleted before they were indexed are named in the log, counted, and indexing goes on."""
+    """Records deleted before they were indexed are logged and counted, and indexing continues."""
     log, fs = filled(10), MemoryFs()
     async with running(log, fs) as indexer:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
@@ -158,7 +158,7 @@ async def test_a_log_that_was_trimmed_meanwhile_leaves_a_recorded_gap(caplog: py
 
 
 async def test_a_new_indexer_on_a_trimmed_log_has_no_gap() -> None:
-    """Nothing was missed by somebody who was not there: the first start begins at the log's first record."""
+    """The first start on a trimmed log begins at the log's first record and records no gap."""
     log = filled(20)
     log.trim(log.records[15].physical_offset)
     async with running(log) as indexer:
@@ -191,7 +191,7 @@ def _beyond(batch: DispatchBatch) -> DispatchBatch:
 
 @pytest.mark.parametrize("spoil", [_moved, _overlapping, _sizeless, _backwards, _beyond])
 def test_a_batch_that_does_not_continue_the_log_is_refused(spoil: Callable[[DispatchBatch], DispatchBatch]) -> None:
-    """A step that does not follow the one before, or contradicts itself, changes nothing that is visible."""
+    """A batch that does not follow the batch before, or contradicts itself, changes nothing that is visible."""
     log = filled(10)
     indexer = make_indexer(log, MemoryFs())
     feed(indexer, log, end=log.records[4].physical_offset)
@@ -205,7 +205,7 @@ def test_a_batch_that_does_not_continue_the_log_is_refused(spoil: Callable[[Disp
 
 
 async def test_a_record_that_fits_nowhere_is_stepped_over(caplog: pytest.LogCaptureFixture) -> None:
-    """One record stops nothing: it is told with its place and counted, everything else is indexed, its key too."""
+    """A record that fits nowhere is logged with its place and counted; all other records are indexed, its key, too."""
     log, fs = filled(10), MemoryFs()
     log.set_next_queue_offset("T", 0, 99)
     odd = log.append("T", 0, keys="odd")
@@ -239,7 +239,7 @@ async def test_a_record_that_fits_nowhere_is_stepped_over(caplog: pytest.LogCapt
 
 
 async def test_units_that_contradict_the_log_stop_indexing(caplog: pytest.LogCaptureFixture) -> None:
-    """The loop stops, says where and why in status, metric and log, and queries go on working."""
+    """The loop stops, reports place and reason in status, metric and log, and queries continue."""
     log = filled(10)
     other = FakeLog()
     other.append("T", 0, body=b"another")
@@ -258,7 +258,7 @@ async def test_units_that_contradict_the_log_stop_indexing(caplog: pytest.LogCap
 
 
 async def test_units_that_a_file_has_lost_come_again() -> None:
-    """A record behind the end is no odd one when it is the queue's file that ends too early: all is built anew."""
+    """If a queue's file has lost units, a record behind its end is not stepped over, and all is built anew."""
     log, fs = filled(10), MemoryFs()
     async with running(log, fs) as indexer:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
@@ -275,7 +275,7 @@ async def test_units_that_a_file_has_lost_come_again() -> None:
 
 
 async def test_a_malformed_step_does_not_stop_it_for_good() -> None:
-    """An error that is no verdict on a record (here: of the connection) is answered by asking again."""
+    """After an error that is no verdict on a record (here: of the connection) the loop reconnects."""
     log = filled(3)
     log.steps = [b""]
     async with running(log) as indexer:
@@ -286,7 +286,10 @@ async def test_a_malformed_step_does_not_stop_it_for_good() -> None:
 
 
 async def test_a_log_that_was_replaced_is_readable_from_its_own_begin() -> None:
-    """What the log before had deleted says nothing about a new one: its messages count from the first byte on."""
+    """After the log was replaced, its messages are readable from its first byte on.
+
+    The deletions of the former log do not count.
+    """
     log = filled(40)
     async with running(log) as indexer:
         log.trim(log.records[30].physical_offset)
@@ -310,7 +313,7 @@ async def test_a_log_that_was_replaced_is_readable_from_its_own_begin() -> None:
 
 
 async def test_a_stream_that_delivers_ends_the_failures_before_it() -> None:
-    """Who waited long for the log once does not wait long ever after."""
+    """After a stream delivers, the failure count and the last error are cleared, so that later waits are short."""
     log = filled(5)
     log.go_down()
     async with running(log) as indexer:

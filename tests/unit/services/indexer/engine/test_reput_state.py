@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ReputStates: the table, read row by row, and what others are told of a stage."""
+"""ReputStates: the table, read row by row, and the reported state of a stage."""
 
 import asyncio
 
@@ -40,7 +40,7 @@ def states(stage: Stage = Stage.LIVE) -> ReputStates:
     ],
 )
 def test_what_leads_where(events: tuple[Event, ...], end: Stage) -> None:
-    """From the start, event by event."""
+    """Events in order lead from the start to the expected stage."""
     made = states(S.RECOVERING)
     for event in events:
         made.on(event)
@@ -48,7 +48,10 @@ def test_what_leads_where(events: tuple[Event, ...], end: Stage) -> None:
 
 
 def test_each_stage_has_a_row_and_is_told_as_something() -> None:
-    """Of what the protocol knows; nothing leaves a failed disk, and a rebuild is possible from everywhere else."""
+    """Each stage has a row and a state of the protocol.
+
+    No event leaves a failed disk, and a rebuild is possible from every other stage.
+    """
     assert NEXT.keys() == set(Stage)
     assert {states(stage).state for stage in Stage} == set(ReputState)
     assert NEXT[S.FAILED] == {}
@@ -56,7 +59,7 @@ def test_each_stage_has_a_row_and_is_told_as_something() -> None:
 
 
 async def test_a_stop_ends_with_a_rebuild() -> None:
-    """Whoever waits for the indexes hears of the stop; the loop waits until somebody wants it."""
+    """A stop ends waits for the indexes, and the loop waits until a rebuild is requested."""
     completeness = Completeness()
     made = ReputStates(completeness)
     made.on(E.STREAM)
@@ -73,7 +76,7 @@ async def test_a_stop_ends_with_a_rebuild() -> None:
 
 
 async def test_a_contradiction_does_not_stop_what_is_to_be_dropped() -> None:
-    """The indexes that it is about are gone in a moment."""
+    """A contradiction does not stop indexes that are dropped in a moment."""
     made = states()
     made.request_rebuild()
     made.halt(ValueError("why"))

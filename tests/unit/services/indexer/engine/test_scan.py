@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PlanScan and Scan: every row in exactly one partition and frame, filters as asked, resumable, bounded."""
+"""PlanScan and Scan: every row in exactly one partition and frame, filters as requested, resumable, bounded."""
 
 import asyncio
 import dataclasses
@@ -74,7 +74,7 @@ def place(made: Record) -> tuple[bytes, int, int]:
 @pytest.mark.parametrize("count_min", [1, 2, 5, 6, 7, 13, 60, 61, 200])
 @pytest.mark.parametrize("row_count_max", [1, 7, 10, 1_000_000])
 async def test_every_row_is_in_one_partition(count_min: int, row_count_max: int) -> None:
-    """However it is cut, a plan covers each entry once, in enough and small enough partitions."""
+    """With any bounds a plan covers each entry once, in enough and small enough partitions."""
     log = filled()
     indexer = fed(log)
     scope = ScanScope(("T",), partition_count_min=count_min, row_count_max=row_count_max)
@@ -94,7 +94,7 @@ async def test_every_row_is_in_one_partition(count_min: int, row_count_max: int)
 
 
 async def test_small_queues_are_packed() -> None:
-    """Many nearly empty queues become few partitions, evenly filled, because each costs a task."""
+    """Many nearly empty queues are packed into few, evenly filled partitions, because each costs a task."""
     log = FakeLog()
     for index in range(640):
         log.append(queue_id=index % 64)
@@ -154,7 +154,10 @@ async def test_plans_are_cut_to_queues_ranges_and_times() -> None:
 @pytest.mark.parametrize("keys", [(), ("k1",)])
 @pytest.mark.parametrize("missing", [ScanRange("T", 2, 18, 21), ScanRange("T", 7, 0, 9)])
 async def test_an_end_that_is_not_indexed_here(keys: tuple[str, ...], missing: ScanRange) -> None:
-    """Whoever names it has seen it, perhaps at another member's Indexer: less would be rows lost in silence."""
+    """An end that is not indexed here is refused, because fewer rows would be lost without notice.
+
+    The caller may have seen this end at another member's Indexer.
+    """
     indexer = fed(filled())
     with pytest.raises(OffsetBeyondEnd):
         await indexer.answers.planner.plan(ScanScope(("T",), ranges=(missing,), keys=keys))
@@ -166,7 +169,7 @@ async def test_an_end_that_is_not_indexed_here(keys: tuple[str, ...], missing: S
 
 @pytest.mark.parametrize("keys", [(), ("k1",)])
 async def test_a_topic_that_nobody_made_is_no_empty_result(keys: tuple[str, ...]) -> None:
-    """A misspelt topic fails the plan with its name; one that exists without messages does not."""
+    """A misspelt topic fails the plan with its name; a topic that exists without messages does not."""
     log = filled()
     indexer = fed(log)
     with pytest.raises(TopicNotFound) as caught:
@@ -186,7 +189,7 @@ async def test_a_topic_that_nobody_made_is_no_empty_result(keys: tuple[str, ...]
 async def test_a_plan_of_too_many_partitions_is_refused(
     monkeypatch: pytest.MonkeyPatch, field: str, bounds: tuple[int, int]
 ) -> None:
-    """A bound that would cut a large topic into dust is refused, with the smallest one that would do."""
+    """A bound that gives too many partitions is refused, and the error names the smallest bound that is accepted."""
     monkeypatch.setattr(scan_plan, "PIECE_COUNT_MAX", 59)
     indexer = fed(filled())
     rows_max, bytes_max = bounds
@@ -201,7 +204,7 @@ async def test_a_plan_of_too_many_partitions_is_refused(
 
 
 async def test_a_plan_of_many_ranges_is_quick_and_lets_others_work() -> None:
-    """Many thousands of small ranges are packed in a moment, while the event loop serves others."""
+    """Thousands of small ranges are packed quickly, while the event loop serves other tasks."""
     log = filled(60)
     indexer = fed(log)
     ranges = tuple(ScanRange("T", 0, index % 10, index % 10 + 1) for index in range(10_000))
@@ -217,13 +220,13 @@ async def test_a_plan_of_many_ranges_is_quick_and_lets_others_work() -> None:
     started_s = time.process_time()
     (partition,) = await indexer.answers.planner.plan(ScanScope(("T",), queue_ids=frozenset({0}), ranges=ranges))
     assert partition.row_count == len(partition.ranges) == 10_000
-    assert time.process_time() - started_s < 10  # it took minutes when each range summed up those before it
+    assert time.process_time() - started_s < 10  # it took minutes when each range summed up all ranges before it
     assert turn_count > 1_000
     others.cancel()
 
 
 async def test_a_partition_has_no_more_ranges_than_can_be_sent_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However small the ranges are; and nothing is lost by it."""
+    """A partition has no more ranges than a request may have, and no row is lost."""
     monkeypatch.setattr(scan_plan, "PARTITION_RANGE_COUNT_MAX", 7)
     ranges = tuple(ScanRange("T", 0, index % 10, index % 10 + 1) for index in range(50))
     plan = await fed(filled(60)).answers.planner.plan(ScanScope(("T",), queue_ids=frozenset({0}), ranges=ranges))
@@ -232,7 +235,7 @@ async def test_a_partition_has_no_more_ranges_than_can_be_sent_back(monkeypatch:
 
 
 async def test_a_scan_without_a_match_lets_others_work() -> None:
-    """A filter that drops every unit of a long range does not hold the event loop until its end."""
+    """A filter that drops every unit of a long range does not block the event loop."""
     indexer = fed(filled(1_200))
     partition = ScanPartition(ranges=(ScanRange("T", 0, 0, 200),))
     turn_count = 0
@@ -251,7 +254,7 @@ async def test_a_scan_without_a_match_lets_others_work() -> None:
 
 @pytest.mark.parametrize("size", [1, 500, 1 << 20])
 async def test_chunks_cover_their_ranges_without_a_hole(size: int) -> None:
-    """The ranges of the chunks follow each other from start to end, also where the filter drops everything."""
+    """The ranges of the chunks follow each other from start to end, also if the filter drops all rows."""
     log = filled()
     indexer = fed(log)
     partition = ScanPartition(ranges=(ScanRange("T", 0, 2, 19), ScanRange("U", 1, 0, 20), ScanRange("T", 1, 4, 5)))
@@ -272,7 +275,7 @@ async def test_chunks_cover_their_ranges_without_a_hole(size: int) -> None:
 
 
 async def test_a_scan_resumes_where_it_was() -> None:
-    """Whatever chunk was the last to arrive, the rest of the ranges gives the rest of the rows."""
+    """After any chunk the rest of the ranges gives the rest of the rows."""
     log = filled()
     indexer = fed(log)
     whole = rows(chunks := await scan(indexer, ScanPartition(ranges=(ScanRange("T", 0, 0, 20),)), size=300))
@@ -285,7 +288,7 @@ async def test_a_scan_resumes_where_it_was() -> None:
 
 
 async def test_chunks_are_bounded_in_bytes() -> None:
-    """A chunk has about the asked bytes of records, a single larger record excepted."""
+    """A chunk has about the requested bytes of records, except for a single larger record."""
     log = FakeLog()
     for size in [10, 10, 5000, 10, *[200] * 20]:
         log.append(body=bytes(size))
@@ -296,7 +299,7 @@ async def test_chunks_are_bounded_in_bytes() -> None:
 
 
 async def test_what_is_gone_fails_the_scan() -> None:
-    """A partition whose rows expired, or are not indexed (again), is an error, never a silently smaller result."""
+    """A partition whose rows expired, or are not indexed (again), is an error, never a smaller result."""
     log = filled()
     indexer = fed(log)
     partition = ScanPartition(ranges=(ScanRange("T", 0, 0, 20),))
@@ -318,7 +321,7 @@ async def test_what_is_gone_fails_the_scan() -> None:
 
 
 async def test_keys_are_looked_up() -> None:
-    """A scan of keys gives each message with one of them once, by queue, within the times, tags and ranges."""
+    """A scan of keys gives each matching message once, by queue, within the times, tags and ranges."""
     log = filled()
     indexer = fed(log)
     scope = ScanScope(("T",), keys=("k0", "k2", "none", "k0"))
@@ -346,7 +349,7 @@ async def test_keys_are_looked_up() -> None:
 
 @pytest.mark.parametrize("key_count", [1, 2, 3, 100])
 async def test_a_message_with_several_keys_comes_from_one_partition(key_count: int) -> None:
-    """However the keys are spread over partitions, all of them together give each message once."""
+    """With keys spread over partitions in any way, all partitions together give each message once."""
     log = FakeLog()
     for index in range(200):
         log.append("T", index % 3, keys=f"k{index % 7} l{index % 5} m{index % 3}", unique_id=f"U{index}")
@@ -361,7 +364,7 @@ async def test_a_message_with_several_keys_comes_from_one_partition(key_count: i
 
 
 async def test_chunks_of_keys_keep_only_their_records() -> None:
-    """What a page of keys has beyond the rows that pass is not kept until the chunk is full."""
+    """Records of a page of keys that do not pass are not kept until the chunk is full."""
     log = FakeLog()
     for index in range(100):
         log.append("T", index % 50, keys="hot", body=bytes(1000))
@@ -381,7 +384,7 @@ async def test_many_keys_are_many_partitions() -> None:
 
 
 async def test_scans_are_bounded_and_read_ahead_little() -> None:
-    """Too many scans at once are refused; one that nobody reads has few chunks in memory, a closed one none."""
+    """Too many scans at once are refused; an unread scan keeps few chunks in memory, a closed scan none."""
     log = filled()
     indexer = fed(log, scan_count_max=1)
     log.read_count = 0
@@ -437,7 +440,7 @@ async def test_frames_have_every_value() -> None:
 
 @pytest.mark.parametrize("columns", [("offset",), ("value", "key"), DEFAULT_COLUMNS, ("properties", "tag")])
 async def test_frames_have_only_the_asked_columns(columns: tuple[str, ...]) -> None:
-    """Columns come in the asked order and no others; a body that is not asked for is not in the frame."""
+    """A frame has the requested columns in the requested order; a body that is not requested is not in it."""
     log = FakeLog()
     log.append(body=b"NEEDLE" * 10, keys="k", tag="t")
     (chunk,) = await scan(fed(log), ScanPartition(ranges=(ScanRange("T", 0, 0, 1),)))
@@ -447,14 +450,14 @@ async def test_frames_have_only_the_asked_columns(columns: tuple[str, ...]) -> N
 
 
 def test_a_frame_without_rows_has_the_schema() -> None:
-    """The end of a range that the filter dropped is still a valid stream."""
+    """A frame for the end of a range without rows is still a valid stream."""
     table = pa.ipc.open_stream(FrameEncoder(DEFAULT_COLUMNS, "lz4").encode(NO_RECORDS)).read_all()
     assert (table.num_rows, tuple(table.column_names)) == (0, DEFAULT_COLUMNS)
 
 
 @pytest.mark.parametrize("size", [1, 1 << 20])
 async def test_properties_decide(size: int) -> None:
-    """A scan of ranges, and one of keys, yields the rows that pass; ranges are done to their ends all the same."""
+    """A scan of ranges, and a scan of keys, yield the rows that pass; ranges are scanned to their ends."""
     log = filled()
     indexer = fed(log)
     where = parse_where("TAGS IN ('a', 'b') AND KEYS STARTSWITH 'k4'", field="where")

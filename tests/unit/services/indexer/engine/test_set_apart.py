@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What RocketMQ keeps in other ways: its files are never touched, its records stepped over, everything else served."""
+"""Topics that RocketMQ keeps in other ways: files untouched, records stepped over, everything else served."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ FOREIGN = (
 
 
 def rocketmq_disk(*, has_topics: bool = True) -> MemoryFs:
-    """A directory that RocketMQ has used, each of its own kinds of files in it, and a queue that is ours."""
+    """A directory that RocketMQ has used, with each of its own kinds of files, and a queue of Reput's."""
     fs = MemoryFs()
     for directory in (*FOREIGN, QUEUES / "plain" / "0", DATA_DIR / "config"):
         fs.make_directory(directory)
@@ -57,12 +57,12 @@ def rocketmq_disk(*, has_topics: bool = True) -> MemoryFs:
 
 
 def foreign_files(fs: MemoryFs) -> dict[Path, bytes]:
-    """What must stay."""
+    """The files that must stay."""
     return {directory / name: fs.read(directory / name) for directory in FOREIGN for name in fs.list(directory)}
 
 
 def mixed_log() -> FakeLog:
-    """Records of all kinds, one after the other; the queue offsets of batches count their messages."""
+    """Records of all kinds in turn; the queue offsets of batches count their messages."""
     log = FakeLog()
     for number in range(4):
         log.append("plain", tag="t", keys="k")
@@ -80,7 +80,10 @@ async def settled(indexer: Indexer, log: FakeLog) -> None:
 
 @pytest.mark.parametrize("has_topics", [True, False])
 async def test_files_stay_and_records_are_stepped_over(has_topics: bool) -> None:
-    """At the first start, a rebuild, a removal and a start after a kill. The rest is served, each record once."""
+    """At the first start, a rebuild, a removal and a start after a kill the files stay and records are stepped over.
+
+    All other records are served, each once.
+    """
     log, fs = mixed_log(), rocketmq_disk(has_topics=has_topics)
     before = foreign_files(fs)
     expected = [("keyed", 4), ("batches", 8), ("gone", 4)]
@@ -111,7 +114,7 @@ async def test_files_stay_and_records_are_stepped_over(has_topics: bool) -> None
 
 
 async def test_a_batch_that_is_entered_in_part() -> None:
-    """What lies before a record that can't be entered is still known for what it is."""
+    """Records before a record that can't be entered keep their notes."""
     log, fs = mixed_log(), rocketmq_disk(has_topics=False)
     log.append("plain", keys=" ".join(f"k{number}" for number in range(SMALL.index_entry_capacity)))
     async with running(log, fs) as indexer:
@@ -125,7 +128,7 @@ async def test_a_batch_that_is_entered_in_part() -> None:
 
 
 async def test_refusals() -> None:
-    """What is set apart has a reason of its own, by topic and by id; its keys are in the index all the same."""
+    """A set-apart topic has a reason of its own, by topic and by id; its keys are in the index all the same."""
     log, fs = mixed_log(), rocketmq_disk()
     async with running(log, fs) as indexer:
         await settled(indexer, log)
@@ -145,7 +148,7 @@ async def test_refusals() -> None:
 
 
 async def test_an_indexer_elsewhere_hears_of_it() -> None:
-    """Without topics.json the log's handshake tells, also that a topic is set apart no more."""
+    """Without topics.json the handshake names set-apart topics, also that a topic is set apart no more."""
     log, fs = mixed_log(), MemoryFs()
     log.set_apart = {"batches": BATCH_QUEUE, "keyed": COMPACTED}
     async with running(log, fs) as indexer:
@@ -170,7 +173,7 @@ def extended(fs: MemoryFs, topic: str, queue_id: int, unit: int) -> None:
 
 
 async def test_units_with_extensions() -> None:
-    """Such a unit is as good as one with the tag's hash: for filters, and for a replay, which finds it there."""
+    """A unit with an extension works as a unit with the tag's hash, for filters and in a replay."""
     log, fs = FakeLog(), MemoryFs()
     for tag in ("a", "b", "a"):
         log.append("T", tag=tag)
@@ -191,7 +194,7 @@ async def test_units_with_extensions() -> None:
 
 
 async def test_delayed_messages_with_extensions() -> None:
-    """Their delivery times come from the records: nothing arrives early, whatever the unit's number looks like."""
+    """Delivery times of such units come from the records, so that no message is delivered early."""
     world = World()
     waiting = {"REAL_TOPIC": "T", "REAL_QID": "0", "DELAY": "2"}
     properties = b"".join(f"{name}\x01{value}\x02".encode() for name, value in waiting.items())
@@ -211,7 +214,7 @@ async def test_delayed_messages_with_extensions() -> None:
 
 
 async def test_retry_topics_of_pop_consumers() -> None:
-    """Their names may have a character that no other name has."""
+    """Retry topics of pop consumers are indexed, although their names have a character that no other name has."""
     log = FakeLog()
     log.append("%RETRY%group+plain")
     async with running(log) as indexer:
@@ -221,5 +224,5 @@ async def test_retry_topics_of_pop_consumers() -> None:
 
 
 def test_hash_and_address_never_meet() -> None:
-    """The smallest hash is above every address, so one comparison tells them apart."""
+    """The smallest hash is above every address, so a single comparison distinguishes them."""
     assert tags_code("polygenelubricants") == -(2**31) > consume_queue_ext.ADDRESS_MAX

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sharing: what groups commit at one Indexer is known at all, whoever is lost, and a delayed message comes once."""
+"""Sharing: a commit at one Indexer reaches all, after any loss, and a delayed message is delivered once."""
 
 import asyncio
 import random
@@ -27,7 +27,7 @@ PATH = DATA_DIR / store_layout.SHARED_STATE
 
 
 async def test_a_commit_is_known_everywhere() -> None:
-    """And a deletion, and whichever of two commits the log has last."""
+    """A commit and a deletion reach every Indexer, and of two commits the later in the log counts."""
     copies = Copies()
     async with copies.leader.running() as one, copies.follower.running() as other:
         one.groups.commit("g", {("T", 0): 5, ("T", 1): 7})
@@ -43,7 +43,7 @@ async def test_a_commit_is_known_everywhere() -> None:
 
 
 async def test_nothing_is_shared_by_a_log_that_is_alone() -> None:
-    """It gets no record more than it had, and its groups are known at once."""
+    """A log that is alone gets no extra record, and its groups are known at once."""
     copies = Copies()
     copies.leader.copy.standing = Standing()
     async with copies.leader.running() as indexer:
@@ -56,7 +56,7 @@ async def test_nothing_is_shared_by_a_log_that_is_alone() -> None:
 
 
 async def test_a_log_that_gets_its_first_copy() -> None:
-    """What was committed before is in a copy, and known to who comes."""
+    """Commits before the log's first copy are in a copy record, and reach an Indexer that starts then."""
     copies = Copies()
     copies.leader.copy.standing = Standing()
     async with copies.leader.running() as one:
@@ -68,7 +68,7 @@ async def test_a_log_that_gets_its_first_copy() -> None:
 
 
 async def test_who_comes_late_waits_for_a_copy() -> None:
-    """Records that are gone are in the copy that was made before they went; until it is read nobody says anything."""
+    """Deleted records are in the copy that was made before; an Indexer that starts late answers after reading it."""
     copies = Copies()
     async with copies.leader.running() as one:
         await eventually(lambda: one.follow.sharing.may_deliver)
@@ -89,7 +89,7 @@ async def test_who_comes_late_waits_for_a_copy() -> None:
 
 
 async def test_nothing_goes_before_the_log_says_whether_it_leads() -> None:
-    """A trim is refused until then: the Indexer of the leader would let records go that no copy holds."""
+    """A trim is refused until the log reports whether it leads, so that no record is removed before a copy."""
     copies = Copies()
     async with copies.leader.running() as one:
         await eventually(lambda: one.follow.sharing.may_deliver)
@@ -112,7 +112,7 @@ async def test_nothing_goes_before_the_log_says_whether_it_leads() -> None:
 
 
 async def test_no_trim_goes_by_what_a_former_epoch_said() -> None:
-    """The log may lead since: the records of consumer offsets stay until it has said so."""
+    """Consumer offsets' records stay until the log of the current epoch reports whether it leads."""
     copies = Copies()
     async with copies.follower.running() as one:
         await eventually(lambda: one.follow.sharing.is_on)
@@ -125,7 +125,7 @@ async def test_no_trim_goes_by_what_a_former_epoch_said() -> None:
 
 
 async def test_without_a_copy_nothing_is_said() -> None:
-    """An Indexer that lacks the beginning does not say that a group has no offset."""
+    """An Indexer that lacks the beginning does not answer that a group has no offset."""
     copies = Copies()
     copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=StateRecord(origin="x", offsets={"h": {"T": {0: 1}}}).encode())
     async with copies.follower.running() as late:
@@ -140,7 +140,7 @@ async def test_without_a_copy_nothing_is_said() -> None:
 
 
 async def test_a_commit_of_here_is_not_taken_back() -> None:
-    """A record that lies before the own one changes nothing; one behind it does."""
+    """A record before the own commit changes nothing; a record behind it does."""
     copies = Copies()
     async with copies.leader.running() as one, copies.follower.running() as other:
         await eventually(lambda: knows(other, None))
@@ -158,7 +158,7 @@ async def test_a_commit_of_here_is_not_taken_back() -> None:
 
 
 async def test_changes_wait_for_a_leader() -> None:
-    """What can't be sent is sent later, at the latest when the Indexer ends; who must wait for it is told."""
+    """Changes that can't be sent are sent later, at the latest at the Indexer's end; waiting callers get an error."""
     copies = Copies()
     async with copies.leader.running() as one:
         async with copies.follower.running() as other:
@@ -172,7 +172,7 @@ async def test_changes_wait_for_a_leader() -> None:
 
 
 async def test_changes_that_wait_are_bounded() -> None:
-    """Without a leader nobody makes an Indexer hold more and more of what was deleted."""
+    """Without a leader the number of deletions that an Indexer keeps is bounded."""
     copies = Copies()
     copies.follower.config = replace(copies.follower.config, consumer_offset_count_max=3)
     async with copies.leader.running(), copies.follower.running() as other:
@@ -190,7 +190,7 @@ async def test_changes_that_wait_are_bounded() -> None:
 
 
 async def test_a_leader_s_indexer_that_lost_its_disk() -> None:
-    """It reads all that is in the log before it claims to know everything, also in the first epoch of the log."""
+    """The Indexer reads all records of the log before it answers, also in the first epoch of the log."""
     copies = Copies()
     copies.log.segment_size_bytes = 1 << 12  # so that it comes in many steps
     async with copies.leader.running() as one:
@@ -214,7 +214,7 @@ async def test_a_leader_s_indexer_that_lost_its_disk() -> None:
 
 
 async def test_an_index_that_is_whole_before_the_log_says_what_it_is() -> None:
-    """An Indexer that lost its disk knows no group before it hears whether others do, whatever it has indexed."""
+    """An Indexer that lost its disk knows no group before the log reports its role, even with complete indexes."""
     copies = Copies()
     async with copies.leader.running() as one:
         one.groups.commit("g", {("T", 0): 5})
@@ -232,11 +232,11 @@ async def test_an_index_that_is_whole_before_the_log_says_what_it_is() -> None:
             assert told(again) == "unknown"
     copies.leader.copy.is_silent = False
     async with copies.leader.running() as again:
-        await eventually(lambda: knows(again, None))  # who leads knows as much as anybody
+        await eventually(lambda: knows(again, None))  # the leader's Indexer knows all groups
 
 
 def told(indexer: Indexer) -> int | str | None:
-    """What an Indexer says now."""
+    """The answer of an Indexer at this moment."""
     try:
         return found(indexer)
     except GroupsUnknown:
@@ -244,7 +244,7 @@ def told(indexer: Indexer) -> int | str | None:
 
 
 async def test_a_restart_goes_on() -> None:
-    """What was read before is not read again, after a stop and after a kill."""
+    """Records that were read before are not read again, after a stop and after a kill."""
     copies = Copies()
     for is_killed in (False, True):
         async with copies.leader.running() as one, copies.follower.running(is_killed=is_killed) as other:
@@ -262,7 +262,7 @@ async def test_a_restart_goes_on() -> None:
 
 
 async def test_saves_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was cancelled goes on in its thread; the next one, as at a stop, waits for it and has the last word."""
+    """A cancelled save continues in its thread; the next save, as at a stop, waits for it and writes last."""
     copies = Copies()
     async with copies.leader.running() as one:
         writers, most, may_end = 0, 0, threading.Event()
@@ -288,7 +288,7 @@ async def test_saves_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_damaged_file(caplog: pytest.LogCaptureFixture) -> None:
-    """It is told, and all is read anew."""
+    """A damaged file is logged, and all records are read again."""
     copies = Copies()
     async with copies.leader.running() as one, copies.follower.running() as other:
         one.groups.commit("g", {("T", 0): 5})
@@ -300,7 +300,7 @@ async def test_a_damaged_file(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_records_that_were_lost_do_not_count() -> None:
-    """A log that loses a tail takes back what was in it."""
+    """Commits in a tail that the log lost do not count any more."""
     copies = Copies()
     async with copies.leader.running() as one, copies.follower.running() as other:
         one.groups.commit("g", {("T", 0): 5})
@@ -317,7 +317,7 @@ async def test_records_that_were_lost_do_not_count() -> None:
 async def test_a_record_that_this_version_cannot_read_stops_answers(
     caplog: pytest.LogCaptureFixture, later: bytes
 ) -> None:
-    """Consumer offsets in it are unknown, so none are told, and no copy without them is written."""
+    """After a record of a newer version offsets are refused as unknown, and no copy is written."""
     copies = Copies()
     async with copies.leader.running() as one:
         one.groups.commit("g", {("T", 0): 5})
@@ -335,7 +335,7 @@ async def test_a_record_that_this_version_cannot_read_stops_answers(
 
 
 async def test_only_the_leader_delivers() -> None:
-    """And its successor goes on where it was: none is missing, none comes twice."""
+    """Only the leader's Indexer delivers, and its successor continues: no message is missing or repeated."""
     copies = Copies()
     for number in range(3):
         delay(copies.log, b"%d" % number)
@@ -353,7 +353,7 @@ async def test_only_the_leader_delivers() -> None:
 
 
 async def test_a_lost_answer_doubles_nothing() -> None:
-    """The log has the batch, nobody said so, and more has become due since: it is not delivered again."""
+    """A batch in the log whose answer was lost is not delivered again, although more messages are due since."""
     copies = Copies()
     delay(copies.log, b"0")
     copies.clock.advance(1 << 40)
@@ -372,7 +372,7 @@ async def test_a_lost_answer_doubles_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_histories(seed: int) -> None:
-    """Commits, deletions, deliveries, kills and changes of places in any order: in the end both know the same."""
+    """After commits, deletions, deliveries, kills and role changes in any order both Indexers know the same."""
     chance = random.Random(seed)
     copies = Copies()
     sent = 0
@@ -394,7 +394,7 @@ async def test_histories(seed: int) -> None:
                     sent += 1
                     copies.clock.advance(10_000)
                 await asyncio.sleep(chance.choice([0, 0.01, 0.03]))
-            await one.follow.sharing.send()  # what was changed last is not promised
+            await one.follow.sharing.send()  # the last changes are not promised
             await other.follow.sharing.send()
         if chance.random() < 0.5:
             copies.change_places()

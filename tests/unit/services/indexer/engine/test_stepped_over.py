@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes of records that were stepped over: none is forgotten when there is no room for a note of its own."""
+"""Notes of records that were stepped over: none is lost if there is no room for a note of its own."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from services.indexer.engine.tables.stepped_over import SteppedOver
 
 @pytest.mark.parametrize("last", [300, 700])
 def test_queues_without_a_note_of_their_own_are_all_spoken_of(last: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queues of one batch come one after the other, their records lie between each other."""
+    """Queues of a batch that share a note are all covered, although their records lie between each other."""
     monkeypatch.setattr(stepped_over, "NOTE_COUNT_MAX", 0)
     notes = SteppedOver()
     for queue_id, places in enumerate(([100, 500], [50, last])):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TimerWheel: what RocketMQ finds of the messages that wait for a time."""
+"""TimerWheel: the files that RocketMQ finds for messages that wait for a time."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ STORE = Path("/store")
 
 
 def test_rocketmq_begins_where_it_is_told() -> None:
-    """A checkpoint names the place, in a new store and in one whose wheel has what is over: that goes."""
+    """A checkpoint names the place where RocketMQ begins, and the files of an old wheel are removed."""
     fs, clock = MemoryFs(), ManualClock()
     fs.make_directory(STORE)
     TimerWheel(fs, STORE, clock).begin_at(7)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of a deleted topic: no reader gets them any more, whether the topic is made again or not."""
+"""Messages of a deleted topic: no reader gets them, whether the topic is created again or not."""
 
 import pytest
 
@@ -22,7 +22,7 @@ OLD_COUNT = 5
 
 
 def grown() -> FakeLog:
-    """A log with messages of two topics, all with one key."""
+    """A log with messages of two topics, all with the same key."""
     log = FakeLog()
     for number in range(OLD_COUNT):
         log.append("T", keys="k", unique_id=f"U{number}")
@@ -31,7 +31,7 @@ def grown() -> FakeLog:
 
 
 async def deleted(indexer: Indexer, log: FakeLog) -> None:
-    """Delete the topic, and wait until the Indexer has heard of it."""
+    """Delete the topic, and wait until the Indexer has received it."""
     log.delete("T")
     await eventually(lambda: indexer.indexes.history.topic_begins == log.topic_begins)
 
@@ -73,7 +73,7 @@ def in_each(places: list[int]) -> dict[str, list[int]]:
 
 
 async def test_no_reader_gets_a_message_of_a_deleted_topic() -> None:
-    """Of a topic that is made again each reader gets the new ones, also after a start that hears no log."""
+    """Readers get only the new messages of a topic that is created again, also after a start without the log."""
     log, fs = grown(), MemoryFs()
     async with running(log, fs) as indexer:
         await caught_up(indexer, log)
@@ -90,7 +90,7 @@ async def test_no_reader_gets_a_message_of_a_deleted_topic() -> None:
 
 
 async def test_a_place_in_the_deleted_part_is_like_an_expired_one() -> None:
-    """A pull says where the messages begin now; a scan that was planned before says that they are gone."""
+    """A pull reports where the messages begin now; a scan that was planned before fails as for expired messages."""
     log = grown()
     async with running(log) as indexer:
         await caught_up(indexer, log)
@@ -106,7 +106,7 @@ async def test_a_place_in_the_deleted_part_is_like_an_expired_one() -> None:
 
 
 async def test_an_id_of_a_place_in_the_log() -> None:
-    """It finds no message of the deleted topic, although the index of keys has it."""
+    """An offset id finds no message of the deleted topic, although the index of keys has it."""
     log = grown()
     place = log.records[0]
     async with running(log) as indexer:
@@ -119,7 +119,7 @@ async def test_an_id_of_a_place_in_the_log() -> None:
 
 
 async def test_a_rebuild_does_not_bring_them_back() -> None:
-    """The units are there again, and count as little as before."""
+    """After a rebuild the units of the deleted topic exist, and no reader gets their messages."""
     log = grown()
     async with running(log) as indexer:
         await caught_up(indexer, log)
@@ -133,7 +133,10 @@ async def test_a_rebuild_does_not_bring_them_back() -> None:
 
 
 async def test_a_log_that_lost_the_deletion_has_the_messages() -> None:
-    """As after a failover to a copy that had not heard of it: what the log says last counts."""
+    """If the log lost the deletion, the messages are visible again, as the log's last report counts.
+
+    An example is a failover to a copy that had not received it.
+    """
     log = grown()
     async with running(log) as indexer:
         await caught_up(indexer, log)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trim would remove is what it removes, and the bytes of the indexes are those of their files."""
+"""A dry run of a trim returns the files that the trim removes, and the size of the indexes is their files' size."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.support.patience import eventually
 
 
 def bytes_of_files(fs: Fs) -> int:
-    """What all queue files and index files take."""
+    """The size of all queue files and index files."""
     directories, total_bytes = [DATA_DIR / "consumequeue", DATA_DIR / "index"], 0
     while directories:
         directory = directories.pop()
@@ -38,7 +38,7 @@ def places(log: FakeLog) -> list[int]:
 
 
 async def test_a_dry_run_tells_what_a_trim_removes() -> None:
-    """For any offset, and changes nothing."""
+    """A dry run returns the numbers of the trim, for any offset, and changes nothing."""
     log = keyed(300)
     for offset in places(log):
         fs = MemoryFs()
@@ -59,7 +59,7 @@ async def test_a_dry_run_tells_what_a_trim_removes() -> None:
 
 
 async def test_files_on_their_way_out_do_not_count() -> None:
-    """What was trimmed is no part of the indexes any more, although its files go only with the next flush."""
+    """Trimmed files are no part of the indexes any more, although the next flush removes them."""
     log, fs = keyed(300), MemoryFs()
     async with running(log, fs) as indexer:
         await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
@@ -76,7 +76,7 @@ async def test_files_on_their_way_out_do_not_count() -> None:
 
 
 async def test_what_is_not_indexed_is_refused() -> None:
-    """A dry run promises nothing that a trim would not do."""
+    """A dry run refuses an offset beyond the indexed end, as a trim does."""
     log = keyed(3)
     indexer = make_indexer(log)
     feed(indexer, log)

@@ -36,7 +36,7 @@ async def stopped_without_a_leader(copies: Copies) -> None:
 
 @pytest.mark.usefixtures("_impatient")
 async def test_what_no_leader_took_before_a_stop_is_sent_after_it() -> None:
-    """Commits and deletions reach all, and the file goes."""
+    """Unsent commits and deletions reach all Indexers after the next start, and the file is removed."""
     copies = Copies()
     await stopped_without_a_leader(copies)
     async with copies.leader.running() as one, copies.follower.running() as other:
@@ -48,7 +48,7 @@ async def test_what_no_leader_took_before_a_stop_is_sent_after_it() -> None:
 
 @pytest.mark.usefixtures("_impatient")
 async def test_what_waits_gives_way_to_later_records() -> None:
-    """A commit that waited over a stop takes back no commit that another Indexer answered meanwhile."""
+    """An unsent commit does not replace a commit that another Indexer answered meanwhile."""
     copies = Copies()
     await stopped_without_a_leader(copies)
     async with copies.leader.running() as one:
@@ -64,7 +64,7 @@ async def test_what_waits_gives_way_to_later_records() -> None:
 
 @pytest.mark.usefixtures("_impatient")
 async def test_what_waits_stays_over_further_stops() -> None:
-    """Also where the log lost a tail meanwhile, so that all records are read anew."""
+    """Unsent changes stay over further stops, also if the log lost a tail, so that all records are read again."""
     copies = Copies()
     await stopped_without_a_leader(copies)
     copies.sink.is_leaderless = True
@@ -109,7 +109,10 @@ async def test_unsent_changes_are_bounded_over_stops() -> None:
 @pytest.mark.usefixtures("_impatient")
 @pytest.mark.parametrize("reason", ["records_gone", "read_elsewhere", "damaged"])
 async def test_what_waited_too_long_is_dropped(reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Records that may tell of the same places are not known, or the file is not: what the log has counts."""
+    """Changes that waited too long are dropped, and the offsets of the log count.
+
+    Records of the same queues are gone, a version without this file has read them, or the file is damaged.
+    """
     copies = Copies()
     await stopped_without_a_leader(copies)
     if reason == "damaged":

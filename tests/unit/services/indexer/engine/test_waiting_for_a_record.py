@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for a record: whoever sent a message finds it from then on, or hears how far the indexes are."""
+"""Waiting for a record: the sender finds its message from then on, or gets the indexed offset."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ ALWAYS_MS = 1 << 62
 
 
 async def test_what_was_waited_for_is_found() -> None:
-    """Each message in turn, by its key and in its queue, whether it came before the wait or in it."""
+    """Each message is found by its key and in its queue after the wait, if it arrived before it or during it."""
     log = FakeLog()
     async with running(log) as indexer, asyncio.timeout(LIMIT_S):
         for number in range(20):
@@ -32,7 +32,7 @@ async def test_what_was_waited_for_is_found() -> None:
 
 
 async def test_a_wait_that_was_too_short_says_how_far_it_is() -> None:
-    """The records that are indexed end where the log ends, and the one that is waited for begins there."""
+    """NotIndexed has the indexed offset, the end of the log, and the target, the record that begins there."""
     log = FakeLog()
     log.append()
     async with running(log) as indexer:
@@ -43,7 +43,7 @@ async def test_a_wait_that_was_too_short_says_how_far_it_is() -> None:
 
 
 async def test_a_wait_ends_with_the_service() -> None:
-    """Nothing is indexed any more then."""
+    """A wait ends when the service stops, because nothing is indexed any more."""
     indexer = make_indexer(FakeLog())
     wait = asyncio.create_task(indexer.indexes.wait_for(0, LIMIT_S))
     await asyncio.sleep(0)

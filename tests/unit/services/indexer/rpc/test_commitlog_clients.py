@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogTail and LogRecords against a server that answers as a CommitLog may, or as none should."""
+"""LogTail and LogRecords against a server with correct and incorrect answers of a CommitLog."""
 
 import asyncio
 import contextlib
@@ -107,7 +107,7 @@ def offsets(*values: int) -> Any:
 
 
 async def test_the_tail_passes_steps_on() -> None:
-    """Steps come as they were sent; the request has the offset, the epochs and the token."""
+    """Steps arrive unchanged; the request has the offset, the epochs and the token."""
     service = FakeService()
     handshake = pb.DispatchHandshake(
         common_end_physical_offset=5, epoch=3, min_physical_offset=1, confirmed_physical_offset=9
@@ -130,7 +130,7 @@ async def test_the_tail_passes_steps_on() -> None:
 
 
 async def test_a_silent_log_is_a_lost_one() -> None:
-    """Heartbeats come every second; without them the stream is given up."""
+    """A stream without a heartbeat is given up; a log sends heartbeats every second."""
     service = FakeService()
     service.hangs = True
     async with clients(service, timeout_s=0.3) as (tail, _):
@@ -140,7 +140,7 @@ async def test_a_silent_log_is_a_lost_one() -> None:
 
 @pytest.mark.parametrize("step", [b"", b"\xff", b"\x12\x05", b"\x12\x02\x22\x00\x01"])
 async def test_a_malformed_step_is_inapplicable(step: bytes) -> None:
-    """Bytes that are no step are never guessed at."""
+    """Bytes that are no step raise Inapplicable."""
     service = FakeService()
     service.steps = [step]
     async with clients(service) as (tail, _):
@@ -149,7 +149,7 @@ async def test_a_malformed_step_is_inapplicable(step: bytes) -> None:
 
 
 async def test_records_come_with_positions() -> None:
-    """Records that are gone have size 0; a short answer is passed on as it is."""
+    """Deleted records have size 0; a short answer is passed on unchanged."""
     service = FakeService()
     service.answer = lambda _: pb.ReadRecordsResponse(
         record_sizes_bytes=[3, 0, 2], records=b"abcde", min_physical_offset=40
@@ -177,7 +177,7 @@ async def test_records_come_with_positions() -> None:
     ids=["nothing", "too few bytes", "negative", "too many records"],
 )
 async def test_answers_that_contradict_themselves_are_refused(answer: pb.ReadRecordsResponse) -> None:
-    """Sizes that do not add up would give bytes of other records."""
+    """An answer whose sizes do not add up is refused, as it would give bytes of other records."""
     service = FakeService()
     service.answer = lambda _: answer
     async with clients(service) as (_, records):
@@ -198,7 +198,10 @@ async def test_answers_that_contradict_themselves_are_refused(answer: pb.ReadRec
     ],
 )
 async def test_refusals_keep_their_meaning(reason: str, metadata: dict[str, str], error: type[Exception]) -> None:
-    """What the log says of a record becomes the engine's error; everything else means that the log is not available."""
+    """The log's refusals of a record become the engine's errors.
+
+    All other failures mean that the log is unavailable.
+    """
     service = FakeService()
     service.reason, service.metadata = reason, metadata
     async with clients(service) as (tail, records):
@@ -210,9 +213,9 @@ async def test_refusals_keep_their_meaning(reason: str, metadata: dict[str, str]
 
 @pytest.mark.parametrize("reason", ["TOPIC_NOT_FOUND", "BAD_TOPIC_NAME", "NOT_LEADER"])
 async def test_the_log_is_asked_for_topics(reason: str) -> None:
-    """A topic exists if the log says so; any other refusal than that it lacks the topic is no answer.
+    """A topic exists if the log says so; a refusal with another reason than a missing topic is no answer.
 
-    A log that follows another one says NOT_LEADER of a topic that it lacks.
+    A log that follows another log answers NOT_LEADER for a topic that it lacks.
     """
     service = FakeService()
     async with clients(service) as (_, records):
@@ -227,7 +230,7 @@ async def test_the_log_is_asked_for_topics(reason: str) -> None:
 
 
 async def test_progress_is_reported() -> None:
-    """A report carries every number, and a refusal is an error that the flush loop knows."""
+    """A report has every number, and a refusal is an error that the flush loop knows."""
     service = FakeService()
     async with clients(service) as (tail, _):
         await tail.report(ProgressReport(9, 8, 7, 6, 5))
@@ -240,7 +243,7 @@ async def test_progress_is_reported() -> None:
 
 
 async def test_a_log_that_is_not_there() -> None:
-    """No server at all is DependencyUnavailable as well."""
+    """Without a server the clients raise DependencyUnavailable."""
     async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
         with pytest.raises(DependencyUnavailable):
             await LogRecords(Connection(channel, 2, lambda: (TOKEN,))).read(offsets(1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What methods need of the indexes, and what becomes of their answers while the indexes lack something."""
+"""The indexes that a method needs, and its answers while the indexes lack records."""
 
 import pytest
 from reput.indexer.v1 import query_service_pb2, queue_service_pb2
@@ -12,13 +12,16 @@ from tests.support.methods import proto_methods
 
 
 def test_each_method_says_what_it_needs() -> None:
-    """Of the Indexer's services, and of no others: a query that is added and forgotten fails here, and at the start."""
+    """The table has all methods of the Indexer's services, and no others.
+
+    A new method without an entry fails here, and at the start.
+    """
     methods = [method for method in proto_methods() if method.full_name.startswith("reput.indexer.")]
     assert {f"{method.containing_service.name}/{method.name}" for method in methods} == needs.NEEDS.keys()
 
 
 def test_a_method_that_was_forgotten_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process does not start with it."""
+    """A method without an entry fails the start of the process."""
     monkeypatch.delitem(needs.NEEDS, "QueueService/Pull")
     (service,) = queue_service_pb2.DESCRIPTOR.services_by_name.values()
     with pytest.raises(AssertionError, match="QueueService/Pull"):
@@ -26,7 +29,7 @@ def test_a_method_that_was_forgotten_is_not_served(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_is_found_counts() -> None:
-    """Of a message that is not there nobody can say that there is none, before all is there again."""
+    """While the indexes are incomplete, a missing message is Incomplete, and a found message is an answer."""
     (service,) = query_service_pb2.DESCRIPTOR.services_by_name.values()
     completeness = Completeness()
     blocks = needs.around(service, completeness)

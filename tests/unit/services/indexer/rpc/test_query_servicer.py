@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries that must not end early without a word: while the indexes are built again, and of topics that go."""
+"""Queries that are refused instead of an early end: while the indexes are rebuilt, and of removed topics."""
 
 import pytest
 from reput.indexer.v1 import query_service_pb2
@@ -21,7 +21,7 @@ from tests.support.indexer import feed, make_indexer
 
 
 async def test_by_offset_id_during_a_rebuild() -> None:
-    """What is indexed again is found, of all else nobody can say that it is not there."""
+    """During a rebuild an indexed message is found, and a missing message is refused as incomplete."""
     log = FakeLog()
     first, last = log.append(), log.append()
     indexer = make_indexer(log)
@@ -47,7 +47,10 @@ async def test_by_offset_id_during_a_rebuild() -> None:
 
 
 async def test_a_topic_that_goes_between_two_pages() -> None:
-    """The next page is refused: an end without messages would say that there are no more. So is a topic nobody made."""
+    """The next page of a removed topic is refused, because an empty page would be the end of the messages.
+
+    A topic that does not exist is refused, too.
+    """
     log = FakeLog()
     for _ in range(3):
         log.append("T", keys="k")

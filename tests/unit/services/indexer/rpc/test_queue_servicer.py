@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of queues, which are made in steps."""
+"""Lists of queues, which are collected in steps."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from tests.support.indexer import feed, make_indexer
 
 
 async def test_a_list_that_a_rebuild_comes_into() -> None:
-    """It would lack the queues that are gone meanwhile: nobody gets it."""
+    """A list during which a rebuild begins is refused, because it would lack the dropped queues."""
     log = FakeLog()
     for queue_id in range(3 * STEP_QUEUE_COUNT):
         log.append("T", queue_id)

@@ -124,7 +124,7 @@ public final class Driver {
         return Map.of("id", recalled.getMessageId().toString());
     }
 
-    /** Says how a transaction ends that its producer has forgotten: as its body says. */
+    /** Returns the end of a forgotten transaction: the end that is named in the message's body. */
     private static TransactionResolution check(MessageView message) {
         String body = StandardCharsets.UTF_8.decode(message.getBody()).toString();
         return body.equals("commit when asked") ? TransactionResolution.COMMIT : TransactionResolution.ROLLBACK;
@@ -160,7 +160,7 @@ public final class Driver {
     }
 
     private Object change(JsonObject ask) throws Exception {
-        // the client changes the handle of the message that it is given, and the table wants the former one
+        // the client changes the handle of this message, and the table needs the former handle
         Held held = messages.get(ask.get("number").getAsInt());
         held.consumer.changeInvisibleDuration(held.message, Duration.ofSeconds(ask.get("invisible_s").getAsLong()));
         return Map.of();
@@ -226,7 +226,7 @@ public final class Driver {
         return ask.has(name) ? ask.get(name).getAsString() : otherwise;
     }
 
-    /** Answers each line with one. */
+    /** Answers each line with a line. */
     public static void main(String[] arguments) throws Exception {
         Driver driver = new Driver();
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

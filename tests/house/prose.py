@@ -5,6 +5,7 @@ A vague word stands for a noun that the reader has to find: `the one that leads`
 """
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -37,6 +38,7 @@ class Count(NamedTuple):
         return Count(self.word_count + len(WORD.findall(text)), self.vague_count + len(VAGUE.findall(text)))
 
 
+@functools.cache
 def count_of(room: str) -> Count:
     """Count the words of a room: a folder, whose Python, protos and pages count, or a page."""
     count, path = Count(), ROOT / room

@@ -38,7 +38,7 @@ class Store(Protocol):
 class MemoryTimers:
     """The waiting messages of a store, in memory.
 
-    A batch with a text that begins with `!` is refused once, with `!!` always.
+    A batch with a text that begins with `!` is refused while it names a queue, with `!!` always.
     """
 
     def __init__(self, store: Store) -> None:

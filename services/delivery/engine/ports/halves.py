@@ -42,7 +42,7 @@ class HalfIndex(Protocol):
         ...
 
     async def how_ended(self, name: str) -> str | None:
-        """Return how the transaction of this id ended, "" if its end record does not say, None if it has not ended."""
+        """Return how the transaction of this id ended, None if no end record names it; RocketMQ's name no id."""
         ...
 
     async def half_end(self) -> int:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """FreshMessages: chooses messages that were never delivered to the group, for a receive.
 
-Invariants: at most `open_count_max` messages of a queue are in flight or held; in an ordered group, a message waits
-while an earlier message with its key is open. A message for other members is held for them.
+Invariants: at most `open_count_max` messages of all groups, and `queue_open_count_max` of a queue, are in flight or
+held. In an ordered group, a message waits while an earlier message with its key is open. A message for other members
+is held for them.
 Callers: the event loop's thread, a single receive at a time.
 """
 
@@ -32,9 +33,11 @@ class FreshMessages:
         feeds: Feeds,
         *,
         open_count_max: int,
+        queue_open_count_max: int,
     ) -> None:
         self._groups, self._time, self._filters = groups, time, filters
-        self._cache, self._feeds, self._open_count_max = cache, feeds, open_count_max
+        self._cache, self._feeds = cache, feeds
+        self._open_count_max, self._queue_open_count_max = open_count_max, queue_open_count_max
         self._turn = 0
 
     async def add_to(self, batch: DeliveryBatch, policy: Policy, queue_ids: Sequence[int]) -> None:
@@ -81,10 +84,12 @@ class FreshMessages:
 
     def _open_left(self, queue: QueueState, taken: QueueBatch) -> int:
         """Return how many more messages of a queue may be in flight or held."""
-        return self._open_count_max - queue.open_count - len(taken.flights) - len(taken.held)
+        of_queue = self._queue_open_count_max - queue.open_count
+        of_all = self._open_count_max - self._groups.open_count
+        return min(of_queue, of_all) - len(taken.flights) - len(taken.held)
 
     def _is_for_absent(self, found: Found, wanted: Wanted, left: int) -> bool:
         """Return whether a message waits in its queue for members that may come back: they have half of the room."""
-        if not self._filters.awaits_return or 2 * left > self._open_count_max:
+        if not self._filters.awaits_return or 2 * left > self._queue_open_count_max:
             return False
         return not self._filters.passes(found, wanted) and not self._filters.is_for_known(found, but_not=wanted)

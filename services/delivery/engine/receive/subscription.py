@@ -54,6 +54,7 @@ class Subscription:
         *,
         read_ahead: ReadAhead,
         open_count_max: int,
+        queue_open_count_max: int,
     ) -> None:
         self.group, self.topic, self.filters = filters.group, filters.topic, filters
         self.used_s = clock.monotonic_s()
@@ -61,13 +62,21 @@ class Subscription:
         self.news = News()
         """Wakes members that wait when there may be a message for them."""
         self._groups, self._journal, self._tally, self._clock, self._time = groups, journal, tally, clock, time
-        self._open_count_max = open_count_max
+        self._queue_open_count_max = queue_open_count_max
         cache = MessageCache(read_ahead)
         rereader = Rereader(index, self.topic, cache)
         self.feeds = Feeds(groups, index, filters, self.news, read_ahead)
         self._cache, self._rereader = cache, rereader
         self._due = DueMessages(groups, journal, time, filters, cache, rereader, dead_letter_writer)
-        self._fresh = FreshMessages(groups, time, filters, cache, self.feeds, open_count_max=open_count_max)
+        self._fresh = FreshMessages(
+            groups,
+            time,
+            filters,
+            cache,
+            self.feeds,
+            open_count_max=open_count_max,
+            queue_open_count_max=queue_open_count_max,
+        )
         self._is_fresh_first = False
         self._lock = asyncio.Lock()
         self._is_stopped = False
@@ -167,7 +176,7 @@ class Subscription:
             return
         queue = self._groups.find(event.place)
         if queue is not None:
-            was_full = queue.open_count + len(event.offsets) >= self._open_count_max
+            was_full = queue.open_count + len(event.offsets) >= self._queue_open_count_max
             if was_full or queue.due_ms() == 0:
                 self.news.tell()
 

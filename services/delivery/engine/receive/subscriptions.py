@@ -59,7 +59,8 @@ class Subscriptions:
             clock,
             time,
             read_ahead=self.read_ahead,
-            open_count_max=config.queue_open_count_max,
+            open_count_max=config.open_count_max,
+            queue_open_count_max=config.queue_open_count_max,
         )
 
     def find(self, group: str, topic: str) -> Subscription | None:

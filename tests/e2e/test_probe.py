@@ -23,7 +23,7 @@ from tests.support.commitlog import make_config
 from tests.support.patience import LIMIT_S
 
 PROGRAM = (sys.executable, "-IS", probe.__file__)
-FRONTS = ("http2", "grpcio")
+FRONTS = ("http2", pytest.param("grpcio", marks=pytest.mark.long))
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import grpc
+import pytest
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from reput.commitlog.v1 import append_service_pb2, log_service_pb2, topic_service_pb2
@@ -27,7 +28,8 @@ DISPATCH = "/reput.commitlog.v1.LogService/Dispatch"
 DELETE_TOPIC = "/reput.commitlog.v1.TopicService/DeleteTopic"
 
 
-FRONTS = ("http2", "grpcio")
+FRONTS = ("http2", pytest.param("grpcio", marks=pytest.mark.long))
+"""The fronts of a server, or the channels of a client. grpcio is the fallback: `make test-long` tests it."""
 front: Literal["http2", "grpcio"] = "http2"
 """The front of `serving`, independent of the settings; see `each_front`."""
 

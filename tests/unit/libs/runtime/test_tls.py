@@ -19,14 +19,14 @@ from libs.runtime.trust.tokens import TokenFile
 from tests.support.certificates import self_signed
 from tests.support.patience import LIMIT_S
 from tests.support.surroundings import free_port
-from tests.unit.libs.runtime.servers import APPEND, DISPATCH, Served, serving
+from tests.unit.libs.runtime.servers import APPEND, DISPATCH, FRONTS, Served, serving
 
 pytestmark = [
     pytest.mark.usefixtures("each_front"),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command"),
 ]
 Channel = Literal["http2", "grpcio"]
-each_channel = pytest.mark.parametrize("channel_kind", ["http2", "grpcio"])
+each_channel = pytest.mark.parametrize("channel_kind", FRONTS)
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,9 @@ from libs.runtime.settings import ServerConfig
 from tests.support.patience import LIMIT_S, eventually
 from tests.support.surroundings import free_port
 from tests.unit.libs.runtime.http2.channels import channel_to, code_of, said
-from tests.unit.libs.runtime.servers import APPEND, APPEND_STREAM, DISPATCH, Served, TooLate, serving
+from tests.unit.libs.runtime.servers import APPEND, APPEND_STREAM, DISPATCH, FRONTS, Served, TooLate, serving
 
 C = grpc.StatusCode
-CHANNELS = ("http2", "grpcio")
 
 
 @contextlib.asynccontextmanager
@@ -40,7 +39,7 @@ async def called(kind: str, config: ServerConfig | None = None) -> AsyncIterator
             await channel.close()
 
 
-@pytest.fixture(params=CHANNELS)
+@pytest.fixture(params=FRONTS)
 def kind(request: pytest.FixtureRequest) -> str:
     """Each channel."""
     return str(request.param)

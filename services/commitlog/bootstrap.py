@@ -18,7 +18,7 @@ from reput.commitlog.v1 import (
 )
 
 from libs.formats.records.host import Host
-from libs.formats.state.replication import Seat
+from libs.formats.state.replication import RoleSetting
 from libs.log.state import data_dir, small_files
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
@@ -35,7 +35,7 @@ from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.elect.member import ElectedMember
 from services.commitlog.engine.follow.other_histories import OtherHistories
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.replicate.ledger import BY_HAND, Reign
+from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm
 from services.commitlog.engine.replicate.steps import NOBODY, LeaderAt
 from services.commitlog.engine.roles import SLAVE, Decider, Roles
 from services.commitlog.engine.start.cut import Cut
@@ -100,7 +100,7 @@ class Service:
         shell.telemetry.observe("log", lambda: statistics_of(self.commit_log.log))
         is_elected = self._config.coordinator != "none"
         leader_target = "" if is_elected else settings.leader.target
-        own = Seat(SLAVE if is_elected else self._config.role, leader_target)
+        own = RoleSetting(SLAVE if is_elected else self._config.role, leader_target)
         self._roles = Roles(own, self._open_log, self._hold, self._open_again, self._leader_at, shell.fail)
         shell.telemetry.observe("roles", self._roles.statistics)
         self._member = self._elected_member() if is_elected else None
@@ -150,22 +150,22 @@ class Service:
     async def open(self) -> None:
         """Recover the log and start its loops. Raises StoreLocked, StoreError, FormatError or OSError (NoStore)."""
         data_dir.check(PosixFs(), self._config.data_dir, may_create=self._config.create_store)
-        own = self._roles.seat
+        own = self._roles.setting
         if self._member is None:
-            self._roles.seat = small_files.seat_of(PosixFs(), self._config.data_dir, own)
-        await self._open(self._roles.seat)
+            self._roles.setting = small_files.role_setting_of(PosixFs(), self._config.data_dir, own)
+        await self._open(self._roles.setting)
         if self._member is not None:
             self._member.start()
             if self._label is not None:
                 self._label.loop.start()
-        elif self._roles.seat == own:  # an operator's choice under other settings must never return
-            await self._open_log().identity.stand_up()
+        elif self._roles.setting == own:  # an operator's choice under other settings must never return
+            await self._open_log().identity.remove_setting()
 
-    async def _open(self, seat: Seat, cut: Cut | None = None, reign: Reign = BY_HAND) -> None:
+    async def _open(self, setting: RoleSetting, cut: Cut | None = None, term: ElectedTerm = BY_HAND) -> None:
         config = self._config
-        leader = self._leader_at(seat.leader_target) if seat.role == SLAVE else None
+        leader = self._leader_at(setting.leader_target) if setting.role == SLAVE else None
         host = store_host(self._settings.server.listen_host, self.server.port)
-        log = await self.commit_log.open(host, leader=leader, cut=cut, reign=reign, role=seat.role)
+        log = await self.commit_log.open(host, leader=leader, cut=cut, term=term, role=setting.role)
         streams = InflightBudget("streams", config.stream_count_max)
         service_streams = InflightBudget("streams of services", config.service_stream_count_max)
         inflight = InflightBudget("bytes", config.append_inflight_bytes_max)
@@ -181,7 +181,7 @@ class Service:
         self._segments.made = SegmentServicer(log.segments, log.disk, log.gate)
         self._topics.made = TopicServicer(log.topics, log.topic_changes, log.gate)
         self._replication.made = ReplicationServicer(
-            log.replicas, service_streams, config, self._decider, lambda: self._roles.seat
+            log.replicas, service_streams, config, self._decider, lambda: self._roles.setting
         )
 
     async def _hold(self) -> None:
@@ -192,8 +192,8 @@ class Service:
         await self.server.wait_calls(drain_timeout_s, but_count=self._roles.asking_count)
         await self._close_log()
 
-    async def _open_again(self, seat: Seat, cut: Cut | None, reign: Reign) -> None:
-        await self._open(seat, cut, reign)
+    async def _open_again(self, setting: RoleSetting, cut: Cut | None, term: ElectedTerm) -> None:
+        await self._open(setting, cut, term)
         self.server.admit()
 
     def _leader_at(self, target: str) -> LeaderAt:

@@ -29,7 +29,14 @@ from libs.formats.records.state_record import CopyPart, DelayProgress, StateReco
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
 from libs.formats.state.leadership import LeadershipRecord
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd, TopicBeginsFile
-from libs.formats.state.replication import InSyncFile, Member, ReplicaFile, Seat, SharedStateFile, UnsentOffsetsFile
+from libs.formats.state.replication import (
+    InSyncFile,
+    Member,
+    ReplicaFile,
+    RoleSetting,
+    SharedStateFile,
+    UnsentOffsetsFile,
+)
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support import reference
 from tests.support.golden import golden
@@ -261,7 +268,7 @@ def test_replication() -> None:
     data = b'{"store_id":"%s","promised_epoch":7,"replicated_physical_offset":900,"is_synchronous":false,'
     data = data % (b"0123456789abcdef" * 2) + b'"seat":null,"instead_of":null}'
     assert checksummed.unwrap("replica", replica.encode()) == data
-    told = msgspec.structs.replace(replica, seat=Seat("slave", "b:7101"), instead_of=Seat("async_master"))
+    told = msgspec.structs.replace(replica, seat=RoleSetting("slave", "b:7101"), instead_of=RoleSetting("async_master"))
     assert told.encode().endswith(b'"seat":["slave","b:7101"],"instead_of":["async_master",""]}')
     assert ReplicaFile.decode(told.encode()) == told
     assert ReplicaFile.decode(checksummed.wrap("replica", data)) == replica

@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from libs.formats.state.replication import Seat
+from libs.formats.state.replication import RoleSetting
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives
 from libs.requests.errors import Stopping
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.elect.member import ElectedMember
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.replicate.ledger import BY_HAND, Reign
+from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm
 from services.commitlog.engine.replicate.steps import NOBODY, LeaderAt
 from services.commitlog.engine.roles import SLAVE, Roles
 from services.commitlog.engine.start.cut import Cut
@@ -75,10 +75,10 @@ class Node:
         self.door = self.cluster.coordinator.door(f"{self.name}/{next(_numbers)}")
         self.door.is_cut = self.is_cut_from_coordinator
         roles = self.roles = Roles(
-            Seat(SLAVE), self._open_log, self._close, self._open_again, self._leader_at, machine.failures.append
+            RoleSetting(SLAVE), self._open_log, self._close, self._open_again, self._leader_at, machine.failures.append
         )
         self.member = ElectedMember(self.door, roles, machine.clock, config, self.target, self.door.identity)
-        await self._open(process, Seat(SLAVE))
+        await self._open(process, RoleSetting(SLAVE))
         self.member.start()
 
     async def stop(self) -> None:
@@ -116,10 +116,12 @@ class Node:
             raise Stopping
         return self._process.log
 
-    async def _open(self, process: CommitLog, seat: Seat, cut: Cut | None = None, reign: Reign = BY_HAND) -> None:
-        leader = self._leader_at(seat.leader_target) if seat.role == SLAVE else None
+    async def _open(
+        self, process: CommitLog, setting: RoleSetting, cut: Cut | None = None, term: ElectedTerm = BY_HAND
+    ) -> None:
+        leader = self._leader_at(setting.leader_target) if setting.role == SLAVE else None
         idle = {"disk guard", "queue offset snapshot"}
-        await process.open(LISTEN_HOST, idle=idle, leader=leader, cut=cut, reign=reign, role=seat.role)
+        await process.open(LISTEN_HOST, idle=idle, leader=leader, cut=cut, term=term, role=setting.role)
 
     async def _close(self) -> None:
         process = self._process
@@ -128,9 +130,9 @@ class Node:
             process.log.replicas.drain()
         await process.close()
 
-    async def _open_again(self, seat: Seat, cut: Cut | None, reign: Reign) -> None:
+    async def _open_again(self, setting: RoleSetting, cut: Cut | None, term: ElectedTerm) -> None:
         assert self._process is not None
-        await self._open(self._process, seat, cut, reign)
+        await self._open(self._process, setting, cut, term)
 
     def _leader_at(self, target: str) -> LeaderAt:
         if not target:

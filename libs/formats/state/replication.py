@@ -20,8 +20,8 @@ RoleName: TypeAlias = Literal["async_master", "sync_master", "slave"]
 """A role, by its name in the settings."""
 
 
-class Seat(msgspec.Struct, frozen=True, array_like=True):
-    """The seat of a log: its role and, if it follows, its leader's address as host:port."""
+class RoleSetting(msgspec.Struct, frozen=True, array_like=True):
+    """The role setting of a log: its role and, if it follows, its leader's address as host:port."""
 
     role: RoleName
     leader_target: str = ""
@@ -40,10 +40,10 @@ class ReplicaFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """End of the log's part that at least two members had on their disks, exclusive. The true end may be higher."""
     is_synchronous: bool = False
     """Whether the log leads as a synchronous master: then the checkpoint's confirmed offset is replicated."""
-    seat: Seat | None = None
-    """The assigned seat, which replaces the seat of the settings."""
-    instead_of: Seat | None = None
-    """The settings at the time of the assignment. Changed settings replace the assigned seat."""
+    seat: RoleSetting | None = None
+    """The assigned role setting, which replaces the settings."""
+    instead_of: RoleSetting | None = None
+    """The settings at the time of the assignment. Changed settings replace the assigned role setting."""
 
 
 class SharedStateFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):

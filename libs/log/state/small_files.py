@@ -17,7 +17,7 @@ from libs.formats import store_layout
 from libs.formats.errors import FormatError
 from libs.formats.state import log_history, store_checkpoint
 from libs.formats.state.log_history import TopicBeginsFile
-from libs.formats.state.replication import InSyncFile, ReplicaFile, Seat
+from libs.formats.state.replication import InSyncFile, ReplicaFile, RoleSetting
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log.errors import ReplicaFileDamaged
 from libs.machine.fs import Fs
@@ -85,8 +85,8 @@ def load_replica(fs: Fs, data_dir: Path) -> ReplicaFile | None:
         raise ReplicaFileDamaged(path=path, reason=error.reason) from error
 
 
-def seat_of(fs: Fs, data_dir: Path, settings: Seat) -> Seat:
-    """Return a log's seat: the last assigned seat, unless the settings have changed since then."""
+def role_setting_of(fs: Fs, data_dir: Path, settings: RoleSetting) -> RoleSetting:
+    """Return a log's role setting: the last assigned, unless the settings have changed since then."""
     file = load_replica(fs, data_dir)
     return file.seat if file is not None and file.seat is not None and file.instead_of == settings else settings
 

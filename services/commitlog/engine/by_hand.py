@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from libs.formats.epoch import Epoch
-from libs.formats.state.replication import RoleName, Seat
+from libs.formats.state.replication import RoleName, RoleSetting
 from services.commitlog.engine.roles import SLAVE, Roles
 from services.commitlog.errors import MayLoseData, NotLeader
 
@@ -22,7 +22,7 @@ class ByHand:
     """The decider for logs without a coordinator. `_leads` asks a log whether it leads. `_settings` are this log's."""
 
     _roles: Roles
-    _settings: Seat
+    _settings: RoleSetting
     _leads: Callable[[str], Awaitable[bool]]
 
     async def promote(self, role: RoleName, *, epoch: int, end_physical_offset: int, accepts_loss: bool) -> Epoch:
@@ -38,23 +38,23 @@ class ByHand:
                 raise MayLoseData(f"the log ends at {end}, and nobody proved that there is nothing behind")
             if accepts_loss and log.following.is_connected:
                 raise MayLoseData(
-                    f"the leader, {self._roles.seat.leader_target}, is there: let it hand over, or stop it"
+                    f"the leader, {self._roles.setting.leader_target}, is there: let it hand over, or stop it"
                 )
-            await self._roles.change(self._sit(Seat(role)))
+            await self._roles.change(self._take_role(RoleSetting(role)))
             return self._roles.log.epochs.epochs[-1]
 
-    async def demote(self, replica_id: str, leader_target: str, *, epoch: int) -> tuple[Seat, Epoch, int]:
+    async def demote(self, replica_id: str, leader_target: str, *, epoch: int) -> tuple[RoleSetting, Epoch, int]:
         """See `Decider`."""
         with self._roles.asking():
             await self._roles.no_change()
             log = self._roles.log
             if log.handover is None:
-                raise NotLeader(self._roles.seat.leader_target)
+                raise NotLeader(self._roles.setting.leader_target)
             self._roles.check_epoch(epoch)
-            former, last_epoch = self._roles.seat, log.epochs.epochs[-1]
+            former, last_epoch = self._roles.setting, log.epochs.epochs[-1]
             end = await log.handover.run(replica_id, leader_target)
             try:
-                await self._roles.change(self._sit(Seat(SLAVE, leader_target)))
+                await self._roles.change(self._take_role(RoleSetting(SLAVE, leader_target)))
             except OSError:
                 log.handover.take_back()  # nothing was saved, so the log still leads
                 raise
@@ -62,19 +62,19 @@ class ByHand:
 
     def move(self, leader_target: str) -> None:
         """Begin to follow another leader, named by the former leader, if it does lead."""
-        if leader_target not in ("", self._roles.seat.leader_target):
+        if leader_target not in ("", self._roles.setting.leader_target):
             self._roles.try_change(lambda: self._move(leader_target))
 
     async def _move(self, leader_target: str) -> None:
-        former = self._roles.seat.leader_target
+        former = self._roles.setting.leader_target
         if await self._leads(leader_target):
             _log.info("%s does not lead any more, %s does", former, leader_target)
-            await self._write_down(Seat(SLAVE, leader_target))
-            await self._roles.turn(leader_target)
+            await self._save_setting(RoleSetting(SLAVE, leader_target))
+            await self._roles.follow_other_leader(leader_target)
 
-    async def _sit(self, seat: Seat) -> None:
-        await self._write_down(seat)
-        await self._roles.reopen(seat)
+    async def _take_role(self, setting: RoleSetting) -> None:
+        await self._save_setting(setting)
+        await self._roles.reopen(setting)
 
-    async def _write_down(self, seat: Seat) -> None:
-        await self._roles.log.identity.sit(seat, instead_of=self._settings)
+    async def _save_setting(self, setting: RoleSetting) -> None:
+        await self._roles.log.identity.save_setting(setting, instead_of=self._settings)

@@ -18,7 +18,7 @@ from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.replicate.ledger import BY_HAND, Reign
+from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm
 from services.commitlog.engine.replicate.steps import LeaderAt
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.start.meter import RecoveryMeter
@@ -47,7 +47,7 @@ class CommitLog:
         idle: Container[str] = (),
         leader: LeaderAt | None = None,
         cut: Cut | None = None,
-        reign: Reign = BY_HAND,
+        term: ElectedTerm = BY_HAND,
         role: RoleName | None = None,
     ) -> OpenLog:
         """Recover the log and start its loops, except loops with a name in `idle`. See `OpenLog`.
@@ -66,7 +66,7 @@ class CommitLog:
             on_failure=self._on_failure,
             leader=leader,
             cut=cut,
-            reign=reign,
+            term=term,
         )
         await asyncio.to_thread(log.topics.begins.settle, log.chain, log.topics.file.topics)
         await log.disk.look()

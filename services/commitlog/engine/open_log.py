@@ -30,7 +30,7 @@ from services.commitlog.engine.replicate.follower import Following
 from services.commitlog.engine.replicate.handover import Handover
 from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
 from services.commitlog.engine.replicate.leader import Replicas
-from services.commitlog.engine.replicate.ledger import BY_HAND, InSyncFileLedger, Reign
+from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm, InSyncFileLedger
 from services.commitlog.engine.replicate.steps import LeaderAt
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.start.meter import RecoveryMeter
@@ -65,7 +65,7 @@ class OpenLog:
         on_failure: Callable[[BaseException], None],
         leader: LeaderAt | None = None,
         cut: Cut | None = None,
-        reign: Reign = BY_HAND,
+        term: ElectedTerm = BY_HAND,
     ) -> None:
         """Recover the store and build all parts. Blocks. Raises the errors of `recover_store`.
 
@@ -75,14 +75,14 @@ class OpenLog:
         self.store_host: Final = Host.parse(config.store_host) if config.store_host else listen_host
         self.small_files: Final = SmallFiles(config.ballast(fs))
         self.identity: Final = Identity.open(fs, config, self.small_files)
-        store = recover_store(fs, config, self.small_files.ballast, clock, meter, self.identity, cut, reign.elected)
+        store = recover_store(fs, config, self.small_files.ballast, clock, meter, self.identity, cut, term.elected)
         directories, self.recovery = store.directories, store.recovery
         self.files: Final = store.files
         self.chain: Final = store.chain
         self.epochs: Final = store.epochs
         self.topics: Final = store.topics
         self.state: Final = store.state
-        self.gate: Final = WriteGate(reign.check)
+        self.gate: Final = WriteGate(term.check)
         self.gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=store.recovery.are_queue_offsets_unknown)
         known = self.identity.known(store.checkpoint.confirmed_physical_offset)
         self.marks: Final = Marks.of(self.chain, config, *known)
@@ -93,11 +93,11 @@ class OpenLog:
         self.pipeline: Final = AppendPipeline(self.tail, self.state, self.topics, self.gate, log_clock, config, host)
         self.committer: Final = Syncer.committer(self.chain, self.marks, self.state, self.seal, clock, config)
         self.flusher: Final = Syncer.flusher(self.chain, self.marks, self.state, self.seal, clock, config)
-        ledger = reign.ledger or InSyncFileLedger(fs, self.identity, self.epochs, self.small_files, config)
+        ledger = term.ledger or InSyncFileLedger(fs, self.identity, self.epochs, self.small_files, config)
         self.in_sync: Final = None if leader else InSyncKeeper(
             ledger, self.identity, self.epochs, self.marks, self.pipeline, self.topics, clock, config
         )  # fmt: skip
-        self.acknowledgements: Final = Acknowledgements(self.marks, config, self._is_shared, reign.check)
+        self.acknowledgements: Final = Acknowledgements(self.marks, config, self._is_shared, term.check)
         self.disk: Final = DiskGuard(fs, clock, config, directories, self.gate, self.small_files)
         self.store_time: Final = StoreTimeWatch(log_clock, self.state, ahead_ms_max=config.store_time_ahead_ms_max)
         self.checkpoint: Final = CheckpointKeeper(
@@ -117,7 +117,7 @@ class OpenLog:
         self.followers: Final = Followers(self.chain, self.epochs, self.marks, self.reader, self.checkpoint, config)
         self.queue_offsets: Final = QueueOffsetCheck(self.chain, self.state, self.gate)
         parts = self.chain, self.epochs, self.marks, self.topics, self.snapshot, self.gate, self.in_sync
-        self.replicas: Final = Replicas(fs, *parts, clock, config, reign.witnesses)
+        self.replicas: Final = Replicas(fs, *parts, clock, config, term.promises)
         self.handover: Final = None if leader else Handover(self.replicas, self.gate, self.marks, config)
         applier = Applier(self.chain, self.tail, self.state, self.epochs, self.small_files, self.gate)
         self.following: Final = None if leader is None else Following(

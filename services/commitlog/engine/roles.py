@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from libs.formats.epoch import Epoch
-from libs.formats.state.replication import RoleName, Seat
+from libs.formats.state.replication import RoleName, RoleSetting
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.replicate.ledger import BY_HAND, Reign
+from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm
 from services.commitlog.engine.replicate.steps import LeaderAt
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.errors import StaleEpoch
@@ -35,8 +35,8 @@ class Decider(Protocol):
         """Lead in the returned epoch. Raises StaleEpoch, MayLoseData and NotElected."""
         ...
 
-    async def demote(self, replica_id: str, leader_target: str, *, epoch: int) -> tuple[Seat, Epoch, int]:
-        """Hand over to a follower, and follow it. Returns the former seat, its last epoch and the log's end.
+    async def demote(self, replica_id: str, leader_target: str, *, epoch: int) -> tuple[RoleSetting, Epoch, int]:
+        """Hand over to a follower, and follow it. Returns the former role setting, its last epoch and the log's end.
 
         Raises NotLeader, StaleEpoch and ReplicaBehind; then nothing has changed.
         """
@@ -58,12 +58,12 @@ class RoleStatistics:
 
 @dataclass(slots=True, eq=False)
 class Roles:
-    """The role of the log and its changes. `_open` opens the log on a seat, after a cut or an election if any."""
+    """The role of the log and its changes. `_open` opens the log in a role, after a cut or an election if any."""
 
-    seat: Seat
+    setting: RoleSetting
     _open_log: Callable[[], OpenLog]
     _close: Callable[[], Awaitable[None]]
-    _open: Callable[[Seat, Cut | None, Reign], Awaitable[None]]
+    _open: Callable[[RoleSetting, Cut | None, ElectedTerm], Awaitable[None]]
     _leader_at: Callable[[str], LeaderAt]
     _on_failure: Callable[[BaseException], None]
     asking_count: int = 0
@@ -92,7 +92,7 @@ class Roles:
     def cut(self, cut: Cut) -> None:
         """Begin to cut the log, unless another change is running, or a cut failed less than CUT_PAUSE_S ago."""
         if asyncio.get_running_loop().time() >= self._cut_at_s:
-            self.try_change(lambda: self.reopen(self.seat, cut=cut))
+            self.try_change(lambda: self.reopen(self.setting, cut=cut))
 
     def try_change(self, change: Callable[[], Coroutine[None, None, None]]) -> None:
         """Begin a change without waiting for it, unless another change is running."""
@@ -108,42 +108,42 @@ class Roles:
         while self._change is not None:
             await asyncio.wait([self._change])
 
-    async def reopen(self, seat: Seat, *, cut: Cut | None = None, reign: Reign = BY_HAND) -> None:
+    async def reopen(self, setting: RoleSetting, *, cut: Cut | None = None, term: ElectedTerm = BY_HAND) -> None:
         """Close the log and open it anew. If it can't be cut, for example without room for the copy, it stays uncut.
 
         A sealed log, or a failure to close it, ends the process: only the next process can find out the state on disk.
         """
         log = self.log
-        self.seat = seat
+        self.setting = setting
         try:
             await self._close()
             log.seal.check()
             if cut is None:
-                await self._open(seat, None, reign)
+                await self._open(setting, None, term)
             else:
-                await self._open_cut(seat, cut, reign)
+                await self._open_cut(setting, cut, term)
             self.change_count += 1
         except Exception as error:
             self._on_failure(error)  # without its log the process has nothing to do
             raise
 
-    async def _open_cut(self, seat: Seat, cut: Cut, reign: Reign) -> None:
+    async def _open_cut(self, setting: RoleSetting, cut: Cut, term: ElectedTerm) -> None:
         try:
-            await self._open(seat, cut, reign)
+            await self._open(setting, cut, term)
             self.cut_count += 1
         except OSError as error:
             _log.error("the log can't be cut, so it does not follow for %d s: %s", self.cut_pause_s, error)
             self._cut_at_s = asyncio.get_running_loop().time() + self.cut_pause_s
             await self._close()
-            await self._open(seat, None, BY_HAND)
+            await self._open(setting, None, BY_HAND)
 
-    async def turn(self, leader_target: str) -> None:
+    async def follow_other_leader(self, leader_target: str) -> None:
         """Follow another leader, empty for none. A leader is opened anew for that."""
         following = self.log.following
         if following is None:
-            await self.reopen(Seat(SLAVE, leader_target))
+            await self.reopen(RoleSetting(SLAVE, leader_target))
         else:
-            self.seat = Seat(SLAVE, leader_target)
+            self.setting = RoleSetting(SLAVE, leader_target)
             await following.turn_to(self._leader_at(leader_target))
 
     @contextlib.contextmanager

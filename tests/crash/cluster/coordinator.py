@@ -39,7 +39,7 @@ class WatchedCoordinator(MemoryCoordinator):
         self._tell_of, self._tell_end = tell, tell_end
         self.history: list[View] = []
         self.loses_change: Callable[[LeadershipRecord], None] | None = None
-        """Hears of the next change within a reign, whose answer gets lost."""
+        """Hears of the next change within a term, whose answer gets lost."""
 
     def put(self, seen: View, record: LeadershipRecord, holder: str, *, keeps: bool) -> View:
         """See `MemoryCoordinator`."""

@@ -9,7 +9,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from libs.formats.records.host import Host
-from libs.formats.state.replication import Seat
+from libs.formats.state.replication import RoleSetting
 from libs.machine.testing.memory_fs import MemoryFs, PowerCut
 from libs.machine.workers import using
 from libs.requests.errors import DependencyUnavailable, ServiceError, Stopping
@@ -17,7 +17,7 @@ from libs.segments.errors import SegmentUnreadable, StoreFull, SyncFailed
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.elect.member import ElectedMember
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.replicate.ledger import BY_HAND, Reign
+from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm
 from services.commitlog.engine.replicate.steps import NOBODY, Hello, LeaderAt
 from services.commitlog.engine.roles import SLAVE, Roles
 from services.commitlog.engine.start.cut import Cut
@@ -104,12 +104,17 @@ class Node:
             door = self.door = LateDoor(world.coordinator, self.run, world.loop)
             door.is_cut, door.late_ratio = self.is_cut_from_coordinator, world.late_ratio
             roles = self._roles = Roles(
-                Seat(SLAVE), self._open_log, self._close, self._open_again, self._leader_at, process.failures.append
+                RoleSetting(SLAVE),
+                self._open_log,
+                self._close,
+                self._open_again,
+                self._leader_at,
+                process.failures.append,
             )
             member = self.member = ElectedMember(door, roles, self.clock, config, self.target, self.run)
 
         async def begin() -> None:
-            await self._open(commit_log, Seat(SLAVE))
+            await self._open(commit_log, RoleSetting(SLAVE))
             member.start()
 
         try:
@@ -213,20 +218,22 @@ class Node:
             raise Stopping
         return self._commit_log.log
 
-    async def _open(self, commit_log: CommitLog, seat: Seat, cut: Cut | None = None, reign: Reign = BY_HAND) -> None:
+    async def _open(
+        self, commit_log: CommitLog, setting: RoleSetting, cut: Cut | None = None, term: ElectedTerm = BY_HAND
+    ) -> None:
         self.reach = Reach()
-        leader = self._leader_at(seat.leader_target) if seat.role == SLAVE else None
-        await commit_log.open(LISTEN_HOST, leader=leader, cut=cut, reign=reign, role=seat.role)
+        leader = self._leader_at(setting.leader_target) if setting.role == SLAVE else None
+        await commit_log.open(LISTEN_HOST, leader=leader, cut=cut, term=term, role=setting.role)
 
     async def _close(self) -> None:
         assert self._commit_log is not None
         await self._end_streams(self._commit_log)
         await self._commit_log.close()
 
-    async def _open_again(self, seat: Seat, cut: Cut | None, reign: Reign) -> None:
+    async def _open_again(self, setting: RoleSetting, cut: Cut | None, term: ElectedTerm) -> None:
         assert self._commit_log is not None
         self.world.count("tails cut off", cut is not None)
-        await self._open(self._commit_log, seat, cut, reign)
+        await self._open(self._commit_log, setting, cut, term)
 
     async def _end_streams(self, commit_log: CommitLog) -> None:
         if commit_log.log is not None:

@@ -162,7 +162,7 @@ OF_THE_MODEL = (
     plant(
         "forget an epoch that was won",
         1,
-        (f"{ELECT}/member.py", "            await log.identity.promise(tenure.epoch)\n", ""),
+        (f"{ELECT}/member.py", "            await log.identity.promise(term.epoch)\n", ""),
         (
             "services/commitlog/engine/commit_log.py",
             "            await log.identity.promise(log.epochs.number)\n",
@@ -303,11 +303,11 @@ OF_THE_CODE = (
         "one promise is enough",
         6,
         (
-            f"{ELECT}/tenure.py",
+            f"{ELECT}/leader_term.py",
             "        if not others <= self._promised_at_s.keys():\n            return 0\n",
             "        others &= self._promised_at_s.keys()\n",
         ),
-        (f"{ELECT}/tenure.py", "        since_s = min((", "        since_s = max(("),
+        (f"{ELECT}/leader_term.py", "        since_s = min((", "        since_s = max(("),
     ),
     plant(
         "stand in spite of a promise",

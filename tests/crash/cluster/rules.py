@@ -39,7 +39,7 @@ class Reach(NamedTuple):
     batch_end_physical_offset: int = 0
 
 
-class Reign(NamedTuple):
+class Term(NamedTuple):
     """The elected member, with its identity."""
 
     member: Member
@@ -57,7 +57,7 @@ class Rules:
     set_change_count: int = 0
     handed_over: set[int] = field(default_factory=set)
     """Epochs of leaders that ended in a handover, with the named next leader."""
-    _reigns: dict[int, Reign] = field(default_factory=dict)
+    _terms: dict[int, Term] = field(default_factory=dict)
     """The elected members, by epoch."""
     _was_cut_short: set[int] = field(default_factory=set)
     """Epochs whose lease ended before its time."""
@@ -69,7 +69,7 @@ class Rules:
     @property
     def election_count(self) -> int:
         """The number of epochs that have an elected member."""
-        return len(self._reigns)
+        return len(self._terms)
 
     def expect(self, condition: bool, text: str) -> None:
         """Keep a fault for the next look."""
@@ -85,7 +85,7 @@ class Rules:
         self.expect(len(new.in_sync) >= new.min_in_sync, f"the set is smaller than {new.min_in_sync}: {new}")
         if after.holder and after.holder_version != before.holder_version:
             assert new.leader is not None
-            self._reigns[new.epoch] = Reign(new.leader, after.holder)
+            self._terms[new.epoch] = Term(new.leader, after.holder)
         if old is None:
             return
         what = f"from {old} to {new}"
@@ -117,8 +117,8 @@ class Rules:
     def leads(self, node: "Node", log: OpenLog) -> None:
         """Look at a log that leads: it was elected, itself, in this run of its process (S8), and has promised (S9)."""
         epoch, member = log.epochs.number, Member(node.name, log.identity.store_id)
-        reign = self._reigns.get(epoch)
-        self.expect(reign == (member, node.run), f"{node.run} {member} leads in epoch {epoch}, elected was {reign}")
+        term = self._terms.get(epoch)
+        self.expect(term == (member, node.run), f"{node.run} {member} leads in epoch {epoch}, elected was {term}")
         self._keeps_to(node, member.store_id, epoch)
 
     def acknowledges(self, node: "Node", log: OpenLog, ack: Ack, handshake: Handshake) -> None:

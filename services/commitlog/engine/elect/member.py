@@ -14,7 +14,7 @@ import logging
 from dataclasses import dataclass, field
 
 from libs.formats.epoch import Epoch
-from libs.formats.state.replication import Member, RoleName, Seat
+from libs.formats.state.replication import Member, RoleName, RoleSetting
 from libs.machine.clock import Clock
 from libs.machine.loop import SupervisedLoop
 from libs.requests.errors import ServiceError
@@ -22,11 +22,11 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.elect import election
 from services.commitlog.engine.elect.coordinator import Coordinator, CoordinatorUnavailable, Lost, View
 from services.commitlog.engine.elect.election import Decision, Facts, Step
+from services.commitlog.engine.elect.leader_term import LeaderTerm
 from services.commitlog.engine.elect.lease import Lease
-from services.commitlog.engine.elect.tenure import Tenure
 from services.commitlog.engine.keep.epochs import Elected, new_history_id
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.replicate.ledger import Reign
+from services.commitlog.engine.replicate.ledger import ElectedTerm
 from services.commitlog.engine.roles import SLAVE, Roles
 from services.commitlog.engine.write.gate import Reason
 from services.commitlog.errors import LeaseOver, NotElected, NotLeader
@@ -67,7 +67,7 @@ class ElectedMember:
     decision: Decision = UNDECIDED
     _acted_on: View | None = None
     election_count: int = 0
-    _tenure: Tenure | None = None
+    _term: LeaderTerm | None = None
     """Set while this log leads or takes over."""
     _leads: bool = False
     _seen_at_s: float = 0.0
@@ -95,8 +95,8 @@ class ElectedMember:
         await self.loop.stop()
         async with self._deciding:
             await self._roles.no_change()
-            if self._tenure is not None:
-                await self._resign(self._tenure)
+            if self._term is not None:
+                await self._resign(self._term)
 
     async def stop(self) -> None:
         """Stop all loops. A lease that was not released expires by itself."""
@@ -114,8 +114,8 @@ class ElectedMember:
     @property
     def lease_left_ms(self) -> int:
         """Remaining milliseconds of this log's term, 0 if it does not lead."""
-        tenure = self._tenure
-        return 0 if tenure is None else tenure.left_ms
+        term = self._term
+        return 0 if term is None else term.left_ms
 
     @property
     def bound_ms(self) -> int:
@@ -125,7 +125,7 @@ class ElectedMember:
     @property
     def is_by_promises(self) -> bool:
         """Whether it leads only by promises of the others, because it cannot renew its lease."""
-        return self._tenure is not None and self._tenure.is_by_promises
+        return self._term is not None and self._term.is_by_promises
 
     # Requests of operators and other logs.
 
@@ -161,20 +161,20 @@ class ElectedMember:
             except Lost:
                 raise NotElected("another one was elected meanwhile") from None
 
-    async def demote(self, replica_id: str, leader_target: str, *, epoch: int) -> tuple[Seat, Epoch, int]:
+    async def demote(self, replica_id: str, leader_target: str, *, epoch: int) -> tuple[RoleSetting, Epoch, int]:
         """See `Decider`. Raises also CoordinatorUnavailable, then this log or another member is elected again."""
         with self._roles.asking():
             async with self._deciding:
                 await self._roles.no_change()
                 self._roles.check_epoch(epoch)
-                log, tenure, former = self._roles.log, self._tenure, self._roles.seat
-                if log.handover is None or tenure is None:
+                log, term, former = self._roles.log, self._term, self._roles.setting
+                if log.handover is None or term is None:
                     raise NotLeader(former.leader_target)
-                if tenure.is_by_promises:
+                if term.is_by_promises:
                     raise CoordinatorUnavailable("the lease can't be renewed, so no other log can lead")
                 last_epoch, end = log.epochs.epochs[-1], await log.handover.run(replica_id, leader_target)
                 try:
-                    await tenure.release(replica_id, leaves=False)
+                    await term.release(replica_id, leaves=False)
                 finally:
                     await self._step_down(leader_target)
                 return former, last_epoch, end
@@ -244,7 +244,7 @@ class ElectedMember:
             history_id=log.epochs.history_id,
             promised_epoch=max(log.identity.promised_epoch, log.epochs.number),
             end_physical_offset=log.marks.flushed.value,
-            leads_in=self._tenure.epoch if self._leads and self._tenure else 0,
+            leads_in=self._term.epoch if self._leads and self._term else 0,
             may_create=log.identity.promised_epoch == 0
             and self._config.bootstrap_replica_id == self._config.replica_id,
             unfit=_unfit(log),
@@ -254,13 +254,13 @@ class ElectedMember:
 
     async def _fence(self, *, is_held: bool) -> None:
         """Refuse appends while another log may lead. A lost lease is not renewed: step down."""
-        assert self._tenure is not None
-        if self._tenure.lease.is_lost:
+        assert self._term is not None
+        if self._term.lease.is_lost:
             await self._step_down("")
             return
         if not is_held:
-            self._tenure.lease.run_out()
-        is_over, gate = self._tenure.left_ms == 0, self._roles.log.gate
+            self._term.lease.run_out()
+        is_over, gate = self._term.left_ms == 0, self._roles.log.gate
         if is_over and not gate.holds(Reason.NOT_LEADER):
             _log.warning("the lease could not be renewed in time, so this log takes no appends")
             gate.hand_over("")
@@ -271,8 +271,8 @@ class ElectedMember:
         following = self._roles.log.following
         if following is None:
             await self._step_down(target)
-        elif target != self._roles.seat.leader_target:
-            await self._roles.change(self._roles.turn(target))
+        elif target != self._roles.setting.leader_target:
+            await self._roles.change(self._roles.follow_other_leader(target))
         elif is_new and not following.is_connected:
             following.loop.hurry()  # the same leader is back: end the long back-off
 
@@ -282,19 +282,19 @@ class ElectedMember:
 
     async def _end_reign(self, target: str) -> None:
         await self._end_tenure()
-        await self._roles.reopen(Seat(SLAVE, target))
+        await self._roles.reopen(RoleSetting(SLAVE, target))
 
     async def _end_tenure(self) -> None:
-        tenure, self._tenure, self._leads = self._tenure, None, False
-        if tenure is not None:
-            tenure.lease.is_lost = True
-            await tenure.lease.loop.stop()
+        term, self._term, self._leads = self._term, None, False
+        if term is not None:
+            term.lease.is_lost = True
+            await term.lease.loop.stop()
 
     async def _take(self, seen: View, *, is_forced: bool = False) -> None:
         """Stand for election, and lead after a win. Raises Lost."""
         log = self._roles.log
         assert log.following is not None
-        await self._roles.change(self._roles.turn(""))  # stop to acknowledge to a leader
+        await self._roles.change(self._roles.follow_other_leader(""))  # stop to acknowledge to a leader
         await log.marks.flushed.soon(log.marks.wrote.value)
         facts, sent_at_s = await self._facts(), self._clock.monotonic_s()
         if not is_forced and election.decide(seen, facts, election.SUCCESSOR_MS).step is Step.FOLLOW:
@@ -310,20 +310,20 @@ class ElectedMember:
         config = self._config
         lease = Lease(self._coordinator, self._clock, config.lease_duration_ms, sent_at_s, config.lease_renew_ms)
         lease.loop.start()
-        self._tenure = Tenure(self._coordinator, lease, record, won)
-        await self._roles.change(self._begin_reign(log, self._tenure))
+        self._term = LeaderTerm(self._coordinator, lease, record, won)
+        await self._roles.change(self._begin_term(log, self._term))
 
-    async def _begin_reign(self, log: OpenLog, tenure: Tenure) -> None:
+    async def _begin_term(self, log: OpenLog, term: LeaderTerm) -> None:
         try:
-            await log.identity.promise(tenure.epoch)
-            elected = Elected(tenure.epoch, tenure.record_seen.history_id)
-            await self._roles.reopen(Seat(self._config.role), reign=Reign(elected, tenure, tenure.check, tenure))
+            await log.identity.promise(term.epoch)
+            elected = Elected(term.epoch, term.record_seen.history_id)
+            await self._roles.reopen(RoleSetting(self._config.role), term=ElectedTerm(elected, term, term.check, term))
         except BaseException:
             await self._end_tenure()
             raise
         self._leads = True
 
-    async def _resign(self, tenure: Tenure) -> None:
+    async def _resign(self, term: LeaderTerm) -> None:
         """Hand over to the best follower in sync, or only release the lease."""
         log, successor = self._roles.log, ""
         candidates = [one for one in log.replicas.connected if one.is_in_sync]
@@ -333,7 +333,7 @@ class ElectedMember:
                 break
         log.gate.hand_over("")
         try:
-            await tenure.release(successor, leaves=True)
+            await term.release(successor, leaves=True)
         except (LeaseOver, CoordinatorUnavailable) as error:
             _log.warning("the lease is not given back: %s", error)
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import msgspec
 
-from libs.formats.state.replication import ReplicaFile, Seat
+from libs.formats.state.replication import ReplicaFile, RoleSetting
 from libs.log.state import small_files
 from libs.machine.fs import Fs
 from services.commitlog.config import CommitLogConfig
@@ -86,9 +86,9 @@ class Identity:
             await self._write(promised_epoch=epoch)
             self.promised_epoch = epoch
 
-    async def sit(self, seat: Seat, *, instead_of: Seat) -> None:
+    async def save_setting(self, setting: RoleSetting, *, instead_of: RoleSetting) -> None:
         """Save an operator's choice of role and leader for restarts with the same settings. Raises OSError."""
-        told = None if seat == instead_of else seat
+        told = None if setting == instead_of else setting
         await self._write(create=True, seat=told, instead_of=instead_of if told else None)
 
     async def note_role(self, save_checkpoint: Callable[[], Awaitable[None]]) -> None:
@@ -106,7 +106,7 @@ class Identity:
         if self._saved is not None and self._saved.is_synchronous:
             await self._write(is_synchronous=False)
 
-    async def stand_up(self) -> None:
+    async def remove_setting(self) -> None:
         """Remove the operator's saved choice of role and leader. Raises OSError."""
         if self._saved is not None and self._saved.seat is not None:
             await self._write(seat=None, instead_of=None)

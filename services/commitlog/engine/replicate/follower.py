@@ -135,7 +135,7 @@ class Following:
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _turn: asyncio.Timeout | None = None
     """Ends the open stream."""
-    _rest: asyncio.Event = field(default_factory=asyncio.Event)
+    _no_stream: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no stream is open."""
     _is_turning: bool = False
     _is_leaving: bool = False
@@ -143,7 +143,7 @@ class Following:
     """Set while this log is outside the in-sync set, as of the last beat."""
 
     def __post_init__(self) -> None:
-        self._rest.set()
+        self._no_stream.set()
         self._gate.hand_over(self.leader.target)
         self.loop = SupervisedLoop(
             "replication",
@@ -175,10 +175,10 @@ class Following:
         former, self.leader = self.leader, leader
         self._gate.hand_over(leader.target)
         self._is_turning = True
-        if not self._rest.is_set():
+        if not self._no_stream.is_set():
             assert self._turn is not None
             self._turn.reschedule(0)
-        await self._rest.wait()
+        await self._no_stream.wait()
         self._is_turning = False
         self.loop.hurry()
         await former.close()
@@ -199,13 +199,13 @@ class Following:
         store_id = await self._identity.claim()
         if self._is_turning:
             return
-        self._rest.clear()
+        self._no_stream.clear()
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None) as self._turn:
                     await self._follow_leader(store_id)
         finally:
-            self._rest.set()
+            self._no_stream.set()
 
     async def _follow_leader(self, store_id: str) -> None:
         self.state = FollowingState.CONNECTING

@@ -24,7 +24,7 @@ from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.keep.queue_snapshot import SnapshotKeeper
 from services.commitlog.engine.replicate.catch_up import CatchUpPace
 from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
-from services.commitlog.engine.replicate.ledger import Witnesses
+from services.commitlog.engine.replicate.ledger import LeasePromises
 from services.commitlog.engine.replicate.steps import QUEUE_OFFSETS, Hello, State, Step
 from services.commitlog.engine.replicate.stream import Replica, ReplicaStream
 from services.commitlog.engine.write.gate import WriteGate
@@ -52,7 +52,7 @@ class Replicas:
     """None at a follower."""
     _clock: Clock
     _config: CommitLogConfig
-    _witnesses: Witnesses | None = None
+    _promises: LeasePromises | None = None
     _streams: dict[str, ReplicaStream] = field(default_factory=dict)
     _is_draining: bool = False
     _pace: CatchUpPace = field(init=False)
@@ -108,7 +108,7 @@ class Replicas:
         at = common_end(self._epochs.epochs, self._marks.committed.value, hello.epochs, hello.max_physical_offset)
         stream = self._streams[hello.replica_id] = ReplicaStream(
             self._chain, self._epochs, self._marks, self._topics, self._in_sync, self._pace, self._clock,
-            hello, self._witnesses, common_end_physical_offset=at,
+            hello, self._promises, common_end_physical_offset=at,
         )  # fmt: skip
         self._in_sync.join(stream.member, stream.replica.flushed_physical_offset)
         return stream

@@ -39,7 +39,7 @@ class InSyncLedger(Protocol):
         ...
 
 
-class Witnesses(Protocol):
+class LeasePromises(Protocol):
     """The members that can be elected instead of the leader, with their promises not to stand."""
 
     @property
@@ -53,17 +53,17 @@ class Witnesses(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reign:
+class ElectedTerm:
     """The elected term that a leader opens its log with; all None if an operator assigned the role."""
 
     elected: Elected | None = None
     ledger: InSyncLedger | None = None
     check: Callable[[], None] | None = None
     """Raises LeaseOver as soon as another log may lead."""
-    witnesses: Witnesses | None = None
+    promises: LeasePromises | None = None
 
 
-BY_HAND: Final = Reign()
+BY_HAND: Final = ElectedTerm()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.replicate.catch_up import CatchUpPace
 from services.commitlog.engine.replicate.chunks import ChunkReader
 from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
-from services.commitlog.engine.replicate.ledger import Witnesses
+from services.commitlog.engine.replicate.ledger import LeasePromises
 from services.commitlog.engine.replicate.steps import (
     TOPIC_BEGINS,
     TOPICS,
@@ -79,7 +79,7 @@ class ReplicaStream:
         pace: CatchUpPace,
         clock: Clock,
         hello: Hello,
-        witnesses: Witnesses | None,
+        promises: LeasePromises | None,
         *,
         common_end_physical_offset: int,
     ) -> None:
@@ -119,7 +119,7 @@ class ReplicaStream:
         self._told_physical_offset = marks.visible.value
         self._told_sync_physical_offset = 0
         self._beat_at_s = _now_s()
-        self._witnesses = witnesses if hello.is_witness else None
+        self._promises = promises if hello.is_witness else None
         self._asked: deque[tuple[int, float]] = deque(maxlen=ASKED_COUNT_MAX)
         """Steps that ask for a promise, with their monotonic time."""
         self._news = asyncio.Event()
@@ -169,8 +169,8 @@ class ReplicaStream:
         replica.heard_at_ms = now_ms
         while self._topics_sent and self._topics_sent[0][0] <= ack.step_count:
             self._topics_change_count = self._topics_sent.popleft()[1]
-        while self._witnesses is not None and self._asked and self._asked[0][0] <= ack.step_count:
-            self._witnesses.hear(self.member, self._asked.popleft()[1])
+        while self._promises is not None and self._asked and self._asked[0][0] <= ack.step_count:
+            self._promises.hear(self.member, self._asked.popleft()[1])
         if flushed >= self._marks.committed.value:
             replica.had_all_at_ms = now_ms
         self._in_sync.hear(self.member, replica.flushed_physical_offset, self._topics_change_count)
@@ -294,7 +294,7 @@ class ReplicaStream:
             sync_to_physical_offset=self._sent_physical_offset if is_hurried else self._marks.replicated.wanted,
             is_in_sync=is_in_sync,
             replicated_physical_offset=self._in_sync.shared_physical_offset,
-            lease_ms=0 if self._witnesses is None else self._witnesses.lease_ms,
+            lease_ms=0 if self._promises is None else self._promises.lease_ms,
         )
 
 

@@ -13,7 +13,7 @@ from libs.formats import fields
 from libs.formats.crc import crc32
 from libs.formats.limits import INT32_MAX, MIB
 from libs.formats.protobuf_wire import FIXED32, LENGTH_DELIMITED, int_field, tag, varint
-from libs.formats.state.replication import RoleName, Seat
+from libs.formats.state.replication import RoleName, RoleSetting
 from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument
 from libs.runtime.rpc.by_name import named
@@ -41,7 +41,7 @@ class ReplicationServicer:
     _service_streams: InflightBudget
     _config: CommitLogConfig
     _decider: Decider
-    _seat: Callable[[], Seat]
+    _setting: Callable[[], RoleSetting]
 
     def drain(self) -> None:
         """End the streams with STOPPING."""
@@ -73,7 +73,7 @@ class ReplicationServicer:
             accepts_loss=request.accept_data_loss,
         )
         (begun,) = sent([epoch])
-        return pb.PromoteResponse(epoch=begun, role=_role(self._seat().role))
+        return pb.PromoteResponse(epoch=begun, role=_role(self._setting().role))
 
     async def Demote(self, request: pb.DemoteRequest, _: object) -> pb.DemoteResponse:
         """Let the log hand over and follow."""

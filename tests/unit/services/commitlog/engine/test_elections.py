@@ -12,7 +12,7 @@ from libs.formats.config.topics_json import TopicConfig
 from libs.formats.state.leadership import LeadershipRecord
 from libs.log.state.small_files import load_checkpoint
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable, View
-from services.commitlog.engine.elect.tenure import ASKING_SHARE
+from services.commitlog.engine.elect.leader_term import ASKING_SHARE
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.marks import DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED
 from services.commitlog.engine.write.topics import TopicRegistry

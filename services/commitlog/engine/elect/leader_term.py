@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenure: the lease and the leadership record of an elected leader, from the election to the end of the term.
+"""LeaderTerm: the lease and the leadership record of an elected leader, from the election to the end of the term.
 
 If the lease cannot be renewed, the leader continues on promises: each member that may be elected promises not to stand
 for the duration of a lease. One missing promise ends the term.
@@ -26,7 +26,7 @@ ASKING_SHARE = 0.4
 
 
 @dataclass(slots=True, eq=False)
-class Tenure:
+class LeaderTerm:
     """The term of one epoch. `seen` is the coordinator's state after the election, then after each change."""
 
     _coordinator: Coordinator
@@ -60,12 +60,12 @@ class Tenure:
 
     @property
     def lease_ms(self) -> int:
-        """See `Witnesses`. Promises are requested only when needed, because they delay an election after a crash."""
+        """See `LeasePromises`. Promises are requested only if needed: they delay an election after a crash."""
         needs_promises = self.lease.left_ms < self.lease.duration_ms * ASKING_SHARE
         return self.lease.duration_ms if needs_promises and self.left_ms else 0
 
     def hear(self, member: Member, asked_at_s: float) -> None:
-        """See `Witnesses`."""
+        """See `LeasePromises`."""
         if member in self._others:
             self._promised_at_s[member] = asked_at_s
 

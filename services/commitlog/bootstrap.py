@@ -175,7 +175,7 @@ class Service:
             log.pipeline, groups, log.acknowledgements, encoder, streams, inflight, config
         )  # fmt: skip
         self._log.made = LogServicer(
-            log.reader, log.followers, log.queue_offsets, log.topics, lambda: log.standing,
+            log.reader, log.followers, log.queue_offsets, log.topics, lambda: log.replica_state,
             OtherHistories(log.epochs, log.marks, log.gate), streams, service_streams,
         )  # fmt: skip
         self._segments.made = SegmentServicer(log.segments, log.disk, log.gate)
@@ -221,12 +221,12 @@ class Service:
         return bool(status.state == log_service_pb2.LOG_STATE_SERVING and not status.HasField("following"))
 
     async def _close_log(self) -> None:
-        following = None if self.commit_log.log is None else self.commit_log.log.following
+        follower = None if self.commit_log.log is None else self.commit_log.log.follower
         try:
             await self.commit_log.close()
         finally:
-            if following is not None:
-                await following.leader.close()
+            if follower is not None:
+                await follower.leader.close()
 
     def _open_log(self) -> OpenLog:
         """Return the log. Raises Stopping."""

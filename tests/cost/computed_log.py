@@ -20,7 +20,7 @@ from libs.formats.records import record
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.records.record import Record
 from libs.formats.state.log_history import QueueEnd
-from services.indexer.engine.log.source import ProgressReport, RecordBlock, Standing
+from services.indexer.engine.log.source import LogRole, ProgressReport, RecordBlock
 from tests.support.fake_log import START_TIME_MS, properties_text
 from tests.support.records import make_record
 
@@ -113,10 +113,10 @@ class ComputedLog:
         yield Heartbeat(self.end_physical_offset, 0)
         await asyncio.Event().wait()
 
-    async def report(self, report: ProgressReport) -> Standing:
+    async def report(self, report: ProgressReport) -> LogRole:
         """See LogSource."""
         del report
-        return Standing()
+        return LogRole()
 
     async def check_queue_offsets(
         self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool

@@ -87,10 +87,10 @@ class Pair:
             log = await machine.start(
                 leader=self.wire.at(), cut=cut, role="slave", replica_id="b", reconnect_ms_max=100
             )
-            following = log.following
-            assert following is not None
-            await eventually(lambda: following.state is not FollowingState.CONNECTING)  # noqa: B023
-            if following.state is not FollowingState.OUT:
+            follower = log.follower
+            assert follower is not None
+            await eventually(lambda: follower.state is not FollowingState.CONNECTING)  # noqa: B023
+            if follower.state is not FollowingState.OUT:
                 self.follower = log
             elif self.wire.cuts:
                 await self.end(machine, log)
@@ -98,7 +98,7 @@ class Pair:
                 why = "its leader keeps it from|this log knows of epoch|no newer epoch|all that it has"
                 if not self.replicated:  # then the machine with the shorter log may lead
                     why += "|it is the leader that lacks something"
-                assert re.search(why, following.last_error)
+                assert re.search(why, follower.last_error)
                 await self.end(machine, log)
                 machine.fs = MemoryFs()
         return self.follower

@@ -101,7 +101,7 @@ def log_servicer_of(log: OpenLog) -> LogServicer:
     others = OtherHistories(log.epochs, log.marks, log.gate)
     streams = InflightBudget("streams", LARGE)
     return LogServicer(
-        log.reader, log.followers, log.queue_offsets, log.topics, lambda: log.standing, others, streams, streams
+        log.reader, log.followers, log.queue_offsets, log.topics, lambda: log.replica_state, others, streams, streams
     )
 
 

@@ -61,7 +61,7 @@ class Node:
     @property
     def leads(self) -> bool:
         """Whether its log is open and does not follow."""
-        return (log := self.log) is not None and log.following is None
+        return (log := self.log) is not None and log.follower is None
 
     async def start(self, **changes: Any) -> None:
         """Start a process, which follows no leader at first."""
@@ -201,11 +201,11 @@ class Cluster:
             )
             state = "closed" if log is None else f"{marks} {log.epochs.epochs} promised {log.identity.promised_epoch}"
             if log is not None:
-                following = log.following
+                follower = log.follower
                 state += f" {log.in_sync.set.others if log.in_sync else ''}"
                 state += (
-                    f" follows {following.leader.target!r}: {following.state.name} {following.last_error}"
-                    if following
+                    f" follows {follower.leader.target!r}: {follower.state.name} {follower.last_error}"
+                    if follower
                     else ""
                 )
             if member is not None:

@@ -23,7 +23,7 @@ from libs.kernel.layout import S_BLANK, S_END, S_FULL
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.kernel.scan.scan_cy import scan
 from libs.requests.errors import DependencyUnavailable, RecordDamaged
-from services.indexer.engine.log.source import ProgressReport, RecordBlock, Standing
+from services.indexer.engine.log.source import LogRole, ProgressReport, RecordBlock
 from services.indexer.errors import LogEndsEarlier, NotARecord
 from tests.support.records import make_record
 
@@ -72,7 +72,7 @@ class FakeLog:
         """Physical offsets of records that can't be read."""
         self.read_size_bytes_max = 8 << 20
         self.history_id = "first"
-        self.standing = Standing()
+        self.log_role = LogRole()
         self.tells_epochs = False
         self.writers: dict[tuple[str, int], bytes] = {}
         """The batches of writers, by id and number."""
@@ -222,11 +222,11 @@ class FakeLog:
         self.topic_begins = {**self.topic_begins, topic: len(self.data)}
         self._changed.set()
 
-    async def report(self, report: ProgressReport) -> Standing:
+    async def report(self, report: ProgressReport) -> LogRole:
         """See LogSource."""
         self._check_up()
         self.reports.append(report)
-        return self.standing
+        return self.log_role
 
     async def check_queue_offsets(
         self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool

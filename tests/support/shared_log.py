@@ -17,7 +17,7 @@ from libs.requests.errors import DependencyUnavailable
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.build import build
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.log.source import ProgressReport, RecordBlock, Standing
+from services.indexer.engine.log.source import LogRole, ProgressReport, RecordBlock
 from services.indexer.errors import GroupsUnknown
 from tests.support.fake_log import FakeLog
 from tests.support.fake_sink import FakeSink
@@ -32,7 +32,7 @@ class LogCopy:
     """LogSource and RecordSource of a log, seen at a copy of it."""
 
     log: FakeLog
-    standing: Standing
+    log_role: LogRole
     is_silent: bool = False
     """Whether it refuses reports."""
 
@@ -42,12 +42,12 @@ class LogCopy:
         """See LogSource."""
         return self.log.follow(start_physical_offset, epoch, epochs)
 
-    async def report(self, report: ProgressReport) -> Standing:
+    async def report(self, report: ProgressReport) -> LogRole:
         """See LogSource."""
         await self.log.report(report)
         if self.is_silent or report.epoch != self.log.epoch:
             raise DependencyUnavailable("commitlog", "STALE_EPOCH")
-        return self.standing
+        return self.log_role
 
     async def check_queue_offsets(
         self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool
@@ -108,13 +108,13 @@ class Copies:
 
     def side(self, *, is_leader: bool) -> Side:
         """Return a further copy, whose Indexer has an empty disk."""
-        return Side(LogCopy(self.log, Standing(is_leader, is_replicated=True)), self.sink, self.clock)
+        return Side(LogCopy(self.log, LogRole(is_leader, is_replicated=True)), self.sink, self.clock)
 
     def change_places(self) -> None:
         """Make the follower the leader, in a new epoch, and the leader the follower."""
         self.leader, self.follower = self.follower, self.leader
-        self.leader.copy.standing = Standing(is_leader=True, is_replicated=True)
-        self.follower.copy.standing = Standing(is_leader=False, is_replicated=True)
+        self.leader.copy.log_role = LogRole(is_leader=True, is_replicated=True)
+        self.follower.copy.log_role = LogRole(is_leader=False, is_replicated=True)
         self.log.lose_tail(self.log.end_physical_offset)
 
 

@@ -15,7 +15,7 @@ keep       the files of a log other than its segments, and the upkeep of segment
 start      StoreFiles claims the directory, recovery finds the end of the log, LogScan restores its state on the way.
 follow     RecordReader reads records. Followers agrees with a follower on the common history, and DispatchTail yields
            the visible records as columns.
-replicate  Replicas streams the log to its followers, and Following copies the leader's log. Beside follow.
+replicate  Replicas streams the log to its followers, and Follower copies the leader's log. Beside follow.
 elect      elects the leader of a replicated log by a record at a coordinator.
 
 A batch: AppendPipeline.append -> LogTailWriter.segment, the kernel, LogTailWriter.put -> `wrote` -> Acknowledgements.of

@@ -30,13 +30,13 @@ class ByHand:
         with self._roles.asking():
             await self._roles.no_change()
             log = self._roles.log
-            if log.following is None:
+            if log.follower is None:
                 return log.epochs.epochs[-1]
             self._roles.check_epoch(epoch)
             end = log.chain.max_physical_offset
             if not accepts_loss and not (epoch and end_physical_offset == end):
                 raise MayLoseData(f"the log ends at {end}, and nobody proved that there is nothing behind")
-            if accepts_loss and log.following.is_connected:
+            if accepts_loss and log.follower.is_connected:
                 raise MayLoseData(
                     f"the leader, {self._roles.setting.leader_target}, is there: let it hand over, or stop it"
                 )

@@ -102,8 +102,8 @@ class CommitLog:
 
     async def take_leave(self) -> None:
         """Announce an orderly stop to the leader, if this log follows a leader."""
-        if self.log is not None and self.log.following is not None:
-            await self.log.following.take_leave()
+        if self.log is not None and self.log.follower is not None:
+            await self.log.follower.take_leave()
 
     @staticmethod
     async def _finish(log: OpenLog) -> None:
@@ -116,5 +116,5 @@ class CommitLog:
         await log.small_files.write(log.small_files.ballast.give_way)
         await log.snapshot.save()
         await log.checkpoint.save()
-        if log.following is None:  # a start as a leader after a follower begins an epoch, as after a crash
+        if log.follower is None:  # a start as a leader after a follower begins an epoch, as after a crash
             await log.small_files.write(log.files.mark_clean)

@@ -26,7 +26,7 @@ from services.commitlog.engine.keep.segments import SegmentKeeper
 from services.commitlog.engine.keep.small_files import SmallFiles
 from services.commitlog.engine.keep.store_time import StoreTimeWatch
 from services.commitlog.engine.replicate.applier import Applier
-from services.commitlog.engine.replicate.follower import Following
+from services.commitlog.engine.replicate.follower import Follower
 from services.commitlog.engine.replicate.handover import Handover
 from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
 from services.commitlog.engine.replicate.leader import Replicas
@@ -42,7 +42,7 @@ from services.commitlog.engine.write.seal import Seal
 from services.commitlog.engine.write.tail import LogTailWriter
 
 
-class Standing(NamedTuple):
+class ReplicaState(NamedTuple):
     """The position of a log among its copies."""
 
     is_follower: bool
@@ -120,7 +120,7 @@ class OpenLog:
         self.replicas: Final = Replicas(fs, *parts, clock, config, term.promises)
         self.handover: Final = None if leader else Handover(self.replicas, self.gate, self.marks, config)
         applier = Applier(self.chain, self.tail, self.state, self.epochs, self.small_files, self.gate)
-        self.following: Final = None if leader is None else Following(
+        self.follower: Final = None if leader is None else Follower(
             leader, applier, self.chain, self.state, self.marks, self.epochs, self.topics, self.gate, self.checkpoint,
             self.identity, self.small_files, clock, config,
         )  # fmt: skip
@@ -133,7 +133,7 @@ class OpenLog:
     @property
     def keepers(self) -> tuple[SupervisedLoop, ...]:
         """Loops that follow a leader or track the followers, write small files and check the disk."""
-        side = self.following or self.in_sync
+        side = self.follower or self.in_sync
         assert side is not None
         return side.loop, self.disk.loop, self.checkpoint.loop, self.snapshot.loop
 
@@ -149,11 +149,11 @@ class OpenLog:
         return (self.identity if self.in_sync is None else self.in_sync).replicated_physical_offset
 
     @property
-    def standing(self) -> Standing:
+    def replica_state(self) -> ReplicaState:
         """Whether the log is a follower, and whether it has copies or is a copy."""
-        is_follower = self.following is not None
+        is_follower = self.follower is not None
         is_replicated = is_follower or self._is_shared() or bool(self.replicas.connected)
-        return Standing(is_follower, is_replicated)
+        return ReplicaState(is_follower, is_replicated)
 
     def _is_shared(self) -> bool:
         return self.in_sync is not None and self.in_sync.set.size > 1

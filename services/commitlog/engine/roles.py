@@ -139,12 +139,12 @@ class Roles:
 
     async def follow_other_leader(self, leader_target: str) -> None:
         """Follow another leader, empty for none. A leader is opened anew for that."""
-        following = self.log.following
-        if following is None:
+        follower = self.log.follower
+        if follower is None:
             await self.reopen(RoleSetting(SLAVE, leader_target))
         else:
             self.setting = RoleSetting(SLAVE, leader_target)
-            await following.turn_to(self._leader_at(leader_target))
+            await follower.turn_to(self._leader_at(leader_target))
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:

@@ -23,7 +23,7 @@ from services.commitlog.engine.follow.other_histories import OtherHistories
 from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueOffsetCheck
 from services.commitlog.engine.follow.reader import RecordReader, RecordRun
 from services.commitlog.engine.keep.checkpoint import IndexerReport
-from services.commitlog.engine.open_log import Standing
+from services.commitlog.engine.open_log import ReplicaState
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.errors import BeyondMaxOffset
@@ -44,7 +44,7 @@ class LogServicer:
     _followers: Followers
     _queue_offsets: QueueOffsetCheck
     _topics: TopicRegistry
-    _standing: Callable[[], Standing]
+    _replica_state: Callable[[], ReplicaState]
     _others: OtherHistories
     _streams: InflightBudget
     _service_streams: InflightBudget
@@ -161,7 +161,7 @@ class LogServicer:
         names = [attribute.name for attribute in fields_of(IndexerReport)]
         self._followers.report(IndexerReport(**{name: getattr(request, name) for name in names}))
         self._others.note_own(request.history_id)
-        return named(pb.ReportProgressResponse, self._standing())
+        return named(pb.ReportProgressResponse, self._replica_state())
 
     async def CheckQueueOffsets(
         self, requests: AsyncIterator[pb.CheckQueueOffsetsRequest], _: object

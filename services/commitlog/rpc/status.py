@@ -81,11 +81,11 @@ def _open_status(log: OpenLog) -> pb.GetStatusResponse:
     )
     if log.in_sync is not None:
         status.in_sync_replica_ids.extend(log.in_sync.replica_ids)
-    if (following := log.following) is not None:
-        heard = None if following.heard_at_ms is None else timestamp(following.heard_at_ms)
-        state = pb.FollowingState.Value(f"FOLLOWING_STATE_{following.state.name}")
+    if (follower := log.follower) is not None:
+        heard = None if follower.heard_at_ms is None else timestamp(follower.heard_at_ms)
+        state = pb.FollowingState.Value(f"FOLLOWING_STATE_{follower.state.name}")
         status.following.CopyFrom(
-            named(pb.Following, following, leader_target=following.leader.target, state=state, heard_time=heard)
+            named(pb.Following, follower, leader_target=follower.leader.target, state=state, heard_time=heard)
         )
     status.log_directories.extend(
         named(

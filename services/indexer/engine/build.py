@@ -80,7 +80,7 @@ def build(
         interval_ms=config.share_interval_ms, unsent_count_max=config.consumer_offset_count_max,
         skip_below=config.shared_state_skip_below, stage=lambda: states.stage,
     )  # fmt: skip
-    flush = FlushLoop(config, indexes, ballast, source, clock, on_failure=fail, on_standing=sharing.hear)
+    flush = FlushLoop(config, indexes, ballast, source, clock, on_failure=fail, on_log_role=sharing.hear)
     reput = ReputLoop(config, source, indexes, states, flush, live, on_history_change=sharing.change_history)
     delivery = None
     if config.deliver_delayed and not isinstance(sink, NoSink):

@@ -149,7 +149,7 @@ class Connection:
 
     def _agree(self, handshake: Handshake) -> None:
         self._handshake, leader = handshake, self._leader.log
-        if leader is not None and leader.epochs.epochs == list(handshake.epochs) and leader.following is None:
+        if leader is not None and leader.epochs.epochs == list(handshake.epochs) and leader.follower is None:
             self._node.world.rules.agrees(self._leader, self._node, handshake)
 
     async def acknowledge(self, ack: Ack) -> None:

@@ -86,7 +86,7 @@ class Node:
     @property
     def leads(self) -> bool:
         """Whether its log thinks that it leads."""
-        return (log := self.log) is not None and log.following is None
+        return (log := self.log) is not None and log.follower is None
 
     async def start(self) -> None:
         """Start a process. It may die or fail by a planned fault."""
@@ -263,9 +263,9 @@ class Node:
             )
             if log.in_sync is not None:
                 parts.append(f"in sync {log.in_sync.replica_ids} live {log.in_sync.set.live_count}")
-            if log.following is not None:
-                following = log.following
-                parts.append(f"follows {following.leader.target!r} {following.state.name} {following.last_error}")
+            if log.follower is not None:
+                follower = log.follower
+                parts.append(f"follows {follower.leader.target!r} {follower.state.name} {follower.last_error}")
         if member is not None:
             parts.append(f"{member.decision.step.name}: {member.decision.reason} {member.loop.last_error}")
         with contextlib.suppress(IndexError):

@@ -48,9 +48,9 @@ OF_THE_MODEL = (
         2,
         (
             f"{REPLICATE}/in_sync_set.py",
-            "        flushed = (self._standings[one].flushed_physical_offset for one in self.counted)\n",
+            "        flushed = (self._members[one].flushed_physical_offset for one in self.counted)\n",
             (
-                "        live = [self._standings[one] for one in self.counted if self._standings[one].is_live]\n"
+                "        live = [self._members[one] for one in self.counted if self._members[one].is_live]\n"
                 "        flushed = [own_flushed_physical_offset, *(one.flushed_physical_offset for one in live)]\n"
             ),
         ),

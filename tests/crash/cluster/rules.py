@@ -153,7 +153,7 @@ class Rules:
         store_id, end, visible = log.identity.store_id, log.marks.wrote.value, log.marks.visible.value
         shown = self._shown_ends.get(store_id, 0)
         self.expect(end >= shown, f"{node.name} ends at {end}, and showed {shown} before")
-        if log.following is not None and visible > shown:
+        if log.follower is not None and visible > shown:
             is_kept = self._kept(node.disk, shown, visible) == self.written(node.disk, shown, visible)
             self.expect(is_kept, f"{node.name} follows and shows {visible}, and its disk has not all of that")
         if store_id:

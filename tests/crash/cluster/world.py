@@ -171,7 +171,7 @@ class ClusterWorld(Stage):
         """Look whether anything is so that must not be, after each step."""
         for node in self.nodes:
             node.notice_death()
-            if (log := node.log) is not None and log.following is None:
+            if (log := node.log) is not None and log.follower is None:
                 self.rules.leads(node, log)
                 self._look_after_handover(node, log)
                 self.rules.confirms(node, log.marks.replicated.value, self.members)

@@ -36,7 +36,7 @@ from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.gate import Reason
 from services.commitlog.engine.write.groups import GROUPED_SIZE_BYTES_MAX, AppendGroups
 from services.indexer import errors
-from services.indexer.engine.log.source import Appended, ProgressReport, RecordBlock, Standing, StateBatch
+from services.indexer.engine.log.source import Appended, LogRole, ProgressReport, RecordBlock, StateBatch
 from services.indexer.rpc.log.appender import append_request
 from tests.crash.sim.process import Killed, Process
 from tests.support.commitlog import durability_of
@@ -118,7 +118,7 @@ class Link:
             if not server.process.is_dead:
                 await self._call(server, lambda: _closed(steps[0]))
 
-    async def report(self, report: ProgressReport) -> Standing:
+    async def report(self, report: ProgressReport) -> LogRole:
         """See LogSource."""
         server = self._connect()
 
@@ -135,7 +135,7 @@ class Link:
             )
 
         await self._call(server, take)
-        return Standing()
+        return LogRole()
 
     async def check_queue_offsets(
         self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool

@@ -150,9 +150,9 @@ class ElectedMember:
             await self._roles.no_change()
             if self._leads:
                 return
-            following = self._roles.log.following
-            if following is not None and following.is_connected:
-                raise NotElected(f"the leader, {following.leader.target}, is there: let it hand over, or stop it")
+            follower = self._roles.log.follower
+            if follower is not None and follower.is_connected:
+                raise NotElected(f"the leader, {follower.leader.target}, is there: let it hand over, or stop it")
             seen = await self._coordinator.read()
             if seen.holder:
                 raise NotElected("another one holds the lease")
@@ -268,13 +268,13 @@ class ElectedMember:
             gate.put(Reason.NOT_LEADER, holds=False)
 
     async def _follow(self, target: str, *, is_new: bool) -> None:
-        following = self._roles.log.following
-        if following is None:
+        follower = self._roles.log.follower
+        if follower is None:
             await self._step_down(target)
         elif target != self._roles.setting.leader_target:
             await self._roles.change(self._roles.follow_other_leader(target))
-        elif is_new and not following.is_connected:
-            following.loop.hurry()  # the same leader is back: end the long back-off
+        elif is_new and not follower.is_connected:
+            follower.loop.hurry()  # the same leader is back: end the long back-off
 
     async def _step_down(self, target: str) -> None:
         """Follow `target` after leading."""
@@ -293,7 +293,7 @@ class ElectedMember:
     async def _take(self, seen: View, *, is_forced: bool = False) -> None:
         """Stand for election, and lead after a win. Raises Lost."""
         log = self._roles.log
-        assert log.following is not None
+        assert log.follower is not None
         await self._roles.change(self._roles.follow_other_leader(""))  # stop to acknowledge to a leader
         await log.marks.flushed.soon(log.marks.wrote.value)
         facts, sent_at_s = await self._facts(), self._clock.monotonic_s()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Following: replicates the leader's log into this log.
+"""Follower: replicates the leader's log into this log.
 
 The follower sends its table of epochs and gets the end of the common history. If its own log is longer, it has bytes
 that the leader does not have: it truncates them if a newer leader replaced them, otherwise it stops with an error. Then
@@ -103,7 +103,7 @@ class FollowingState(enum.Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Following:
+class Follower:
     """The follower side of one log: opens one stream after the other."""
 
     leader: LeaderAt

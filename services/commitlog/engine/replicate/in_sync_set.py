@@ -31,7 +31,7 @@ class LagLimits(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Standing:
+class _MemberState:
     """State of a member besides the leader."""
 
     flushed_physical_offset: int
@@ -78,7 +78,7 @@ class InSyncSet:
         """Members for which the replicated offset is held back, so that they can join."""
         self.hurried: frozenset[Member] = frozenset()
         """Members to ask for an fsync: awaited members, and members near the lag limit because they sync rarely."""
-        self._standings = {one: _Standing(0, now_ms, now_ms, is_live=False, is_heard=False) for one in self.others}
+        self._members = {one: _MemberState(0, now_ms, now_ms, is_live=False, is_heard=False) for one in self.others}
         self._ends: deque[tuple[int, int]] = deque()
         """Samples (time, end of the log) for the duration of the lag limit."""
 
@@ -90,16 +90,16 @@ class InSyncSet:
     @property
     def is_alone(self) -> bool:
         """Whether the leader has neither other members nor connected followers."""
-        return not self._standings
+        return not self._members
 
     @property
     def live_count(self) -> int:
         """Number of connected members of the set, leader included."""
-        return 1 + sum(one in self.others and known.is_live for one, known in self._standings.items())
+        return 1 + sum(one in self.others and known.is_live for one, known in self._members.items())
 
     def lag_ms(self, now_ms: int) -> int:
         """Return the lag of the slowest member in milliseconds."""
-        return max((now_ms - self._standings[one].caught_up_at_ms for one in self.others), default=0)
+        return max((now_ms - self._members[one].caught_up_at_ms for one in self.others), default=0)
 
     @property
     def counted(self) -> frozenset[Member]:
@@ -111,41 +111,41 @@ class InSyncSet:
 
     def replicated(self, own_flushed_physical_offset: int) -> int:
         """Return the offset up to which all counted members have flushed."""
-        flushed = (self._standings[one].flushed_physical_offset for one in self.counted)
+        flushed = (self._members[one].flushed_physical_offset for one in self.counted)
         return min(own_flushed_physical_offset, *flushed) if self.counted else own_flushed_physical_offset
 
     def join(self, member: Member, flushed_physical_offset: int, now_ms: int) -> None:
         """Record that a member is connected, with its reported offset, which replaces all earlier reports."""
-        known = self._standings.get(member)
+        known = self._members.get(member)
         caught_up_at_ms = now_ms - self._limits.time_ms - 1 if known is None else known.caught_up_at_ms
-        self._standings[member] = _Standing(flushed_physical_offset, now_ms, caught_up_at_ms, is_live=True)
+        self._members[member] = _MemberState(flushed_physical_offset, now_ms, caught_up_at_ms, is_live=True)
 
     def hear(self, member: Member, flushed_physical_offset: int) -> None:
         """Record an acknowledgement of a connected member."""
-        standing = self._standings[member]
-        standing.flushed_physical_offset = max(standing.flushed_physical_offset, flushed_physical_offset)
+        state = self._members[member]
+        state.flushed_physical_offset = max(state.flushed_physical_offset, flushed_physical_offset)
 
     def let_go(self, member: Member) -> None:
         """Record that a connected member stops in order: it counts as late until it joins again."""
-        self._standings[member].is_leaving = True
+        self._members[member].is_leaving = True
 
     def hear_topics(self, member: Member, change_count: int) -> None:
         """Record that a connected member has the topics as of this change count."""
-        self._standings[member].topics_change_count = change_count
+        self._members[member].topics_change_count = change_count
 
     def has_topics(self, change_count: int) -> bool:
         """Return whether all counted members have the topics as of this change count."""
-        has_them = all(self._standings[one].topics_change_count >= change_count for one in self.counted)
+        has_them = all(self._members[one].topics_change_count >= change_count for one in self.counted)
         if has_them:
             self._topics_change_count = max(self._topics_change_count, change_count)
         return has_them
 
     def leave(self, member: Member, now_ms: int) -> None:
         """Record a disconnect. A recorded member still counts with its last offset."""
-        standing = self._standings.get(member)
-        if standing is None or not standing.is_live:
+        state = self._members.get(member)
+        if state is None or not state.is_live:
             return
-        standing.is_live, standing.heard_at_ms = False, now_ms
+        state.is_live, state.heard_at_ms = False, now_ms
         self.awaited -= {member}
         self._forget()
 
@@ -158,8 +158,8 @@ class InSyncSet:
         self._note_end(max_physical_offset, now_ms)
         if self._proposed is not None:
             return self._proposed
-        late = {one for one in self._standings if self._is_late(one, max_physical_offset, now_ms)}
-        outside = [(one, known) for one, known in self._standings.items() if one not in self.others | late]
+        late = {one for one in self._members if self._is_late(one, max_physical_offset, now_ms)}
+        outside = [(one, known) for one, known in self._members.items() if one not in self.others | late]
         least = max(replicated, self._epoch_start)
         joining = {
             one
@@ -170,12 +170,12 @@ class InSyncSet:
         }
         self.awaited = frozenset(one for one, known in outside if one not in joining and _is_near(known, now_ms))
         half_ms = self._limits.time_ms // 2
-        behind = (one for one in self.others if now_ms - self._standings[one].caught_up_at_ms > half_ms)
+        behind = (one for one in self.others if now_ms - self._members[one].caught_up_at_ms > half_ms)
         self.hurried = self.awaited.union(behind)
         late &= self.others
         wanted = (self.others - late) | joining
         missing_count = max(self.min_in_sync - 1 - len(wanted), 0)
-        nearest = sorted(late - wanted, key=lambda one: (-self._standings[one].flushed_physical_offset, one))
+        nearest = sorted(late - wanted, key=lambda one: (-self._members[one].flushed_physical_offset, one))
         wanted |= set(nearest[:missing_count])
         self._proposed = None if wanted == self.others else wanted
         return self._proposed
@@ -192,35 +192,35 @@ class InSyncSet:
         self._forget()
 
     def _is_late(self, member: Member, max_physical_offset: int, now_ms: int) -> bool:
-        standing, limits = self._standings[member], self._limits
-        if standing.is_leaving:
+        state, limits = self._members[member], self._limits
+        if state.is_leaving:
             return True
-        heard_at_ms = now_ms if standing.is_live else standing.heard_at_ms
-        return now_ms - min(standing.caught_up_at_ms, heard_at_ms) > limits.time_ms or (
-            standing.is_heard and max_physical_offset - standing.flushed_physical_offset > limits.size_bytes
+        heard_at_ms = now_ms if state.is_live else state.heard_at_ms
+        return now_ms - min(state.caught_up_at_ms, heard_at_ms) > limits.time_ms or (
+            state.is_heard and max_physical_offset - state.flushed_physical_offset > limits.size_bytes
         )
 
     def _note_end(self, max_physical_offset: int, now_ms: int) -> None:
         if not self._ends or now_ms - self._ends[-1][0] >= END_INTERVAL_MS:
             self._ends.append((now_ms, max_physical_offset))
-        for standing in self._standings.values():
-            reached = (at_ms for at_ms, end in reversed(self._ends) if end <= standing.flushed_physical_offset)
-            standing.caught_up_at_ms = max(standing.caught_up_at_ms, next(reached, standing.caught_up_at_ms))
-            if standing.flushed_physical_offset >= max_physical_offset:
-                standing.caught_up_at_ms = now_ms
+        for state in self._members.values():
+            reached = (at_ms for at_ms, end in reversed(self._ends) if end <= state.flushed_physical_offset)
+            state.caught_up_at_ms = max(state.caught_up_at_ms, next(reached, state.caught_up_at_ms))
+            if state.flushed_physical_offset >= max_physical_offset:
+                state.caught_up_at_ms = now_ms
         while now_ms - self._ends[0][0] > self._limits.time_ms:
             self._ends.popleft()
 
     def _forget(self) -> None:
         """Drop members that neither count nor are connected."""
         counted = self.counted
-        self._standings = {one: known for one, known in self._standings.items() if one in counted or known.is_live}
+        self._members = {one: known for one, known in self._members.items() if one in counted or known.is_live}
 
 
-def _is_near(standing: _Standing, now_ms: int) -> bool:
+def _is_near(state: _MemberState, now_ms: int) -> bool:
     """Return whether to hold the replicated offset back for this member: for a moment, then with a pause."""
-    if not standing.is_live or now_ms - standing.caught_up_at_ms > AWAITED_MS:
+    if not state.is_live or now_ms - state.caught_up_at_ms > AWAITED_MS:
         return False
-    if standing.awaited_at_ms is None or now_ms - standing.awaited_at_ms > AWAITED_AGAIN_MS:
-        standing.awaited_at_ms = now_ms
-    return now_ms - standing.awaited_at_ms <= AWAITED_MS
+    if state.awaited_at_ms is None or now_ms - state.awaited_at_ms > AWAITED_AGAIN_MS:
+        state.awaited_at_ms = now_ms
+    return now_ms - state.awaited_at_ms <= AWAITED_MS

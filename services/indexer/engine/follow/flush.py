@@ -22,7 +22,7 @@ from libs.segments.ballast import Ballast
 from libs.segments.errors import StoreError
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.follow.indexes import Indexes
-from services.indexer.engine.log.source import LogSource, ProgressReport, Standing
+from services.indexer.engine.log.source import LogRole, LogSource, ProgressReport
 from services.indexer.engine.tables.index_file import IndexFile
 from services.indexer.engine.tables.queue import ConsumeQueue
 
@@ -41,9 +41,9 @@ class FlushLoop:
         clock: Clock,
         *,
         on_failure: Callable[[Exception], None],
-        on_standing: Callable[[Standing, int], None],
+        on_log_role: Callable[[LogRole, int], None],
     ) -> None:
-        """`on_standing` is called with the role that the log reports, and the epoch of the report."""
+        """`on_log_role` is called with the role that the log reports, and the epoch of the report."""
         self.sync_round_count = 0
         self._config = config
         self._indexes = indexes
@@ -52,7 +52,7 @@ class FlushLoop:
         self._source = source
         self._clock = clock
         self._on_failure = on_failure
-        self._on_standing = on_standing
+        self._on_log_role = on_log_role
         self._thorough_at_s = clock.monotonic_s()
         self._failure: Exception | None = None
         self._loop = SupervisedLoop(
@@ -149,7 +149,7 @@ class FlushLoop:
     async def _report(self) -> None:
         try:
             report = self.report()
-            self._on_standing(await self._source.report(report), report.epoch)
+            self._on_log_role(await self._source.report(report), report.epoch)
         except DependencyUnavailable as error:
             _log.debug("progress was not reported: %s", error)
 

@@ -37,7 +37,7 @@ from libs.log.walk import LogWalk
 from libs.machine.fs import Fs
 from libs.requests.errors import DependencyUnavailable, RecordDamaged
 from libs.segments.errors import SegmentMissing, SegmentSizeWrong
-from services.indexer.engine.log.source import ProgressReport, RecordBlock, Standing
+from services.indexer.engine.log.source import LogRole, ProgressReport, RecordBlock
 from services.indexer.errors import Inapplicable
 
 STEP_RECORD_COUNT_MAX = 8_192
@@ -120,10 +120,10 @@ class LogFiles:
         yield Heartbeat(at, self.min_physical_offset)
         await asyncio.Event().wait()
 
-    async def report(self, report: ProgressReport) -> Standing:
+    async def report(self, report: ProgressReport) -> LogRole:
         """See LogSource. Does nothing, because no CommitLog runs."""
         del report
-        return Standing()
+        return LogRole()
 
     async def check_queue_offsets(
         self, pages: AsyncGenerator[list[QueueEnd], None], *, epoch: int, history_id: str, is_complete: bool

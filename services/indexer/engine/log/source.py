@@ -32,7 +32,7 @@ class ProgressReport:
     history_id: str = ""
 
 
-class Standing(NamedTuple):
+class LogRole(NamedTuple):
     """The role of the log among its copies, as the log itself reports."""
 
     is_leader: bool = True
@@ -53,7 +53,7 @@ class LogSource(Protocol):
         """
         ...
 
-    async def report(self, report: ProgressReport) -> Standing:
+    async def report(self, report: ProgressReport) -> LogRole:
         """Report the progress of the indexes to the log, and return its role. Raises DependencyUnavailable."""
         ...
 

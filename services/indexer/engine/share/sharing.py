@@ -31,7 +31,7 @@ from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.follow.reput_state import Stage
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
-from services.indexer.engine.log.source import LogSink, NoSink, RecordSource, Standing, StateBatch
+from services.indexer.engine.log.source import LogRole, LogSink, NoSink, RecordSource, StateBatch
 from services.indexer.engine.share.delay_offsets import DelayOffsets
 from services.indexer.engine.share.gathering import Copies, Gathering
 from services.indexer.engine.share.local_changes import LocalChanges, Place, Queue, nested, places
@@ -83,8 +83,8 @@ class Sharing:
         self._stage = stage
         self._origin = f"{workers().chance().getrandbits(128):032x}"
         self._number = 0
-        self._standing: Standing | None = None
-        self._standing_epoch = 0
+        self._log_role: LogRole | None = None
+        self._log_role_epoch = 0
         self._copied_epoch = 0
         self._has_records = False
         self._saved: int | None = None
@@ -109,7 +109,7 @@ class Sharing:
     @property
     def is_on(self) -> bool:
         """Whether the state is shared."""
-        return self._has_records or (self._standing is not None and self._standing.is_replicated)
+        return self._has_records or (self._log_role is not None and self._log_role.is_replicated)
 
     @property
     def may_deliver(self) -> bool:
@@ -120,7 +120,7 @@ class Sharing:
         """Raise GroupsUnknown while offsets that were committed elsewhere may be missing here."""
         if self._queue.unreadable:
             raise GroupsUnknown(self._queue.unreadable)
-        is_new = self._standing is None and not self._groups.had_file and not self._has_records
+        is_new = self._log_role is None and not self._groups.had_file and not self._has_records
         if is_new or (self.is_on and self._gathering is not None):
             raise GroupsUnknown
 
@@ -168,12 +168,12 @@ class Sharing:
                 await self.send()
         await self._delay_offsets.save()
         await self.save()
-        if not isinstance(self._sink, NoSink) and (self.is_on or self._standing is None):
+        if not isinstance(self._sink, NoSink) and (self.is_on or self._log_role is None):
             await self._left_unsent.save(self._changes.unsent, self._saved or 0)
 
-    def hear(self, standing: Standing, epoch: int) -> None:
+    def hear(self, log_role: LogRole, epoch: int) -> None:
         """Record the role of the log, as it reported in an epoch."""
-        self._standing, self._standing_epoch = standing, epoch
+        self._log_role, self._log_role_epoch = log_role, epoch
         if not self.is_on:
             self._changes.clear()
             self._left_unsent.clear()
@@ -207,7 +207,7 @@ class Sharing:
         """
         if isinstance(self._sink, NoSink):
             return
-        if self._standing is None or self._standing_epoch != self._indexes.reached.epoch:
+        if self._log_role is None or self._log_role_epoch != self._indexes.reached.epoch:
             raise DependencyUnavailable("commitlog", "it has not said yet whether it leads")
         if not self.is_on or not self._leads or self._copies.physical_offset >= physical_offset:
             return
@@ -248,10 +248,10 @@ class Sharing:
     @property
     def _leads(self) -> bool:
         """Whether the log is the leader, and the indexes are of its epoch."""
-        standing = self._standing
+        log_role = self._log_role
         if self._is_other_log:
             return False
-        return standing is not None and standing.is_leader and self._standing_epoch == self._indexes.reached.epoch
+        return log_role is not None and log_role.is_leader and self._log_role_epoch == self._indexes.reached.epoch
 
     @property
     def _has_read_all(self) -> bool:
@@ -262,7 +262,7 @@ class Sharing:
 
     def _note(self, group: str, offsets: Mapping[Queue, int | None]) -> None:
         """Record local changes, unless the state is known not to be shared."""
-        if self._standing is None or self.is_on:
+        if self._log_role is None or self.is_on:
             self._changes.note(group, offsets)
 
     async def _tend(self) -> None:
@@ -273,7 +273,7 @@ class Sharing:
         self._resume()
         await self.send()
         await self._left_unsent.remove()
-        if self._leads and self._has_read_all and self._copied_epoch != (epoch := self._standing_epoch):
+        if self._leads and self._has_read_all and self._copied_epoch != (epoch := self._log_role_epoch):
             await self._settle(is_all=False)  # no other Indexer knows more than the leader's
             await self._copy()
             self._copied_epoch = epoch

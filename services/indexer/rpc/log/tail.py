@@ -22,7 +22,7 @@ from libs.formats.state.log_history import QueueEnd
 from libs.requests.errors import DependencyUnavailable
 from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.peer import Connection
-from services.indexer.engine.log.source import ProgressReport, Standing
+from services.indexer.engine.log.source import LogRole, ProgressReport
 from services.indexer.errors import Inapplicable
 from services.indexer.rpc.log.errors import SERVICE, commitlog_errors
 
@@ -92,9 +92,9 @@ class LogTail:
             response = await self._check(requests(), metadata=self._log.metadata())
         return int(response.contradicting_queue_count)
 
-    async def report(self, report: ProgressReport) -> Standing:
+    async def report(self, report: ProgressReport) -> LogRole:
         """See LogSource."""
         request = named(messages.ReportProgressRequest, report)
         with commitlog_errors():
             response = await self._report(request, **self._log.options())
-        return Standing(not response.is_follower, response.is_replicated)
+        return LogRole(not response.is_follower, response.is_replicated)

@@ -48,4 +48,4 @@ async def test_dead_letters_have_a_topic() -> None:
 async def test_a_log_says_what_it_is() -> None:
     """A log that is alone neither follows nor has copies."""
     async with Machine().running() as log:
-        assert log.standing == (False, False)
+        assert log.replica_state == (False, False)

@@ -322,7 +322,7 @@ async def test_a_new_record_ends_the_wait_for_the_same_leader() -> None:
     async with cluster.running() as leader:
         await all_in_sync(cluster)
         follower = next(node for node in cluster.nodes if node is not leader)
-        following = follower.log.following
+        following = follower.log.follower
         following.loop.failures_in_row_count = 30
         cluster.cuts.add(frozenset({leader.name, follower.name}))
         await append(leader.log, message(b"one"))

@@ -51,8 +51,8 @@ async def test_a_tail_of_its_own() -> None:
         wire = Wire(promoted)
         former = await one.start(leader=wire.at(), role="slave", replica_id="a")
         await eventually(lambda: wire.cuts)
-        assert former.following is not None
-        assert f"the same up to {start}: the log is cut there" in former.following.last_error
+        assert former.follower is not None
+        assert f"the same up to {start}: the log is cut there" in former.follower.last_error
         assert bodies(former) == [b"one", b"lost 0"]
         await one.stop(former)
         former = await one.start(leader=wire.at(), cut=wire.cuts[0], role="slave", replica_id="a")
@@ -110,7 +110,7 @@ async def test_a_tail_that_is_not_cut() -> None:
     async with other.running() as promoted:
         wire = Wire(promoted)
         former = await one.start(leader=wire.at(), role="slave", replica_id="a", cut_bytes_max=10)
-        following = former.following
+        following = former.follower
         assert following is not None
         await eventually(lambda: following.state is FollowingState.OUT)
         assert f"the same up to {start}: these are more than cut_bytes_max, 10" in following.last_error
@@ -127,7 +127,7 @@ async def test_a_tail_that_is_not_cut() -> None:
     async with leads.running() as log:
         wire = Wire(log)
         stranger = await follows.start(leader=wire.at(), role="slave", replica_id="c")
-        following = stranger.following
+        following = stranger.follower
         assert following is not None
         await eventually(lambda: following.state is FollowingState.OUT)
         assert re.search(r"the leader is in epoch \d+, and this log knows of epoch \d+", following.last_error)
@@ -154,7 +154,7 @@ async def test_an_old_leader_is_not_followed(who: str) -> None:
         if who == "follower":
             wire.say = partial(replace, promised_epoch=0)  # as from a follower that the leader accepts
         follower = await other.start(**slave)
-        following = follower.following
+        following = follower.follower
         assert following is not None
         await eventually(lambda: following.state is FollowingState.OUT)
         assert following.last_error == "the leader is in epoch 1, and this log knows of epoch 9"

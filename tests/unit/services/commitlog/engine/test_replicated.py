@@ -201,7 +201,7 @@ async def test_another_disk_under_a_name_that_is_connected() -> None:
     one, other, third = machine(), machine(), machine()
     async with in_sync(one, other) as (leader, _, wire):
         stranger = await third.start(leader=wire.at(), **SLAVE)
-        following = stranger.following
+        following = stranger.follower
         assert following is not None
         await eventually(lambda: "another log follows under this name" in following.last_error)
         assert leader.in_sync.set.live_count == 2
@@ -221,7 +221,7 @@ async def test_a_copy_of_a_directory(*, of_leader: bool) -> None:
             copy.fs.make_directory(path.parent)
             copy.fs.write_atomic(path, data)
         copied = await copy.start(leader=wire.at(), **{**SLAVE, "replica_id": "c"})
-        following = copied.following
+        following = copied.follower
         assert following is not None
         await eventually(lambda: "another member has this store" in following.last_error)
         assert [replica.replica_id for replica in leader.replicas.connected] == ["b"]
@@ -278,7 +278,7 @@ async def test_no_cut_below_what_others_had() -> None:
         await append(promoted, message(b"other"))
         wire = Wire(promoted)
         former = await one.start(leader=wire.at(), **SLAVE)
-        following = former.following
+        following = former.follower
         assert following is not None
         await eventually(lambda: following.state is FollowingState.OUT)
         assert "it is the leader that lacks something" in following.last_error

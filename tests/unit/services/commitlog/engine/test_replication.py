@@ -63,11 +63,11 @@ async def test_same_bytes(chunk_size_bytes: int) -> None:
         assert follower.topics.file == leader.topics.file
         assert sorted(follower.state.table.frozen_counters()) == sorted(leader.state.table.frozen_counters())
         assert same_segments(one, other)
-        assert follower.following is not None
-        await eventually(lambda: follower.following.state is FollowingState.FOLLOWING)
+        assert follower.follower is not None
+        await eventually(lambda: follower.follower.state is FollowingState.FOLLOWING)
         (replica,) = leader.replicas.connected
         await eventually(lambda: replica.flushed_physical_offset == leader.marks.wrote.value)
-        assert (replica.replica_id, leader.replicas.lag_bytes, follower.following.lag_bytes) == ("b", 0, 0)
+        assert (replica.replica_id, leader.replicas.lag_bytes, follower.follower.lag_bytes) == ("b", 0, 0)
 
 
 async def test_a_follower_takes_nothing_else() -> None:
@@ -131,9 +131,9 @@ async def test_a_cut_wire() -> None:
         wire.leader = None
         await append(leader, message(b"two"))
         assert bodies(follower) == [b"one"]
-        assert follower.following is not None
-        await eventually(lambda: "cut" in follower.following.last_error)
-        assert follower.following.state is FollowingState.CONNECTING
+        assert follower.follower is not None
+        await eventually(lambda: "cut" in follower.follower.last_error)
+        assert follower.follower.state is FollowingState.CONNECTING
         wire.leader = leader
         await caught_up(follower, leader)
         assert bodies(follower) == [b"one", b"two"]
@@ -221,9 +221,9 @@ async def test_another_log() -> None:
         await append(stranger, message(b"two"))
     async with one.running() as leader:
         stranger = await other.start(leader=Wire(leader).at(), role="slave", replica_id="b")
-        assert stranger.following is not None
-        await eventually(lambda: stranger.following.state is FollowingState.OUT)
-        assert "different logs" in stranger.following.last_error
+        assert stranger.follower is not None
+        await eventually(lambda: stranger.follower.state is FollowingState.OUT)
+        assert "different logs" in stranger.follower.last_error
         await synced(stranger)
         assert stranger.marks.wrote.value > 0
         await other.stop(stranger)
@@ -265,9 +265,9 @@ async def test_left_behind() -> None:
         await synced(leader)
         await leader.segments.delete([0], allow_unindexed=True)
         follower = await other.start(**slave)
-        assert follower.following is not None
-        await eventually(lambda: follower.following.state is FollowingState.OUT)
-        assert "its leader keeps it from 65536 on" in follower.following.last_error
+        assert follower.follower is not None
+        await eventually(lambda: follower.follower.state is FollowingState.OUT)
+        assert "its leader keeps it from 65536 on" in follower.follower.last_error
         assert bodies(follower) == [b"one"]
         await other.stop(follower)
 
@@ -289,7 +289,7 @@ async def test_changed_bytes(position: int) -> None:
 
         wire.change = changed
         await append(leader, message(b"two"))
-        assert follower.following is not None
+        assert follower.follower is not None
         await eventually(lambda: len(wire.hellos) > 2)
         assert (follower.marks.wrote.value, bodies(follower)) == (end, [b"one"])
         wire.change = lambda step: step
@@ -375,8 +375,8 @@ async def test_a_follower_without_room() -> None:
         await caught_up(follower, leader)
         follower.gate.put(Reason.DISK_FULL, holds=True)
         await append(leader, message(b"two"))
-        assert follower.following is not None
-        await eventually(lambda: "disk" in follower.following.last_error)
+        assert follower.follower is not None
+        await eventually(lambda: "disk" in follower.follower.last_error)
         assert bodies(follower) == [b"one"]
         follower.gate.put(Reason.DISK_FULL, holds=False)
         await caught_up(follower, leader)
@@ -449,8 +449,8 @@ async def test_a_stream_that_delivers_ends_the_failures_before_it() -> None:
         await caught_up(follower, leader)
         wire.leader = None
         await append(leader, message(b"two"))
-        await eventually(lambda: follower.following.loop.failures_in_row_count >= 2)
+        await eventually(lambda: follower.follower.loop.failures_in_row_count >= 2)
         wire.leader = leader
         await caught_up(follower, leader)
-        assert follower.following.last_error == ""
-        assert (follower.following.loop.failures_in_row_count, follower.following.loop.last_error) == (0, None)
+        assert follower.follower.last_error == ""
+        assert (follower.follower.loop.failures_in_row_count, follower.follower.loop.last_error) == (0, None)

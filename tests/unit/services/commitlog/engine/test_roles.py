@@ -40,7 +40,7 @@ class Log:
         self.chain = SimpleNamespace(max_physical_offset=100)
         self.epochs = SimpleNamespace(number=3, epochs=[Epoch(3, 0)])
         self.identity = SimpleNamespace(save_setting=self.save_setting)
-        self.following = None if leads else SimpleNamespace(is_connected=False, turn_to=self.turn_to)
+        self.follower = None if leads else SimpleNamespace(is_connected=False, turn_to=self.turn_to)
         self.handover = SimpleNamespace(run=self.run, take_back=self.take_back) if leads else None
 
     async def run(self, replica_id: str, leader_target: str) -> int:

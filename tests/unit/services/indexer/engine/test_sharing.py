@@ -15,7 +15,7 @@ from libs.formats.state.system_topics import STATE_QUEUE_ID, STATE_TOPIC
 from libs.machine.testing.memory_fs import MemoryFs
 from libs.requests.errors import DependencyUnavailable, WindowFull
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.log.source import Standing
+from services.indexer.engine.log.source import LogRole
 from services.indexer.errors import GroupsUnknown
 from tests.support.fake_sink import delay
 from tests.support.indexer import DATA_DIR
@@ -45,7 +45,7 @@ async def test_a_commit_is_known_everywhere() -> None:
 async def test_nothing_is_shared_by_a_log_that_is_alone() -> None:
     """A log that is alone gets no extra record, and its groups are known at once."""
     copies = Copies()
-    copies.leader.copy.standing = Standing()
+    copies.leader.copy.log_role = LogRole()
     async with copies.leader.running() as indexer:
         indexer.groups.commit("g", {("T", 0): 5})
         await settle()
@@ -58,11 +58,11 @@ async def test_nothing_is_shared_by_a_log_that_is_alone() -> None:
 async def test_a_log_that_gets_its_first_copy() -> None:
     """Commits before the log's first copy are in a copy record, and reach an Indexer that starts then."""
     copies = Copies()
-    copies.leader.copy.standing = Standing()
+    copies.leader.copy.log_role = LogRole()
     async with copies.leader.running() as one:
         one.groups.commit("g", {("T", 0): 5})
         await settle()
-        copies.leader.copy.standing = Standing(is_leader=True, is_replicated=True)
+        copies.leader.copy.log_role = LogRole(is_leader=True, is_replicated=True)
         async with copies.follower.running() as other:
             await eventually(lambda: knows(other, 5))
 

@@ -7,7 +7,7 @@ import pytest
 
 from libs.formats import store_layout
 from libs.requests.errors import WindowFull
-from services.indexer.engine.log.source import Standing
+from services.indexer.engine.log.source import LogRole
 from services.indexer.engine.share import sharing as sharing_module
 from tests.support.indexer import DATA_DIR
 from tests.support.patience import eventually
@@ -86,7 +86,7 @@ async def test_a_log_without_copies_needs_no_file() -> None:
     copies = Copies()
     await stopped_without_a_leader(copies)
     copies.follower.fs.remove(DATA_DIR / store_layout.SHARED_STATE)
-    copies.follower.copy.standing = Standing()
+    copies.follower.copy.log_role = LogRole()
     copies.log.trim(copies.log.end_physical_offset)
     async with copies.follower.running():
         await eventually(lambda: not copies.follower.fs.exists(UNSENT_PATH))

@@ -64,7 +64,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenValue:
     """A value as a source has it. Text may mean a number or a boolean if the source has only text."""
 
     value: object
@@ -113,7 +113,7 @@ def load(
     fields = fields_of(cls)
     known = {field.name: field for field in fields}
     assert len(known) == len(fields), "two groups have a field of the same name"
-    given: dict[str, Given] = {}
+    given: dict[str, GivenValue] = {}
     given.update(_from_file(file, section, known))
     given.update(_from_environment(environment, section, known))
     given.update(_from_flags(flags, known))
@@ -223,7 +223,7 @@ def _sentences(cls: type) -> dict[str, str]:
     return sentences
 
 
-def _from_file(file: Path | None, section: str, known: Mapping[str, Field]) -> dict[str, Given]:
+def _from_file(file: Path | None, section: str, known: Mapping[str, Field]) -> dict[str, GivenValue]:
     if file is None:
         return {}
     try:
@@ -241,13 +241,15 @@ def _from_file(file: Path | None, section: str, known: Mapping[str, Field]) -> d
     for name in values:
         if name not in known:
             raise ConfigError(f"{file}: unknown key {name} in [{section}]{_nearest(name, known)}")
-    return {name: Given(value, f"{file}: [{section}] {name}", is_text=False) for name, value in values.items()}
+    return {name: GivenValue(value, f"{file}: [{section}] {name}", is_text=False) for name, value in values.items()}
 
 
-def _from_environment(environment: Mapping[str, str], section: str, known: Mapping[str, Field]) -> dict[str, Given]:
+def _from_environment(
+    environment: Mapping[str, str], section: str, known: Mapping[str, Field]
+) -> dict[str, GivenValue]:
     prefix = environment_name(section, "")
     names = {environment_name(section, name): name for name in known}
-    given: dict[str, Given] = {}
+    given: dict[str, GivenValue] = {}
     for variable, value in environment.items():
         if not variable.startswith(prefix):
             continue
@@ -256,22 +258,22 @@ def _from_environment(environment: Mapping[str, str], section: str, known: Mappi
             if value.startswith("tcp://") or variable.startswith((f"{prefix}SERVICE_", f"{prefix}PORT_")):
                 hint = "; Kubernetes made it for a Service of this name: set enableServiceLinks: false in the pod"
             raise ConfigError(f"unknown environment variable {variable}{hint}")
-        given[names[variable]] = Given(value, f"environment {variable}", is_text=True)
+        given[names[variable]] = GivenValue(value, f"environment {variable}", is_text=True)
     return given
 
 
-def _from_flags(flags: Mapping[str, object], known: Mapping[str, Field]) -> dict[str, Given]:
+def _from_flags(flags: Mapping[str, object], known: Mapping[str, Field]) -> dict[str, GivenValue]:
     for name in flags:
         if name not in known:
             raise ConfigError(f"unknown flag {flag_name(name)}{_nearest(flag_name(name), map(flag_name, known))}")
     return {
-        name: Given(value, f"flag {flag_name(name)}", is_text=isinstance(value, str))
+        name: GivenValue(value, f"flag {flag_name(name)}", is_text=isinstance(value, str))
         for name, value in flags.items()
         if value is not None
     }
 
 
-def _setting(field: Field, given: Given | None, section: str) -> Setting:
+def _setting(field: Field, given: GivenValue | None, section: str) -> Setting:
     if given is None:
         if field.is_required:
             variable = environment_name(section, field.name)

@@ -68,7 +68,7 @@ class Service:
         self._bodies = Bodies(size_bytes_max=config.inflated_size_bytes_max)
         self._orphans = Orphans(delivery, producers)
         self._ending = Ending()
-        self._renewing = SupervisedLoop("renewals", renewals.tend, interval_ms=RENEW_INTERVAL_MS)
+        self._renewal_loop = SupervisedLoop("renewals", renewals.run_maintenance, interval_ms=RENEW_INTERVAL_MS)
         self.server = GrpcServer(
             settings.server,
             errors={},
@@ -117,7 +117,7 @@ class Service:
 
     async def open(self) -> None:
         """Begin to renew messages, and to ask producers how their transactions end."""
-        self._renewing.start()
+        self._renewal_loop.start()
         self._orphans.start()
 
     async def until_connected(self) -> None:
@@ -132,7 +132,7 @@ class Service:
 
     async def close(self) -> None:
         """Stop the loops, and close the channels to the CommitLog and Delivery."""
-        await self._renewing.stop()
+        await self._renewal_loop.stop()
         await self._orphans.stop()
         self._bodies.close()
         for connection in self._connections:

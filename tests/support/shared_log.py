@@ -120,7 +120,7 @@ class Copies:
 
 def found(indexer: Indexer, group: str = "g", topic: str = "T", queue_id: int = 0) -> int | None:
     """Return the Indexer's answer."""
-    indexer.follow.sharing.check_known()
+    indexer.follow.shared_state.check_known()
     return indexer.groups.find(group, topic, queue_id)
 
 

@@ -21,7 +21,7 @@ QUEUES_MAX = 10_000
 OFFSETS_MAX = 10_000
 
 
-class Ends(NamedTuple):
+class QueueBounds(NamedTuple):
     """The bounds of a queue. `end` is exclusive."""
 
     first: int
@@ -41,7 +41,7 @@ class Traffic:
 
     time_s: float
     """Start of the look, by the monotonic clock."""
-    queues: dict[tuple[str, int], Ends] = field(default_factory=dict)
+    queues: dict[tuple[str, int], QueueBounds] = field(default_factory=dict)
     offsets: dict[tuple[str, str, int], Place] = field(default_factory=dict)
     """By group, topic and queue."""
     is_cut: bool = False
@@ -52,7 +52,7 @@ def look_at_traffic(client: Client, time_s: float) -> Traffic:
     """Ask the Indexer. Raises ReputError."""
     found = list(islice(client.queues.list(), QUEUES_MAX + 1))
     queues = {
-        (queue.topic, queue.queue_id): Ends(queue.min_queue_offset, queue.max_queue_offset)
+        (queue.topic, queue.queue_id): QueueBounds(queue.min_queue_offset, queue.max_queue_offset)
         for queue in found[:QUEUES_MAX]
         if not is_system_topic(queue.topic)
     }
@@ -72,10 +72,11 @@ def topic_rows(before: Traffic | None, after: Traffic) -> list[dict[str, object]
     seconds = _seconds(before, after)
     taken = _taken(before, after)
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    for (topic, queue_id), ends in after.queues.items():
-        start = _end_before(before, (topic, queue_id), ends)
+    for (topic, queue_id), bounds in after.queues.items():
+        start = _end_before(before, (topic, queue_id), bounds)
         sums[topic] = [
-            total + one for total, one in zip(sums[topic], (ends.end - start, ends.end - ends.first, 1), strict=True)
+            total + one
+            for total, one in zip(sums[topic], (bounds.end - start, bounds.end - bounds.first, 1), strict=True)
         ]
     lags: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     out: dict[str, int] = defaultdict(int)
@@ -105,8 +106,8 @@ def group_rows(before: Traffic | None, after: Traffic) -> list[dict[str, object]
     taken = _taken(before, after)
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for (group, topic, queue_id), place in after.offsets.items():
-        ends = after.queues.get((topic, queue_id))
-        came = ends.end - _end_before(before, (topic, queue_id), ends) if ends is not None else 0
+        bounds = after.queues.get((topic, queue_id))
+        came = bounds.end - _end_before(before, (topic, queue_id), bounds) if bounds is not None else 0
         row = sums[group, topic]
         row[0] += taken.get((group, topic, queue_id), 0)
         row[1] += came
@@ -130,11 +131,11 @@ def _taken(before: Traffic | None, after: Traffic) -> dict[tuple[str, str, int],
     }
 
 
-def _end_before(before: Traffic | None, key: tuple[str, int], ends: Ends) -> int:
+def _end_before(before: Traffic | None, key: tuple[str, int], bounds: QueueBounds) -> int:
     """Return the end of a queue at the look before. A queue that was not there has begun since."""
     if before is None:
-        return ends.end
-    return min(before.queues[key].end, ends.end) if key in before.queues else ends.first
+        return bounds.end
+    return min(before.queues[key].end, bounds.end) if key in before.queues else bounds.first
 
 
 def _seconds(before: Traffic | None, after: Traffic) -> float:

@@ -11,7 +11,7 @@ from reput_client.aio.sharing.consumer import AsyncShareConsumer
 from reput_client.aio.transactions import AsyncTransaction
 from reput_client.core.errors import ReputError
 from reput_client.core.retry import RetryPolicy
-from reput_client.core.sharing.holding import Received, Sharing
+from reput_client.core.sharing.holding import Received, ShareSettings
 
 from clients.python.tests.support import LIMIT_S
 from tests.support.patience import eventually
@@ -47,7 +47,7 @@ class Channels:
 
 
 def consumer(channels: Channels, **words: Any) -> AsyncShareConsumer:
-    return AsyncShareConsumer(channels, "t", Sharing("g", **words))  # type: ignore[arg-type]
+    return AsyncShareConsumer(channels, "t", ShareSettings("g", **words))  # type: ignore[arg-type]
 
 
 def ticking() -> int:

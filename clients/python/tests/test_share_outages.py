@@ -17,7 +17,7 @@ from reput_client.aio import transactions as aio_transactions
 from reput_client.aio.sharing import consumer as aio_consumer
 from reput_client.aio.sharing.crew import AsyncCrew
 from reput_client.core.errors import AuthenticationError, InvalidArgumentError, NotFoundError, UnavailableError
-from reput_client.core.sharing.holding import Sharing
+from reput_client.core.sharing.holding import ShareSettings
 from reput_client.core.sharing.outage import Outage
 from reput_client.sync import transactions as sync_transactions
 from reput_client.sync.sharing import consumer as sync_consumer
@@ -109,7 +109,7 @@ class Door:
         """Run a consumer, or iterate over it, until `handle` closes it. Returns it and its Delivery."""
         delivery = self.delivery = Delivery(self.kind, failure)
         if self.kind == "sync":
-            consumer = sync_consumer.ShareConsumer(delivery, "orders", Sharing("g", invisible_s=30))  # type: ignore[arg-type]
+            consumer = sync_consumer.ShareConsumer(delivery, "orders", ShareSettings("g", invisible_s=30))  # type: ignore[arg-type]
             if iterates:
                 for received in consumer:
                     handle(consumer, received)
@@ -118,7 +118,7 @@ class Door:
             return consumer, delivery
 
         async def consume() -> Any:
-            one = aio_consumer.AsyncShareConsumer(delivery, "orders", Sharing("g", invisible_s=30))  # type: ignore[arg-type]
+            one = aio_consumer.AsyncShareConsumer(delivery, "orders", ShareSettings("g", invisible_s=30))  # type: ignore[arg-type]
 
             async def handle_soon(received: Received) -> None:
                 closing = handle(one, received)
@@ -216,9 +216,9 @@ def test_a_close_ends_the_wait(kind: str) -> None:
         return ReputError("away", code=CODES.UNAVAILABLE, retry_after=3600.0)
 
     delivery = Delivery(kind, failure)
-    sharing = Sharing("g", invisible_s=30)
+    settings = ShareSettings("g", invisible_s=30)
     if kind == "sync":
-        consumer = sync_consumer.ShareConsumer(delivery, "orders", sharing)  # type: ignore[arg-type]
+        consumer = sync_consumer.ShareConsumer(delivery, "orders", settings)  # type: ignore[arg-type]
         thread = threading.Thread(target=consumer.run, args=[print], daemon=True)
         thread.start()
         assert is_tried.wait(LIMIT_S)
@@ -228,7 +228,7 @@ def test_a_close_ends_the_wait(kind: str) -> None:
         return
 
     async def run() -> None:
-        one = aio_consumer.AsyncShareConsumer(delivery, "orders", sharing)  # type: ignore[arg-type]
+        one = aio_consumer.AsyncShareConsumer(delivery, "orders", settings)  # type: ignore[arg-type]
         async with asyncio.timeout(LIMIT_S):
             task = asyncio.create_task(one.run(lambda _: asyncio.sleep(0)))
             assert await asyncio.to_thread(is_tried.wait, LIMIT_S)

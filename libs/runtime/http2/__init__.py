@@ -10,7 +10,7 @@ deadlines    Deadlines: one timer for all deadlines of an event loop.
 wire         the session of libnghttp2: bytes in, events out. The only module that names the package.
 endpoint     Endpoint: one end of a connection, on either side. Its invariants hold for `connection` and `calling`.
 call         Call: one call on the server's side, as a handler sees it.
-ends         Ends: how a call ends whose request has not ended.
+early_ends   EarlyEnds: how a call ends whose request has not ended.
 connections  Connections: all connections of a server, and which of them are closed.
 connection   Connection: one caller's connection, and its calls.
 server       Http2Server: listens, and hands calls to handlers.

@@ -27,7 +27,7 @@ ACCOUNT_BYTES: Final = 64 << 10
 _log = logging.getLogger(__name__)
 
 
-class Way(Protocol):
+class CallTransport(Protocol):
     """The part of a connection that a call needs."""
 
     loop: asyncio.AbstractEventLoop
@@ -72,16 +72,21 @@ class Call:
 
     __slots__ = (
         "_aborted", "_began_s", "_behaviour", "_callbacks", "_has_request_stream", "_has_response_stream",
-        "_held_bytes", "_is_running", "_new_bytes", "_queue", "_queue_bytes", "_reader", "_taker", "_task", "_way",
-        "counted_bytes", "has_spoken", "head", "is_begun", "is_expired", "is_half_closed", "is_over", "stream_id",
-        "tick",
+        "_held_bytes", "_is_running", "_new_bytes", "_queue", "_queue_bytes", "_reader", "_taker", "_task",
+        "_transport", "counted_bytes", "has_spoken", "head", "is_begun", "is_expired", "is_half_closed", "is_over",
+        "stream_id", "tick",
     )  # fmt: skip
 
     def __init__(
-        self, way: Way, stream_id: int, head: Head, handler: "grpc.RpcMethodHandler[Any, Any]", size_bytes_max: int
+        self,
+        transport: CallTransport,
+        stream_id: int,
+        head: Head,
+        handler: "grpc.RpcMethodHandler[Any, Any]",
+        size_bytes_max: int,
     ) -> None:
-        self._way = way
-        self._began_s = way.loop.time()
+        self._transport = transport
+        self._began_s = transport.loop.time()
         self.stream_id: Final = stream_id
         self.head: Final = head
         self._has_request_stream = handler.request_streaming
@@ -156,8 +161,10 @@ class Call:
         was_over, self.is_over = self.is_over, True
         if not was_over and self._task is not None:
             self._task.cancel()
-        self._way.give_back(self.counted_bytes)
-        self._way.acknowledge(self, self._held_bytes + self._new_bytes)  # else the connection's window would shrink
+        self._transport.give_back(self.counted_bytes)
+        self._transport.acknowledge(
+            self, self._held_bytes + self._new_bytes
+        )  # else the connection's window would shrink
         self.counted_bytes = self._held_bytes = self._new_bytes = 0
         for callback in self._callbacks:
             callback(self)
@@ -172,7 +179,7 @@ class Call:
 
     def peer(self) -> str:
         """Return the caller's address in gRPC's notation."""
-        return self._way.peer
+        return self._transport.peer
 
     def invocation_metadata(self) -> Metadata:
         """Return the metadata that the caller sent."""
@@ -181,7 +188,7 @@ class Call:
     def time_remaining(self) -> float | None:
         """Return the seconds until the deadline. None without a deadline."""
         timeout_s = self.head.timeout_s
-        return None if timeout_s is None else max(0.0, self._began_s + timeout_s - self._way.loop.time())
+        return None if timeout_s is None else max(0.0, self._began_s + timeout_s - self._transport.loop.time())
 
     def trailing_metadata(self) -> Metadata:
         """Return the trailing metadata, which is empty until the call ends."""
@@ -198,14 +205,14 @@ class Call:
         """Send the head at once, for callers that wait for it. It can't contain metadata of a servicer."""
         assert not tuple(metadata)
         if not self.is_over:
-            self._way.begin(self)
+            self._transport.begin(self)
 
     async def write(self, message: bytes) -> None:
         """Send a message of a stream. Waits until the message is not held here any more."""
         if self.is_over:
             raise asyncio.CancelledError
-        self._way.send(self, message)
-        await self._way.sent(self)
+        self._transport.send(self, message)
+        await self._transport.sent(self)
 
     async def abort(self, code: grpc.StatusCode, text: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
         """End the call with a status. Always raises AbortError."""
@@ -215,7 +222,7 @@ class Call:
     # Execution
 
     def _start(self, argument: Any) -> None:
-        self._task = self._way.loop.create_task(self._run(argument))
+        self._task = self._transport.loop.create_task(self._run(argument))
 
     async def _run(self, argument: Any) -> None:
         self._is_running = True
@@ -230,7 +237,7 @@ class Call:
             self._finish(trailers(grpc.StatusCode.UNKNOWN, "the handler failed"))
         else:
             if not self._has_response_stream and not self.is_over:
-                self._way.send(self, reply)
+                self._transport.send(self, reply)
             self._finish(OK)
 
     def _end_cancelled(self) -> None:
@@ -241,13 +248,13 @@ class Call:
 
     def _finish(self, fields: Fields) -> None:
         if not self.is_over:
-            self._way.finish(self, fields)
+            self._transport.finish(self, fields)
 
     # Request
 
     def _admit(self, size_bytes: int) -> None:
         if not self._has_request_stream:
-            self._way.admit(size_bytes)
+            self._transport.admit(size_bytes)
             self.counted_bytes += size_bytes
 
     def _take_request(self, messages: list[bytes]) -> None:
@@ -266,14 +273,14 @@ class Call:
         size_bytes, self._new_bytes = self._new_bytes, 0
         self._held_bytes += size_bytes
         if self._has_request_stream:
-            self._way.admit(size_bytes)
+            self._transport.admit(size_bytes)
             self.counted_bytes += size_bytes
         self._let_more_come()
 
     def _let_more_come(self) -> None:
         """Allow the caller to send more, unless enough requests wait for the handler."""
-        if self._held_bytes and self._queue_bytes <= (0 if self._way.is_pressed else QUEUE_BYTES_MAX):
-            self._way.acknowledge(self, self._held_bytes)
+        if self._held_bytes and self._queue_bytes <= (0 if self._transport.is_pressed else QUEUE_BYTES_MAX):
+            self._transport.acknowledge(self, self._held_bytes)
             self._held_bytes = 0
 
     def _wake(self) -> None:
@@ -286,13 +293,13 @@ class Call:
                 message = self._queue.popleft()
                 self._queue_bytes -= len(message)
                 if not self._queue:
-                    self._way.give_back(self.counted_bytes)
+                    self._transport.give_back(self.counted_bytes)
                     self.counted_bytes = 0
                 self._let_more_come()
                 yield message
             if self.is_half_closed:
                 return
-            self._taker = self._way.loop.create_future()
+            self._taker = self._transport.loop.create_future()
             await self._taker
 
 

@@ -17,8 +17,8 @@ from libs.runtime.http2 import wire as h2
 from libs.runtime.http2.call import Call
 from libs.runtime.http2.connections import Connections
 from libs.runtime.http2.deadlines import Deadlines
+from libs.runtime.http2.early_ends import EarlyEnds
 from libs.runtime.http2.endpoint import LEAVE_S, Endpoint
-from libs.runtime.http2.ends import Ends
 from libs.runtime.http2.framing import CallRefused, TooManyCalls
 from libs.runtime.http2.heads import HEAD, Fields, Head, HttpRefused
 
@@ -93,7 +93,7 @@ class Connection(Endpoint):
         """Streams whose single request is incomplete, and has less time to arrive than the call's deadline allows."""
         self._reset_count, self._resets_since_s = 0, self.loop.time()
         """Number of calls that the caller has reset, and the time since which they are counted."""
-        self._ends = Ends(self._say_end, self._cut_request)
+        self._early_ends = EarlyEnds(self._say_end, self._cut_request)
 
     def connection_made(self, transport: Any) -> None:
         """Begin HTTP/2 with the caller."""
@@ -112,10 +112,10 @@ class Connection(Endpoint):
             self._forget(call)
         self._calls.clear()
         super().connection_lost(error)
-        self._ends.close()
+        self._early_ends.close()
         self._server.connections.closed(self)
 
-    # Methods for its calls: it is their Way
+    # Methods for its calls: it is their CallTransport
 
     def begin(self, call: Call) -> None:
         """Send the head, unless it was sent."""
@@ -142,11 +142,13 @@ class Connection(Endpoint):
         if self._is_broken:
             return
         if not call.is_begun:
-            self._ends.refuse(call.stream_id, (*HEAD, *fields), has_spoken=call.has_spoken, is_last=call.is_half_closed)
+            self._early_ends.refuse(
+                call.stream_id, (*HEAD, *fields), has_spoken=call.has_spoken, is_last=call.is_half_closed
+            )
             return
         self._tell(h2.Wire.send_trailers, call.stream_id, fields)
         if not call.is_half_closed:
-            self._ends.note_early(call.stream_id)
+            self._early_ends.note_early(call.stream_id)
 
     def acknowledge(self, call: Call, size_bytes: int) -> None:
         """Allow the caller to send `size_bytes` more bytes."""
@@ -226,10 +228,10 @@ class Connection(Endpoint):
                 raise TooManyCalls(self._server.call_count_max)
         except HttpRefused as refusal:
             fields: Fields = ((b":status", b"%d" % refusal.status),)
-            self._ends.refuse(stream_id, fields, has_spoken=event.end_stream, is_last=event.end_stream)
+            self._early_ends.refuse(stream_id, fields, has_spoken=event.end_stream, is_last=event.end_stream)
         except CallRefused as refusal:
             fields = (*HEAD, *self._server.ending(refusal))
-            self._ends.refuse(stream_id, fields, has_spoken=event.end_stream, is_last=event.end_stream)
+            self._early_ends.refuse(stream_id, fields, has_spoken=event.end_stream, is_last=event.end_stream)
         else:
             self._server.call_count += 1
             if not self._calls:
@@ -260,7 +262,7 @@ class Connection(Endpoint):
         call = self._calls.get(event.stream_id)
         if call is None or call.is_over:
             self._wire.acknowledge_received_data(len(event.data), event.stream_id)
-            self._ends.heard(event.stream_id)
+            self._early_ends.heard(event.stream_id)
         else:
             self._feed(call, event.data, is_last=event.end_stream)
 
@@ -281,7 +283,7 @@ class Connection(Endpoint):
             self._feed(call, b"", is_last=True)
 
     def _gone(self, event: h2.StreamClosed | h2.StreamReset) -> None:
-        self._ends.forget(event.stream_id)
+        self._early_ends.forget(event.stream_id)
         call = self._calls.pop(event.stream_id, None)
         if call is not None:
             self._forget(call)

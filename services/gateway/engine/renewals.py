@@ -35,7 +35,7 @@ have up to a kilobyte."""
 _log = logging.getLogger(__name__)
 
 
-class Renewing(Protocol):
+class Renewer(Protocol):
     """The call that extends the invisible time of messages."""
 
     async def renew(self, handles: Sequence[str], invisible_s: float) -> Mapping[str, bool]:
@@ -44,10 +44,10 @@ class Renewing(Protocol):
 
 
 class Renewals:
-    """The messages that a gateway renews. `tend` it about once a second."""
+    """The messages that a gateway renews. Call `run_maintenance` about once a second."""
 
-    def __init__(self, renewing: Renewing, clock: Clock, *, count_max: int) -> None:
-        self._renewing, self._clock, self._count_max = renewing, clock, count_max
+    def __init__(self, renewer: Renewer, clock: Clock, *, count_max: int) -> None:
+        self._renewer, self._clock, self._count_max = renewer, clock, count_max
         self._clients: dict[str, float] = {}
         """By client: the time of its last call."""
         self._streams: dict[str, int] = {}
@@ -104,7 +104,7 @@ class Renewals:
             self._due = [entry for entry in self._due if entry[1] in self._held]
             heapq.heapify(self._due)
 
-    async def tend(self) -> None:
+    async def run_maintenance(self) -> None:
         """Renew the due messages, and forget silent clients."""
         now_s = self._clock.monotonic_s()
         due: list[str] = []
@@ -125,7 +125,7 @@ class Renewals:
 
     async def _renew(self, handles: list[str]) -> None:
         try:
-            renewed = await self._renewing.renew(handles, INVISIBLE_S)
+            renewed = await self._renewer.renew(handles, INVISIBLE_S)
         except ServiceError as error:
             _log.warning("%d messages could not be renewed, and are tried again: %s", len(handles), error)
             renewed = dict.fromkeys(handles, True)

@@ -14,8 +14,8 @@ follow   Indexes enters a batch into both tables and undoes it; `Indexes.reached
          Completeness tells whether the indexes hold all records that were ever answered from them. LongPolls are woken.
 answer   Answers: QueryEngine by key, time and id, Puller, ScanPlanner and Scanner.
 groups   ConsumerOffsets, GroupConfigs and TimerWheel.
-share    Sharing: if the log has copies, commits of groups and the progress of delayed messages become records of the
-         log (LocalChanges), which each Indexer applies (StateQueue); DelayOffsets.
+share    SharedState: if the log has copies, commits of groups and the progress of delayed messages become records of
+         the log (LocalChanges), which each Indexer applies (StateQueue); DelayOffsets.
 upkeep   Trim, QueueRemoval and OnlineRebuild: operations for the Janitor and for operators.
 deliver  DelayDelivery follows the schedule topic and appends due messages.
 

@@ -28,7 +28,7 @@ from services.indexer.engine.indexer import Follow, Indexer, Upkeep
 from services.indexer.engine.log.local_records import LocalRecords
 from services.indexer.engine.log.source import LogSink, LogSource, NoSink, RecordSource
 from services.indexer.engine.share.delay_offsets import DelayOffsets
-from services.indexer.engine.share.sharing import Sharing
+from services.indexer.engine.share.shared_state import SharedState
 from services.indexer.engine.tables.index import IndexTable
 from services.indexer.engine.tables.progress import ProgressFile
 from services.indexer.engine.tables.queues import ConsumeQueueTable
@@ -75,18 +75,18 @@ def build(
         on_failure(error)
 
     groups, group_configs, delay_offsets = _small_state(config, small_files, clock, queues)
-    sharing = Sharing(
+    shared_state = SharedState(
         small_files, config.data_dir, indexes, polls, records, groups, delay_offsets, sink,
         interval_ms=config.share_interval_ms, unsent_count_max=config.consumer_offset_count_max,
         skip_below=config.shared_state_skip_below, stage=lambda: states.stage,
     )  # fmt: skip
-    flush = FlushLoop(config, indexes, ballast, source, clock, on_failure=fail, on_log_role=sharing.hear)
-    reput = ReputLoop(config, source, indexes, states, flush, live, on_history_change=sharing.change_history)
+    flush = FlushLoop(config, indexes, ballast, source, clock, on_failure=fail, on_log_role=shared_state.hear)
+    reput = ReputLoop(config, source, indexes, states, flush, live, on_history_change=shared_state.change_history)
     delivery = None
     if config.deliver_delayed and not isinstance(sink, NoSink):
         make_level = functools.partial(
             LevelDelivery,
-            *(reput, queues, polls, records, sink, delay_offsets, sharing, clock),
+            *(reput, queues, polls, records, sink, delay_offsets, shared_state, clock),
             look_interval_ms=delay_look_interval_ms,
             delay_levels_ms=config.delay_levels_ms(),
         )
@@ -96,7 +96,7 @@ def build(
         config,
         ballast,
         indexes=indexes,
-        follow=Follow(states, reput, flush, completeness, polls, live, sharing, delivery),
+        follow=Follow(states, reput, flush, completeness, polls, live, shared_state, delivery),
         answers=Answers(config, indexes, records, polls, live),
         groups=groups,
         upkeep=Upkeep(

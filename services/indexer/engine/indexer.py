@@ -31,7 +31,7 @@ from services.indexer.engine.follow.reput_state import ReputStates
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.group_configs import GroupConfigs
 from services.indexer.engine.groups.timer_wheel import TimerWheel
-from services.indexer.engine.share.sharing import Sharing
+from services.indexer.engine.share.shared_state import SharedState
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
 from services.indexer.engine.upkeep.trim import Trim
@@ -47,7 +47,7 @@ class Follow:
     completeness: Completeness
     polls: LongPolls
     live: LiveEnd
-    sharing: Sharing
+    shared_state: SharedState
     delivery: DelayDelivery | None
 
 
@@ -86,7 +86,9 @@ class Indexer:
         self._data_dir = config.data_dir
         self._ballast = ballast
         self._end_check: asyncio.Task[None] | None = None
-        self._group_loop = SupervisedLoop("offsets", groups.tend, interval_ms=config.consumer_offset_interval_ms)
+        self._group_loop = SupervisedLoop(
+            "offsets", groups.run_maintenance, interval_ms=config.consumer_offset_interval_ms
+        )
         self._lock: Lock | None = None
         self._is_open = False
 
@@ -101,7 +103,7 @@ class Indexer:
         self.groups.load()
         self.upkeep.group_configs.load()
         self.indexes.recover(anew=anew)
-        self.follow.sharing.load()
+        self.follow.shared_state.load()
         self.indexes.progress.mark_running()
         self._ballast.occupy()
         self._is_open = True
@@ -114,7 +116,7 @@ class Indexer:
         checking = check_queue_ends(self.indexes.queues, self.follow.states)
         self._end_check = asyncio.create_task(checking, name="check of the queues' ends")
         self._group_loop.start()
-        self.follow.sharing.start()
+        self.follow.shared_state.start()
         if self.follow.delivery is not None:
             self.follow.delivery.start()
 
@@ -127,7 +129,7 @@ class Indexer:
         await self._stop_loops()
         try:
             if self._is_open:
-                await self.follow.sharing.finish()
+                await self.follow.shared_state.finish()
                 await self.groups.save()
                 await self.follow.flush.finish()
         finally:
@@ -147,7 +149,7 @@ class Indexer:
         await self.follow.live.loop.stop()
         await self.upkeep.removal.stop()
         await self._group_loop.stop()
-        await self.follow.sharing.stop()
+        await self.follow.shared_state.stop()
         if self.follow.delivery is not None:
             await self.follow.delivery.stop()
         await self.follow.flush.stop()

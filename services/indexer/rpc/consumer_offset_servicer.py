@@ -35,7 +35,7 @@ class ConsumerOffsetServicer:
         self._answers = answers
         self._queues = answers.indexes.queues
         self._completeness = follow.completeness
-        self._sharing = follow.sharing
+        self._shared_state = follow.shared_state
 
     async def CommitConsumerOffset(
         self, request: messages.CommitConsumerOffsetRequest, _: object
@@ -53,7 +53,7 @@ class ConsumerOffsetServicer:
                 topic = self._answers.served(arguments.topic(offset.topic, f"{path}.topic"), f"{path}.topic")
                 queue_id = arguments.queue_id(offset.queue_id, f"{path}.queue_id")
                 offsets[topic, queue_id] = check_range(offset.queue_offset, f"{path}.queue_offset")
-        self._sharing.check_room()
+        self._shared_state.check_room()
         self._groups.commit(group, offsets)
         if group == DELIVERY_TOPIC and (begin := offsets.get((TIMER_TOPIC, 0))) is not None:
             await asyncio.to_thread(self._timer_wheel.begin_at, begin)
@@ -65,7 +65,7 @@ class ConsumerOffsetServicer:
         """Return the offset of a group in a queue."""
         group, topic = arguments.group(request.group), arguments.topic(request.topic)
         queue_id = arguments.queue_id(request.queue_id)
-        self._sharing.check_known()
+        self._shared_state.check_known()
         queue_offset = self._groups.find(group, topic, queue_id)
         if queue_offset is None:
             raise ConsumerOffsetNotFound(group, topic, queue_id)
@@ -82,7 +82,7 @@ class ConsumerOffsetServicer:
         if to != "time" and not getattr(request, to):
             raise BadArgument("must be true or absent", field=to, value=False, limit=True)
         time_ms = arguments.time_ms(request, "time")
-        self._sharing.check_room()
+        self._shared_state.check_room()
         offsets: dict[tuple[str, int], int] = {}
         with self._completeness.answering():
             for index, queue_id in enumerate(self._queues.queue_ids(topic)):
@@ -99,7 +99,7 @@ class ConsumerOffsetServicer:
             raise TopicNotFound(topic)
         self._groups.commit(group, offsets)
         await self._groups.save()
-        await self._sharing.send()
+        await self._shared_state.send()
         response = messages.ResetConsumerOffsetResponse()
         async for step in in_steps(sorted(offsets.items()), count=STEP_QUEUE_COUNT):
             response.offsets.extend(self._offset(topic, queue_id, value) for (_, queue_id), value in step)
@@ -111,17 +111,17 @@ class ConsumerOffsetServicer:
         """Delete a group, or its offsets of a topic. Synced, and in the log if that has copies, before the answer."""
         group = arguments.group(request.group)
         topic = arguments.topic(request.topic) if request.topic else None
-        self._sharing.check_room()
+        self._shared_state.check_room()
         count = await self._groups.delete(group, topic)
         await self._groups.save()
-        await self._sharing.send()
+        await self._shared_state.send()
         return messages.DeleteConsumerGroupResponse(deleted_offset_count=count)
 
     async def ListConsumerGroups(
         self, request: messages.ListConsumerGroupsRequest, _: object
     ) -> messages.ListConsumerGroupsResponse:
         """Return a page of groups. The token is the last group of the page before, or the last queue of a part."""
-        self._sharing.check_known()
+        self._shared_state.check_known()
         page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         position = decode_token("groups", (), request.page_token, GroupPosition) or GroupPosition()
         page = await page_of_groups(

@@ -82,7 +82,7 @@ class IndexServicer:
         below, count = await consumers_below(self._indexer.groups, queues, offset, count_max=CONSUMER_COUNT_MAX)
         trim = self._indexer.upkeep.trim
         if not request.dry_run:
-            await self._indexer.follow.sharing.keep(offset)
+            await self._indexer.follow.shared_state.keep(offset)
         trimmed = await trim.would_trim(offset) if request.dry_run else trim.trim(offset)
         return named(
             messages.TrimToResponse,

@@ -49,7 +49,7 @@ FOREIGN = (
 
 
 @dataclass(frozen=True)
-class Way:
+class Release:
     """A release, and the way in which it ends before Reput opens the store."""
 
     major: str
@@ -85,10 +85,10 @@ def log_dirs_of(store: Path) -> str:
 
 
 @contextlib.asynccontextmanager
-async def rocketmq(way: Way, store: Path, **options: Any) -> AsyncIterator[RocketMqStore]:
+async def rocketmq(release: Release, store: Path, **options: Any) -> AsyncIterator[RocketMqStore]:
     """RocketMQ with all its features, on a store whose log has two directories."""
     async with await RocketMqStore.open(
-        way.major, store, SIZES, log_dirs=log_dirs_of(store), features=way.features, **options
+        release.major, store, SIZES, log_dirs=log_dirs_of(store), features=release.features, **options
     ) as opened:
         yield opened
 
@@ -104,7 +104,7 @@ def with_properties(drafts: list[Draft], topic: str | None = None, **properties:
     return [msgspec.structs.replace(one, properties=one.properties | properties, **changes) for one in drafts]
 
 
-async def write(store: RocketMqStore, way: Way, drafts: Drafts) -> None:
+async def write(store: RocketMqStore, release: Release, drafts: Drafts) -> None:
     """Append some messages of each kind."""
     await store.put(drafts.take(40, topic="plain"))
     await store.put(with_properties(drafts.take(4, topic="later"), DELAY=DELAY_LEVEL))
@@ -113,7 +113,7 @@ async def write(store: RocketMqStore, way: Way, drafts: Drafts) -> None:
     await store.put(with_properties(drafts.take(2, topic="paid"), OP_TOPIC, TAGS="d"))
     for topic in (*POP_RETRY_TOPICS, REVIVE_TOPIC):
         await store.put(with_properties(drafts.take(3, topic="plain"), topic, TAGS="ck"))
-    if way.major == "4":
+    if release.major == "4":
         return
     for _ in range(3):
         properties = {"KEYS": "batch", "UNIQ_KEY": drafts.take(1)[0].body.hex() or "unique"}
@@ -125,15 +125,15 @@ async def write(store: RocketMqStore, way: Way, drafts: Drafts) -> None:
     await store.put(with_properties(drafts.take(5, topic="plain"), TIMER_TOPIC, **due))
 
 
-async def content(store: RocketMqStore, way: Way) -> Content:
+async def content(store: RocketMqStore, release: Release) -> Content:
     """Return the whole content of a store."""
     await store.settle()
     keys = [(BATCHES, "batch"), *((KEYED, key) for key in "abc")]
-    found = await store.by_keys(keys) if way.major == "5" else []
+    found = await store.by_keys(keys) if release.major == "5" else []
     return Content(
         queues=await store.read(),
         tags=await store.tags(),
-        timer_count=await store.timer_count() if "timer" in way.features else 0,
+        timer_count=await store.timer_count() if "timer" in release.features else 0,
         by_key={name: sorted(set(offsets)) for name, offsets in zip(keys, found, strict=False)},
     )
 
@@ -167,11 +167,11 @@ async def check_refused(call: Awaitable[Any], topic: str) -> None:
     assert (refusal.reason, refusal.metadata["why"]) == ("TOPIC_SET_APART", APART[topic])
 
 
-async def check_refusals(store: ReputStore, way: Way, before: Content) -> None:
+async def check_refusals(store: ReputStore, release: Release, before: Content) -> None:
     """Check that topics set apart are neither written nor read, and that refused messages leave no record."""
     end = await store.settle()
     draft = Drafts(8).take(1, topic="plain")[0]
-    topics = APART if way.major == "5" else [LIGHT[0]]
+    topics = APART if release.major == "5" else [LIGHT[0]]
     for topic in topics:
         message = to_reput(msgspec.structs.replace(draft, topic=topic))
         await check_refused(store.log.append.Append(append_pb.AppendRequest(messages=[message])), topic)
@@ -237,15 +237,15 @@ async def test_all_kinds(tmp_path: Path, major: str, is_killed: bool) -> None:
 
     Reput appends, rebuilds and is killed. RocketMQ then writes more of every kind, and Reput opens the store again.
     """
-    way, store, drafts = Way(major, is_killed), tmp_path / "store", Drafts(10)
+    release, store, drafts = Release(major, is_killed), tmp_path / "store", Drafts(10)
     store.mkdir()
-    async with rocketmq(way, store) as opened:
+    async with rocketmq(release, store) as opened:
         if major == "5":
             await opened.make_topic(BATCHES, queue_type="BatchCQ")
             await opened.make_topic(KEYED, cleanup_policy="COMPACTION")
         for _ in range(2):
-            await write(opened, way, drafts)
-        before = await content(opened, way)
+            await write(opened, release, drafts)
+        before = await content(opened, release)
         await (opened.kill() if is_killed else opened.stop())
     if is_killed:
         lose_last_units(store)
@@ -253,7 +253,7 @@ async def test_all_kinds(tmp_path: Path, major: str, is_killed: bool) -> None:
     assert {name.split("/")[0] for name in foreign} >= {"consumequeue", "consumequeue_ext"}
     async with reput(store) as ours:
         await check_ordinary(ours, before.of(apart=False))
-        await check_refusals(ours, way, before)
+        await check_refusals(ours, release, before)
         await append(ours, drafts)
         await rebuild(ours)
         assert foreign_files(store) == foreign
@@ -265,16 +265,16 @@ async def test_all_kinds(tmp_path: Path, major: str, is_killed: bool) -> None:
     async with reput(store) as ours:
         await check_ordinary(ours, grown)
     assert foreign_files(store) == foreign
-    async with rocketmq(way, store, index_safe=is_killed) as opened:
-        after = await content(opened, way)
+    async with rocketmq(release, store, index_safe=is_killed) as opened:
+        after = await content(opened, release)
         for name, messages in before.of(apart=True).items():
             check_equal(messages, after.of(apart=True)[name], str(name))
         assert after.of(apart=False) == grown
         assert after.by_key == before.by_key
         # RocketMQ may enter a message again that it had not noted as being in the wheel; its files are as it left them.
         assert before.timer_count <= after.timer_count <= 2 * before.timer_count
-        await write(opened, way, drafts)
-        last = await content(opened, way)
+        await write(opened, release, drafts)
+        last = await content(opened, release)
         await opened.stop()
     for name, messages in before.of(apart=True).items():
         assert len(last.of(apart=True)[name]) > len(messages)

@@ -10,18 +10,18 @@ from reput.indexer.v1 import index_service_pb2 as index_pb
 
 from cli.commands.state.states import States
 from cli.commands.state.top_page import View, document, top_lines
-from cli.commands.state.traffic import Ends, Place, Traffic, group_rows, look_at_traffic, topic_rows
+from cli.commands.state.traffic import Place, QueueBounds, Traffic, group_rows, look_at_traffic, topic_rows
 
 BEFORE = Traffic(
     100.0,
-    {("orders", 0): Ends(0, 1_000), ("orders", 1): Ends(500, 2_000), ("quiet", 0): Ends(0, 7)},
+    {("orders", 0): QueueBounds(0, 1_000), ("orders", 1): QueueBounds(500, 2_000), ("quiet", 0): QueueBounds(0, 7)},
     {("readers", "orders", 0): Place(900, 100), ("slow", "orders", 1): Place(600, 1_400)},
 )
 AFTER = Traffic(
     102.0,
     {
-        ("orders", 0): Ends(0, 1_200), ("orders", 1): Ends(500, 2_100), ("quiet", 0): Ends(0, 7),
-        ("new", 0): Ends(0, 20),
+        ("orders", 0): QueueBounds(0, 1_200), ("orders", 1): QueueBounds(500, 2_100), ("quiet", 0): QueueBounds(0, 7),
+        ("new", 0): QueueBounds(0, 20),
     },
     {("readers", "orders", 0): Place(1_150, 50), ("slow", "orders", 1): Place(650, 1_450)},
 )  # fmt: skip
@@ -54,7 +54,7 @@ def test_groups() -> None:
 
 def test_what_goes_back_is_no_rate() -> None:
     """A group that was reset has an out-rate of zero, and a queue that lost its tail has an in-rate of zero."""
-    later = Traffic(103.0, {("orders", 0): Ends(0, 900)}, {("readers", "orders", 0): Place(0, 900)})
+    later = Traffic(103.0, {("orders", 0): QueueBounds(0, 900)}, {("readers", "orders", 0): Place(0, 900)})
     assert topic_rows(AFTER, later)[0]["in_per_s"] == 0.0
     assert group_rows(AFTER, later)[0]["out_per_s"] == 0.0
 
@@ -136,7 +136,7 @@ def test_a_page_of_many_topics_fits(height: int) -> None:
 
     A line has the number of the others.
     """
-    queues = {(f"t{number:03}", 0): Ends(0, number) for number in range(500)}
+    queues = {(f"t{number:03}", 0): QueueBounds(0, number) for number in range(500)}
     offsets = {(f"g{number:03}", "t000", 0): Place(0, number) for number in range(100)}
     lines = list(top_lines(View(states(1.0, 1), Traffic(1.0, queues, offsets)), 80, height))
     assert height - 3 <= len(lines) <= height

@@ -25,7 +25,7 @@ ACCOUNT_BYTES: Final = 64 << 10
 """Bytes of an answer are accounted for when so many have arrived, or a message is complete."""
 
 
-class Way(Protocol):
+class CallTransport(Protocol):
     """The part of a connection that a call needs."""
 
     def send(self, stream_id: int, message: bytes) -> None:
@@ -63,7 +63,7 @@ class OutgoingCall:
 
     def __init__(self, method: Method) -> None:
         self._method = method
-        self._way: Way | None = None
+        self._transport: CallTransport | None = None
         self._stream_id = 0
         self._reader: MessageReader | None = None
         self._initial: Metadata = ()
@@ -91,9 +91,9 @@ class OutgoingCall:
         """Send the requests of an iterator."""
         self._feeding = asyncio.create_task(self._feed_from(requests))
 
-    def begin(self, way: Way, stream_id: int) -> None:
+    def begin(self, transport: CallTransport, stream_id: int) -> None:
         """Set the connection and the stream of the call."""
-        self._way, self._stream_id = way, stream_id
+        self._transport, self._stream_id = transport, stream_id
         self._wake()
 
     def head(self, fields: Fields) -> None:
@@ -112,7 +112,7 @@ class OutgoingCall:
 
     def take(self, data: bytes) -> None:
         """Handle bytes of the answer."""
-        if self._reader is None or self._way is None or self._outcome is not None:
+        if self._reader is None or self._transport is None or self._outcome is not None:
             return
         try:
             messages = self._reader.feed(data, _admit)
@@ -142,10 +142,10 @@ class OutgoingCall:
         for task in (self._feeding, self._connecting):
             if task is not None and task is not asyncio.current_task():
                 task.cancel()
-        if self._way is not None:
-            self._way.acknowledge(self._stream_id, self._held_bytes + self._new_bytes)
+        if self._transport is not None:
+            self._transport.acknowledge(self._stream_id, self._held_bytes + self._new_bytes)
         self._held_bytes = self._new_bytes = 0
-        self._way = self._timer = self._connecting = None
+        self._transport = self._timer = self._connecting = None
         self._wake()
 
     # Methods for its caller, with the names of grpc.aio
@@ -194,23 +194,23 @@ class OutgoingCall:
 
         Raises AioRpcError, and InvalidStateError for a call that has ended well.
         """
-        while self._way is None and self._outcome is None:
+        while self._transport is None and self._outcome is None:
             await self._change()
-        if self._outcome is not None or self._way is None:
+        if self._outcome is not None or self._transport is None:
             self._raise_unless_ok()
             raise asyncio.InvalidStateError("the call has ended")
-        way = self._way
-        way.send(self._stream_id, self.serialized(request))
-        await way.sent(self._stream_id)
+        transport = self._transport
+        transport.send(self._stream_id, self.serialized(request))
+        await transport.sent(self._stream_id)
         if self._outcome is not None:
             self._raise_unless_ok()
 
     async def done_writing(self) -> None:
         """End the requests of the call."""
-        while self._way is None and self._outcome is None:
+        while self._transport is None and self._outcome is None:
             await self._change()
-        if self._outcome is None and self._way is not None:
-            self._way.close_half(self._stream_id)
+        if self._outcome is None and self._transport is not None:
+            self._transport.close_half(self._stream_id)
 
     def serialized(self, request: Any) -> bytes:
         """Return a request as bytes."""
@@ -225,8 +225,8 @@ class OutgoingCall:
 
     def _end_here(self, outcome: Outcome) -> None:
         """End the call, and notify the other side."""
-        if self._way is not None and self._outcome is None:
-            self._way.give_up(self._stream_id)
+        if self._transport is not None and self._outcome is None:
+            self._transport.give_up(self._stream_id)
         self.end(outcome)
 
     async def _one(self) -> Any:
@@ -261,8 +261,8 @@ class OutgoingCall:
             raise self._outcome.error(self._initial)
 
     def _let_more_come(self) -> None:
-        if self._held_bytes and self._unread_bytes <= UNREAD_BYTES_MAX and self._way is not None:
-            self._way.acknowledge(self._stream_id, self._held_bytes)
+        if self._held_bytes and self._unread_bytes <= UNREAD_BYTES_MAX and self._transport is not None:
+            self._transport.acknowledge(self._stream_id, self._held_bytes)
             self._held_bytes = 0
 
     async def _change(self) -> None:

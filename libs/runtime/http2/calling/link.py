@@ -114,7 +114,7 @@ class Link(Endpoint):
         if not self._is_broken:
             self.close()
 
-    # Methods for its calls: it is their Way
+    # Methods for its calls: it is their CallTransport
 
     def send(self, stream_id: int, message: bytes) -> None:
         """Send a message."""

@@ -102,7 +102,7 @@ class ElectedMember:
         """Stop all loops. A lease that was not released expires by itself."""
         for loop in (self.loop, self.watch):
             await loop.stop()
-        await self._end_tenure()
+        await self._end_term()
         await self._coordinator.close()
 
     def statistics(self) -> ElectionStatistics:
@@ -281,10 +281,10 @@ class ElectedMember:
         await self._roles.change(self._end_reign(target))
 
     async def _end_reign(self, target: str) -> None:
-        await self._end_tenure()
+        await self._end_term()
         await self._roles.reopen(RoleSetting(SLAVE, target))
 
-    async def _end_tenure(self) -> None:
+    async def _end_term(self) -> None:
         term, self._term, self._leads = self._term, None, False
         if term is not None:
             term.lease.is_lost = True
@@ -319,7 +319,7 @@ class ElectedMember:
             elected = Elected(term.epoch, term.record_seen.history_id)
             await self._roles.reopen(RoleSetting(self._config.role), term=ElectedTerm(elected, term, term.check, term))
         except BaseException:
-            await self._end_tenure()
+            await self._end_term()
             raise
         self._leads = True
 

@@ -34,7 +34,7 @@ from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.log.record_reader import store_times_ms
 from services.indexer.engine.log.source import LogSink, RecordBlock, RecordSource
 from services.indexer.engine.share.delay_offsets import DelayOffsets
-from services.indexer.engine.share.sharing import Sharing
+from services.indexer.engine.share.shared_state import SharedState
 from services.indexer.engine.tables.queue import ConsumeQueue, Units
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.errors import AppendRefused, NotARecord, Undeliverable
@@ -67,7 +67,7 @@ class LevelDelivery:
         records: RecordSource,
         sink: LogSink,
         offsets: DelayOffsets,
-        sharing: Sharing,
+        shared_state: SharedState,
         clock: Clock,
         queue_id: int,
         *,
@@ -87,7 +87,7 @@ class LevelDelivery:
         self._records = records
         self._sink = sink
         self._offsets = offsets
-        self._sharing = sharing
+        self._shared_state = shared_state
         self._delay_ms = delay_levels_ms[min(queue_id, len(delay_levels_ms) - 1)]
         self._time = LogClock(clock)
         self._seen_queue_offset = -1
@@ -132,7 +132,7 @@ class LevelDelivery:
         units = None if queue is None else await self._timed(self._waiting(queue))
         if units is None or not len(units.physical_offsets):
             await self._wait_for_message()
-        elif self._reput.state not in (ReputState.CATCHING_UP, ReputState.LIVE) or not self._sharing.may_deliver:
+        elif self._reput.state not in (ReputState.CATCHING_UP, ReputState.LIVE) or not self._shared_state.may_deliver:
             await asyncio.sleep(self._look_interval_s)
         elif (wait_ms := await self._wait_ms(units)) > 0:
             await asyncio.sleep(max(PAUSE_S_MIN, min(self._look_interval_s, wait_ms / 1000)))
@@ -277,13 +277,13 @@ class LevelDelivery:
             return
         history_count = self._offsets.history_count
         failpoint("delay.before_append")
-        state = self._sharing.batch(self.queue_id, end)
+        state = self._shared_state.batch(self.queue_id, end)
         appended = await self._sink.append(messages, names_queue=names_queue, state=state)
         failpoint("delay.after_append")
         self.delivered_count += len(messages)
         if history_count == self._offsets.history_count:
             if state is not None:
-                self._sharing.delivered(state)
+                self._shared_state.delivered(state)
             self._offsets.delivered(
                 self.queue_id,
                 end,

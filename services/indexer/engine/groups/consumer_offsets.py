@@ -151,7 +151,7 @@ class ConsumerOffsets:
             count += len(gone)
         return count
 
-    async def tend(self) -> None:
+    async def run_maintenance(self) -> None:
         """Delete expired groups, and save changes. Raises OSError."""
         now_s = self._clock.monotonic_s()
         if self._expire_s and now_s >= self._expiry_look_s + EXPIRY_LOOK_INTERVAL_S:

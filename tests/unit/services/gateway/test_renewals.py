@@ -29,7 +29,7 @@ class Delivery:
         self.is_away = False
 
     async def renew(self, handles: Sequence[str], invisible_s: float) -> Mapping[str, bool]:
-        """See Renewing."""
+        """See Renewer."""
         assert invisible_s == INVISIBLE_S
         if self.is_away:
             raise PeerRefused("delivery", "", "away")
@@ -48,11 +48,11 @@ async def test_a_message_is_renewed_in_time_while_its_client_has_a_stream() -> N
     renewals.connected("c")
     renewals.add("c", "h")
     clock.advance(DUE_MS - 1)
-    await renewals.tend()
+    await renewals.run_maintenance()
     assert delivery.renewed == []
     for _ in range(5):
         clock.advance(DUE_MS)
-        await renewals.tend()
+        await renewals.run_maintenance()
     assert delivery.renewed == ["h"] * 5
 
 
@@ -63,7 +63,7 @@ async def test_heartbeats_are_enough() -> None:
     for _ in range(4):
         clock.advance(DUE_MS)
         renewals.hear("c")
-        await renewals.tend()
+        await renewals.run_maintenance()
     assert delivery.renewed == ["h"] * 4
 
 
@@ -76,10 +76,10 @@ async def test_a_client_that_is_gone_keeps_nothing() -> None:
     renewals.leave("leaves")
     renewals.disconnected("leaves")
     clock.advance(DUE_MS)
-    await renewals.tend()
+    await renewals.run_maintenance()
     assert delivery.renewed == ["h1"]
     clock.advance(round(SILENCE_S_MAX * 1000) + 1)
-    await renewals.tend()
+    await renewals.run_maintenance()
     assert renewals.count == 0
 
 
@@ -91,7 +91,7 @@ async def test_a_stream_that_ends_leaves_the_others() -> None:
     renewals.disconnected("c")
     renewals.add("c", "h")
     clock.advance(round(SILENCE_S_MAX * 1000) + DUE_MS)
-    await renewals.tend()
+    await renewals.run_maintenance()
     assert delivery.renewed == ["h"]
 
 
@@ -103,7 +103,7 @@ async def test_what_is_settled_is_not_renewed() -> None:
     renewals.drop("h1")
     delivery.settled.add("h2")
     clock.advance(DUE_MS)
-    await renewals.tend()
+    await renewals.run_maintenance()
     assert (delivery.renewed, renewals.count) == ([], 0)
 
 
@@ -113,10 +113,10 @@ async def test_delivery_may_be_away_for_a_while() -> None:
     renewals.add("c", "h")
     delivery.is_away = True
     clock.advance(DUE_MS)
-    await renewals.tend()
+    await renewals.run_maintenance()
     delivery.is_away = False
     clock.advance(1_000)
-    await renewals.tend()
+    await renewals.run_maintenance()
     assert delivery.renewed == ["h"]
 
 
@@ -127,7 +127,7 @@ async def test_nothing_is_held_for_ever() -> None:
     renewals.add("c", "h")
     for _ in range(round(HELD_S_MAX * 1000 / DUE_MS) + 1):
         clock.advance(DUE_MS)
-        await renewals.tend()
+        await renewals.run_maintenance()
     assert renewals.count == 0
 
 
@@ -154,7 +154,7 @@ async def test_dropped_messages_take_no_room() -> None:
         tracemalloc.stop()
     assert size_bytes < 1 << 20
     clock.advance(DUE_MS)
-    await renewals.tend()
+    await renewals.run_maintenance()
     assert delivery.renewed == ["kept"]
 
 
@@ -171,10 +171,10 @@ async def test_clients_that_nobody_knows_take_no_more_room() -> None:
     renewals.add("late", "h2")
     assert len(renewals.clients) == CLIENT_COUNT_MAX
     clock.advance(DUE_MS)
-    await renewals.tend()
+    await renewals.run_maintenance()
     assert delivery.renewed == ["h1"]
     clock.advance(round(SILENCE_S_MAX * 1000) + 1)
-    await renewals.tend()
+    await renewals.run_maintenance()
     renewals.hear("late")
     assert "late" in renewals.clients
 
@@ -187,8 +187,8 @@ async def test_a_clock_that_is_set_changes_nothing(step_ms: int) -> None:
     renewals.add("c", "h")
     clock.set_now_ms(clock.now_ms() + step_ms)
     clock.advance(DUE_MS - 1)
-    await renewals.tend()
+    await renewals.run_maintenance()
     assert delivery.renewed == []
     clock.advance(1)
-    await renewals.tend()
+    await renewals.run_maintenance()
     assert delivery.renewed == ["h"]

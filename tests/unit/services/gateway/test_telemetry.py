@@ -34,7 +34,7 @@ class Delivery:
         return GroupPolicy(attempts_max=7, backoffs=[Duration(seconds=1)])
 
     async def renew(self, handles: Sequence[str], invisible_s: float) -> Mapping[str, bool]:
-        """See Renewing."""
+        """See Renewer."""
         raise NotImplementedError
 
 

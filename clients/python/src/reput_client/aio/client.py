@@ -193,10 +193,10 @@ class AsyncClient(AsyncClosing):
         not.
         """
         from reput_client.aio.sharing.consumer import AsyncShareConsumer
-        from reput_client.core.sharing.holding import Sharing
+        from reput_client.core.sharing.holding import ShareSettings
 
         consumer = AsyncShareConsumer(
-            self._channels, topic, Sharing(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max)
+            self._channels, topic, ShareSettings(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max)
         )
         self._closers.push_async_exit(consumer)
         return consumer

@@ -12,7 +12,7 @@ from reput_client.aio.following import Answer, AsyncFollower
 from reput_client.aio.parts import AsyncGroups
 from reput_client.aio.start import bounds, committed, find_start, places
 from reput_client.aio.streams import at_once
-from reput_client.core.consuming import Positions, Wanted, topics_of
+from reput_client.core.consuming import MessageFilter, Positions, topics_of
 from reput_client.core.errors import ReputError
 from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.telemetry.log import log
@@ -53,7 +53,7 @@ class AsyncConsumer(AsyncClosing):
         self._channels, self._birthplace = channels, Birthplace()
         self._queue_ids, self._start = queue_ids, start
         self._auto_commit_s, self._commit_at_s = auto_commit_s, 0.0
-        self._follower, self._tracing = AsyncFollower(channels, Wanted(tags, where)), find_tracing()
+        self._follower, self._tracing = AsyncFollower(channels, MessageFilter(tags, where)), find_tracing()
         self._positions = Positions()
         self._is_begun = False
         at_once(self._begin)

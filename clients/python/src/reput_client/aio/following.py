@@ -9,7 +9,7 @@ import grpc
 from reput.indexer.v1.queue_service_pb2 import SubscribeResponse
 
 from reput_client.aio.channels import AsyncChannels
-from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Wanted, subscribe
+from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, MessageFilter, subscribe
 from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
 from reput_client.core.types import TopicQueue
 
@@ -20,10 +20,10 @@ Answer: TypeAlias = SubscribeResponse | ReputError
 class AsyncFollower:
     """Follows queues until it is closed, and returns their answers, oldest first."""
 
-    def __init__(self, channels: AsyncChannels, wanted: Wanted) -> None:
+    def __init__(self, channels: AsyncChannels, message_filter: MessageFilter) -> None:
         self.broken_count = 0
         """Number of streams that ended so far."""
-        self._channels, self._wanted = channels, wanted
+        self._channels, self._message_filter = channels, message_filter
         self._deliveries: deque[tuple[TopicQueue, asyncio.Semaphore, Answer]] = deque()
         """Each answer with its queue, and the semaphore that limits the answers of this queue."""
         self._arrived = asyncio.Event()
@@ -86,7 +86,7 @@ class AsyncFollower:
         while True:
             error: ReputError = stream_ended()
             target = self._channels.target("indexer")
-            call = self._channels.open(subscribe(queue, queue_offset, self._wanted))
+            call = self._channels.open(subscribe(queue, queue_offset, self._message_filter))
             try:
                 async for response in call:
                     attempt = 0

@@ -15,7 +15,7 @@ SUBSCRIBE_RESPONSE_COUNT_MAX = 4
 """Responses (up to 1 MiB each) that wait for the caller, per queue. Further responses wait in the transport."""
 
 
-class Wanted(NamedTuple):
+class MessageFilter(NamedTuple):
     """The filter of the messages of a queue: a message must fulfil both conditions."""
 
     tags: str
@@ -23,11 +23,15 @@ class Wanted(NamedTuple):
     """A condition on the messages' properties (docs/filters.md)."""
 
 
-def subscribe(queue: TopicQueue, queue_offset: int, wanted: Wanted) -> Call[SubscribeResponse]:
+def subscribe(queue: TopicQueue, queue_offset: int, message_filter: MessageFilter) -> Call[SubscribeResponse]:
     """Return the call that follows a queue from a queue offset on. Its answers are streamed."""
     topic, queue_id = queue
     request = SubscribeRequest(
-        topic=topic, queue_id=queue_id, queue_offset=queue_offset, tag_expression=wanted.tags, where=wanted.where
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        tag_expression=message_filter.tags,
+        where=message_filter.where,
     )
     return Call(request)
 

@@ -193,11 +193,11 @@ class Client(Closing):
         the whole group: a message that does not pass them is settled for all members. The client closes it if you do
         not.
         """
-        from reput_client.core.sharing.holding import Sharing
+        from reput_client.core.sharing.holding import ShareSettings
         from reput_client.sync.sharing.consumer import ShareConsumer
 
         consumer = ShareConsumer(
-            self._channels, topic, Sharing(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max)
+            self._channels, topic, ShareSettings(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max)
         )
         self._closers.push(consumer)
         return consumer

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
-from reput_client.core.consuming import Positions, Wanted, topics_of
+from reput_client.core.consuming import MessageFilter, Positions, topics_of
 from reput_client.core.errors import ReputError
 from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.telemetry.log import log
@@ -54,7 +54,7 @@ class Consumer(Closing):
         self._channels, self._birthplace = channels, Birthplace()
         self._queue_ids, self._start = queue_ids, start
         self._auto_commit_s, self._commit_at_s = auto_commit_s, 0.0
-        self._follower, self._tracing = Follower(channels, Wanted(tags, where)), find_tracing()
+        self._follower, self._tracing = Follower(channels, MessageFilter(tags, where)), find_tracing()
         self._positions = Positions()
         self._is_begun = False
         at_once(self._begin)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import grpc
 from reput.indexer.v1.queue_service_pb2 import SubscribeResponse
 
-from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, Wanted, subscribe
+from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, MessageFilter, subscribe
 from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
 from reput_client.core.types import TopicQueue
 from reput_client.sync.channels import Channels
@@ -27,8 +27,8 @@ class Follower:
     `close` may be called from another thread.
     """
 
-    def __init__(self, channels: Channels, wanted: Wanted) -> None:
-        self._channels, self._wanted = channels, wanted
+    def __init__(self, channels: Channels, message_filter: MessageFilter) -> None:
+        self._channels, self._message_filter = channels, message_filter
         self._inbox = _Inbox()
         self._readers: dict[TopicQueue, _Reader] = {}
         self._is_closed = False
@@ -50,7 +50,7 @@ class Follower:
         self.leave(queue)
         with self._inbox.changed:
             if not self._is_closed:
-                self._readers[queue] = _Reader(self._inbox, self._channels, self._wanted, queue, queue_offset)
+                self._readers[queue] = _Reader(self._inbox, self._channels, self._message_filter, queue, queue_offset)
 
     def leave(self, queue: TopicQueue) -> None:
         """Stop following a queue, and drop its answers."""
@@ -100,9 +100,11 @@ class _Inbox:
 class _Reader:
     """The thread that follows a queue."""
 
-    def __init__(self, inbox: _Inbox, channels: Channels, wanted: Wanted, queue: TopicQueue, queue_offset: int) -> None:
+    def __init__(
+        self, inbox: _Inbox, channels: Channels, message_filter: MessageFilter, queue: TopicQueue, queue_offset: int
+    ) -> None:
         self.queue, self.waiting_count = queue, 0
-        self._inbox, self._channels, self._wanted = inbox, channels, wanted
+        self._inbox, self._channels, self._message_filter = inbox, channels, message_filter
         self._queue_offset = queue_offset
         self._is_stopped = False
         self._call: Any = None
@@ -123,7 +125,7 @@ class _Reader:
                 if self._is_stopped:
                     return
                 target = self._channels.target("indexer")
-                self._call = self._channels.open(subscribe(self.queue, self._queue_offset, self._wanted))
+                self._call = self._channels.open(subscribe(self.queue, self._queue_offset, self._message_filter))
             try:
                 for response in self._call:
                     attempt = 0

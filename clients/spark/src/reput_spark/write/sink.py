@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class PartitionCommit(WriterCommitMessage):
     """The totals of a task: rows and bytes written, and rows that the log had already."""
 
     row_count: int
@@ -56,7 +56,7 @@ class ReputBatchSink(DataSourceArrowWriter):
 
         check_reach(self.options, GetStatusRequest())
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PartitionCommit:  # type: ignore[override]
         """Write a partition. Runs in a task."""
         from pyspark import TaskContext
 
@@ -80,7 +80,7 @@ class ReputStreamSink(DataSourceStreamArrowWriter):
         self.options = options
         self.run_id = f"spark-{uuid.uuid4().hex}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PartitionCommit:  # type: ignore[override]
         """Write a partition of a micro-batch. Runs in a task."""
         from pyspark import TaskContext
 
@@ -100,7 +100,7 @@ class ReputStreamSink(DataSourceStreamArrowWriter):
         tell(messages, f"micro-batch {batchId}, which failed")
 
 
-def write(options: WriteOptions, writer_id: str, batches: Iterator[pa.RecordBatch]) -> Written:
+def write(options: WriteOptions, writer_id: str, batches: Iterator[pa.RecordBatch]) -> PartitionCommit:
     """Append the rows of a partition. Raises BadRow, CallFailed, ReplayChanged."""
     from reput_spark.write.appending import Appender
     from reput_spark.write.rows import Encoder
@@ -111,12 +111,12 @@ def write(options: WriteOptions, writer_id: str, batches: Iterator[pa.RecordBatc
             for chunk in encoder.chunks(batch):
                 appender.put(chunk)
         stored = appender.finish()
-    return Written(stored.message_count, stored.size_bytes, stored.repeated_message_count)
+    return PartitionCommit(stored.message_count, stored.size_bytes, stored.repeated_message_count)
 
 
 def tell(messages: Sequence[WriterCommitMessage | None], name: str) -> None:
     """Log the number of rows and bytes that were written."""
-    written = [message for message in messages if isinstance(message, Written)]
+    written = [message for message in messages if isinstance(message, PartitionCommit)]
     _log.info(
         "%s: %d rows in %d bytes, of which %d rows were there already",
         name,

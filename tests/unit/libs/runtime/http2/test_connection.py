@@ -13,7 +13,7 @@ import ngh2
 import pytest
 from ngh2 import events
 
-from libs.runtime.http2 import ends
+from libs.runtime.http2 import early_ends
 from libs.runtime.http2.call import Call
 from libs.runtime.http2.connection import Connection
 from libs.runtime.http2.endpoint import WORK_A_TURN, WORK_OF_A_CALL
@@ -302,7 +302,7 @@ async def test_a_request_that_breaks_the_rules(parts: list[bytes], status: bytes
 
 async def test_what_nobody_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     """UNIMPLEMENTED for an unknown method, 405 for GET, and no wait for the rest of the request."""
-    monkeypatch.setattr(ends, "CUT_S", 0.05)
+    monkeypatch.setattr(early_ends, "CUT_S", 0.05)
     with serving() as (_, _, connect):
         pair = connect()
         assert (await pair.end_of(pair.call("Nothing", b"")))[b"grpc-status"] == b"12"

@@ -106,7 +106,7 @@ async def test_groups_that_nobody_uses_expire(caplog: pytest.LogCaptureFixture) 
     await begun.save()
     clock.advance(10 * 3_600_000)
     offsets = expiring(fs, clock)
-    await offsets.tend()
+    await offsets.run_maintenance()
     assert await groups_of(offsets) == ["asked", "committed", "forgotten"], "it has just begun"
     clock.advance(1_800_000)
     offsets.commit("committed", {("T", 0): 5})
@@ -114,13 +114,13 @@ async def test_groups_that_nobody_uses_expire(caplog: pytest.LogCaptureFixture) 
     assert offsets.find("forgotten", "T", 9) is None, "a question for nothing keeps nothing"
     clock.advance(1_800_000)
     with caplog.at_level("INFO"):
-        await offsets.tend()
+        await offsets.run_maintenance()
     assert await groups_of(offsets) == ["asked", "committed"]
     assert "forgotten: forgotten" in caplog.text
     fs.crash(nothing_survives)
     assert await groups_of(expiring(fs, clock)) == ["asked", "committed"]
     clock.advance(3_600_000)
-    await offsets.tend()
+    await offsets.run_maintenance()
     assert offsets.count == 0
 
 
@@ -131,7 +131,7 @@ async def test_a_jump_of_the_clock_forgets_no_group() -> None:
     offsets.commit("g", {("T", 0): 5})
     clock.set_now_ms(clock.now_ms() + 10**12)
     clock.advance(120_000)
-    await offsets.tend()
+    await offsets.run_maintenance()
     assert await groups_of(offsets) == ["g"]
 
 
@@ -141,7 +141,7 @@ async def test_by_default_no_group_expires() -> None:
     offsets = ConsumerOffsets(MemoryFs(), PATH, clock, count_max=100)
     offsets.commit("g", {("T", 0): 5})
     clock.advance(10**12)
-    await offsets.tend()
+    await offsets.run_maintenance()
     assert await groups_of(offsets) == ["g"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from libs.formats import store_layout
 from libs.requests.errors import WindowFull
 from services.indexer.engine.log.source import LogRole
-from services.indexer.engine.share import sharing as sharing_module
+from services.indexer.engine.share import shared_state as shared_state_module
 from tests.support.indexer import DATA_DIR
 from tests.support.patience import eventually
 from tests.support.shared_log import Copies, found, knows
@@ -18,7 +18,7 @@ UNSENT_PATH = DATA_DIR / store_layout.UNSENT_OFFSETS
 
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing_module, "SEND_WAIT_S", 0.01)
+    monkeypatch.setattr(shared_state_module, "SEND_WAIT_S", 0.01)
 
 
 async def stopped_without_a_leader(copies: Copies) -> None:
@@ -53,7 +53,7 @@ async def test_what_waits_gives_way_to_later_records() -> None:
     await stopped_without_a_leader(copies)
     async with copies.leader.running() as one:
         one.groups.commit("g", {("T", 0): 9})
-        await one.follow.sharing.send()
+        await one.follow.shared_state.send()
     for number in range(500):  # so that the record is read late
         copies.log.append("T", body=b"%d" % number)
     async with copies.leader.running() as one, copies.follower.running() as other:
@@ -100,10 +100,10 @@ async def test_unsent_changes_are_bounded_over_stops() -> None:
     copies.follower.config = replace(copies.follower.config, consumer_offset_count_max=4)
     copies.sink.is_leaderless, copies.follower.copy.is_silent = True, True
     async with copies.follower.running() as other:
-        other.follow.sharing.check_room()
+        other.follow.shared_state.check_room()
         other.groups.commit("more", {("T", 0): 1})
         with pytest.raises(WindowFull):
-            other.follow.sharing.check_room()
+            other.follow.shared_state.check_room()
 
 
 @pytest.mark.usefixtures("_impatient")
@@ -119,12 +119,12 @@ async def test_what_waited_too_long_is_dropped(reason: str, caplog: pytest.LogCa
         copies.follower.fs.write_atomic(UNSENT_PATH, b"nothing")
     async with copies.leader.running() as one:
         one.groups.commit("g", {("T", 0): 9, ("T", 1): 9})
-        await one.follow.sharing.send()
+        await one.follow.shared_state.send()
         copies.log.append("T")
         end = copies.log.end_physical_offset
         await eventually(lambda: one.indexes.reached.indexed_physical_offset >= end)
         if reason == "records_gone":
-            await one.follow.sharing.keep(end)
+            await one.follow.shared_state.keep(end)
             copies.log.trim(end)
     if reason == "read_elsewhere":  # by a version that knows nothing of the file
         data = copies.follower.fs.read(UNSENT_PATH)

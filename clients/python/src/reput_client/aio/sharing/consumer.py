@@ -12,7 +12,7 @@ from reput_client.core.errors import NotFoundError, ReputError
 from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sharing import calls
-from reput_client.core.sharing.holding import EXTENSIONS_PER_TIME, Holding, Received, Sharing
+from reput_client.core.sharing.holding import EXTENSIONS_PER_TIME, Holding, Received, ShareSettings
 from reput_client.core.sharing.outage import AT_ONCE, Outage
 from reput_client.core.sharing.values import SharePolicy, get_group
 from reput_client.core.telemetry.log import log
@@ -39,12 +39,12 @@ class AsyncShareConsumer(AsyncClosing):
     was over and another member has received it. The other messages are settled all the same.
     """
 
-    def __init__(self, channels: AsyncChannels, topic: str, sharing: Sharing) -> None:
+    def __init__(self, channels: AsyncChannels, topic: str, settings: ShareSettings) -> None:
         if not isinstance(topic, str):
             raise TypeError(f"topic is {topic!r}: expected a str")
-        self.topic, self.group = topic, sharing.group
-        self._channels, self._sharing, self._birthplace = channels, sharing, Birthplace()
-        self._holding = Holding(sharing.hold_s_max)
+        self.topic, self.group = topic, settings.group
+        self._channels, self._settings, self._birthplace = channels, settings, Birthplace()
+        self._holding = Holding(settings.hold_s_max)
         self._waiting: deque[Received] = deque()
         self._invisible_s = 0.0
         self._ticker: AsyncTicker | None = None
@@ -168,7 +168,7 @@ class AsyncShareConsumer(AsyncClosing):
             await self._begin(retry)
         if self._closed.is_set():
             return []
-        call = calls.receive(self.topic, self._sharing, count, self._invisible_s, wait_s)
+        call = calls.receive(self.topic, self._settings, count, self._invisible_s, wait_s)
         received = await self._channels.run(call, retry)
         self._received_count += len(received)
         self._holding.add(received, time.monotonic())
@@ -193,7 +193,7 @@ class AsyncShareConsumer(AsyncClosing):
         """Determine how long a lease lasts, and start to extend leases."""
         if self._ticker is not None:
             return
-        invisible_s = self._sharing.invisible_s or await self._policy_s(retry)
+        invisible_s = self._settings.invisible_s or await self._policy_s(retry)
         if self._ticker is None and not self._closed.is_set():  # otherwise another receive or a close came first
             self._invisible_s = invisible_s
             self._ticker = AsyncTicker(invisible_s / EXTENSIONS_PER_TIME / 2, self._extend_due)

@@ -9,7 +9,7 @@ from reput.delivery.v1 import delivery_service_pb2 as pb
 
 from reput_client.core.call import Call
 from reput_client.core.errors import ReputError, from_status
-from reput_client.core.sharing.holding import Received, Sharing
+from reput_client.core.sharing.holding import Received, ShareSettings
 from reput_client.core.types import Message
 
 ENTRY_COUNT_MAX = 1000
@@ -20,15 +20,15 @@ Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "terminate", "bury
 """The ways to settle or extend a message. A release is a nack without delay that does not count as an attempt."""
 
 
-def receive(topic: str, sharing: Sharing, count: int, invisible_s: float, wait_s: float) -> Call[list[Received]]:
+def receive(topic: str, settings: ShareSettings, count: int, invisible_s: float, wait_s: float) -> Call[list[Received]]:
     """Return the call that receives. A repeated call gets other messages. Messages of a lost answer come again."""
     request = pb.ReceiveRequest(
-        group=sharing.group,
+        group=settings.group,
         topic=topic,
         message_count_max=count,
         invisible=duration(invisible_s),
-        tag_expression=sharing.tags,
-        where=sharing.where,
+        tag_expression=settings.tags,
+        where=settings.where,
         wait=duration(min(wait_s, WAIT_S_MAX)),
     )
     return Call(request, _received, extra_timeout_s=wait_s)

@@ -12,7 +12,7 @@ EXTENSIONS_PER_TIME = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
+class ShareSettings:
     """The settings of a share consumer. See `Client.share_consumer`."""
 
     group: str

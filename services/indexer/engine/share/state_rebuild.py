@@ -34,7 +34,7 @@ class Copies:
 
 
 @dataclass(slots=True)
-class Gathering:
+class StateRebuild:
     """The gathered state. Changes have precedence. A copy sets the values for which no change was read."""
 
     delays: dict[int, DelayProgress] = field(default_factory=dict)

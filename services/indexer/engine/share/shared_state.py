@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sharing: gives every Indexer of a log the committed offsets of all groups and the progress of delayed messages.
+"""SharedState: gives every Indexer of a log the committed offsets of all groups and the progress of delayed messages.
 
 Each change becomes a record of the log (docs/formats/state_record.md), and every Indexer applies the records of all
 Indexers in their order; so a member that has the log has the state. A local change takes effect here at once. The
 Indexer of the leader appends copies of the whole state to the log: when its log becomes the leader, and before records
 are deleted that a late Indexer needs.
-Sharing begins when the log reports that it has copies, and does not end as long as this directory knows of records.
+The state is shared once the log reports that it has copies, and as long as this directory knows of records.
 Invariants: `reput/shared_state` names a record, and all records before it are in the files of the groups and the
 levels; a change is sent until its record comes back, also by the next process after an orderly stop. An Indexer that is
 killed loses the changes of its last second.
@@ -33,9 +33,9 @@ from services.indexer.engine.follow.reput_state import Stage
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.log.source import LogRole, LogSink, NoSink, RecordSource, StateBatch
 from services.indexer.engine.share.delay_offsets import DelayOffsets
-from services.indexer.engine.share.gathering import Copies, Gathering
 from services.indexer.engine.share.local_changes import LocalChanges, Place, Queue, nested, places
 from services.indexer.engine.share.state_queue import StateQueue
+from services.indexer.engine.share.state_rebuild import Copies, StateRebuild
 from services.indexer.engine.share.unsent_offsets import UnsentOffsets
 from services.indexer.errors import AppendRefused, GroupsUnknown
 
@@ -54,7 +54,7 @@ UNSHARED = (DependencyUnavailable, NotDurableYet, AppendRefused)
 _log = logging.getLogger(__name__)
 
 
-class Sharing:
+class SharedState:
     """The shared state of an Indexer. Create it, `load`, `start`, `stop` and `finish` it, each once."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Sharing:
         self._changes = LocalChanges()
         self._left_unsent = UnsentOffsets(fs, data_dir / store_layout.UNSENT_OFFSETS)
         self._copies = Copies()
-        self._gathering: Gathering | None = Gathering()
+        self._rebuild: StateRebuild | None = StateRebuild()
         """The state read so far, as long as records before it are missing. None: no records are missing."""
         self._delays: dict[int, DelayProgress] = {}
         """Progress of the levels, as read from records."""
@@ -103,7 +103,7 @@ class Sharing:
         self._queue = StateQueue(
             indexes.queues, polls, records, on_record=self._read, on_gap=self._lack_records, skip_below=skip_below
         )
-        self._loop = SupervisedLoop("sharing", self._tend, interval_ms=interval_ms, expected_errors=UNSHARED)
+        self._loop = SupervisedLoop("sharing", self._run_maintenance, interval_ms=interval_ms, expected_errors=UNSHARED)
         groups.on_change = self._note
 
     @property
@@ -114,14 +114,14 @@ class Sharing:
     @property
     def may_deliver(self) -> bool:
         """Whether this Indexer must deliver delayed messages, and knows the progress of their delivery."""
-        return self._leads and (not self.is_on or (self._gathering is None and self._has_read_all))
+        return self._leads and (not self.is_on or (self._rebuild is None and self._has_read_all))
 
     def check_known(self) -> None:
         """Raise GroupsUnknown while offsets that were committed elsewhere may be missing here."""
         if self._queue.unreadable:
             raise GroupsUnknown(self._queue.unreadable)
         is_new = self._log_role is None and not self._groups.had_file and not self._has_records
-        if is_new or (self.is_on and self._gathering is not None):
+        if is_new or (self.is_on and self._rebuild is not None):
             raise GroupsUnknown
 
     def check_room(self) -> None:
@@ -145,7 +145,7 @@ class Sharing:
         except FormatError as error:
             _log.error("%s is damaged, all records of the shared state are read anew: %s", self._path, error)
         else:
-            self._gathering = None
+            self._rebuild = None
             self._saved = file.next_queue_offset
             self._delays = dict(file.delays)
             self._queue.restart(file.next_queue_offset)
@@ -265,7 +265,7 @@ class Sharing:
         if self._log_role is None or self.is_on:
             self._changes.note(group, offsets)
 
-    async def _tend(self) -> None:
+    async def _run_maintenance(self) -> None:
         """Send changes, append a copy if the log has become the leader, and save the progress of reading."""
         if not self.is_on:
             await self._left_unsent.remove()
@@ -282,7 +282,7 @@ class Sharing:
 
     def _resume(self) -> None:
         """Queue the previous process's unsent changes, after all records that may replace them are read."""
-        if self._left_unsent and self._gathering is None and self._queue.is_level and self._stage() is Stage.LIVE:
+        if self._left_unsent and self._rebuild is None and self._queue.is_level and self._stage() is Stage.LIVE:
             for (group, topic, queue_id), queue_offset in self._left_unsent.take().items():
                 self._groups.apply(group, {(topic, queue_id): queue_offset})
                 self._changes.note(group, {(topic, queue_id): queue_offset})
@@ -290,7 +290,7 @@ class Sharing:
     async def _save(self) -> None:
         async with self._save_lock:
             queue_offset, delays = self._queue.next_queue_offset, dict(self._delays)
-            if self.is_on and self._gathering is None and self._saved != queue_offset:
+            if self.is_on and self._rebuild is None and self._saved != queue_offset:
                 await self._groups.save()
                 await self._delay_offsets.save()
                 data = SharedStateFile(next_queue_offset=queue_offset, delays=delays).encode()
@@ -304,7 +304,7 @@ class Sharing:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self._gathering, self._copies = Gathering(), Copies()
+        self._rebuild, self._copies = StateRebuild(), Copies()
 
     async def _read(self, record: StateRecord, physical_offset: int) -> None:
         """Apply a record of the log."""
@@ -312,8 +312,8 @@ class Sharing:
         if record.origin == self._origin and record.copy is None:
             self._changes.heard(record.number)
         is_copied = self._copies.read(record, physical_offset)
-        if self._gathering is not None:
-            self._gathering.read(record)
+        if self._rebuild is not None:
+            self._rebuild.read(record)
             if is_copied:
                 await self._settle(is_all=True)
         elif record.copy is None:
@@ -324,18 +324,18 @@ class Sharing:
 
     async def _settle(self, *, is_all: bool) -> None:
         """Apply the gathered state. `is_all`: offsets that are not in it are deleted."""
-        gathering = self._gathering
-        if gathering is None:
+        rebuild = self._rebuild
+        if rebuild is None:
             return
         if is_all:
             async for known in self._groups.offsets():
-                gone = {one[:3]: None for one in known if one[:3] not in gathering.offsets}
+                gone = {one[:3]: None for one in known if one[:3] not in rebuild.offsets}
                 self._apply(gone, {})
-        async for step in in_steps(gathering.offsets.items()):
+        async for step in in_steps(rebuild.offsets.items()):
             self._apply(dict(step), {})
-        if gathering is self._gathering:  # no records were lost meanwhile
-            self._apply({}, gathering.delays)
-            self._gathering = None
+        if rebuild is self._rebuild:  # no records were lost meanwhile
+            self._apply({}, rebuild.delays)
+            self._rebuild = None
 
     def _apply(self, offsets: Mapping[Place, int | None], delays: Mapping[int, DelayProgress]) -> None:
         """Apply offsets and progress of records, except for places with a local change that the log lacks."""

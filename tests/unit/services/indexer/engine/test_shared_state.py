@@ -50,7 +50,7 @@ async def test_nothing_is_shared_by_a_log_that_is_alone() -> None:
         indexer.groups.commit("g", {("T", 0): 5})
         await settle()
         assert found(indexer) == 5
-        await indexer.follow.sharing.send()
+        await indexer.follow.shared_state.send()
     assert copies.sink.shared == []
     assert not copies.leader.fs.exists(PATH)
 
@@ -71,17 +71,17 @@ async def test_who_comes_late_waits_for_a_copy() -> None:
     """Deleted records are in the copy that was made before; an Indexer that starts late answers after reading it."""
     copies = Copies()
     async with copies.leader.running() as one:
-        await eventually(lambda: one.follow.sharing.may_deliver)
+        await eventually(lambda: one.follow.shared_state.may_deliver)
         for queue_offset in range(3):
             one.groups.commit("g", {("T", 0): queue_offset})
-            await one.follow.sharing.send()
+            await one.follow.shared_state.send()
         copies.log.append("T")
         end = copies.log.end_physical_offset
         await eventually(lambda: one.indexes.reached.indexed_physical_offset >= end)
-        await one.follow.sharing.keep(end)
+        await one.follow.shared_state.keep(end)
         copies.log.trim(end)
         one.groups.commit("g", {("T", 1): 8})
-        await one.follow.sharing.send()
+        await one.follow.shared_state.send()
         parts = [record for record in copies.sink.shared if record.copy]
         assert parts[-1].offsets == {"g": {"T": {0: 2}}}
         async with copies.side(is_leader=False).running() as late:
@@ -92,9 +92,9 @@ async def test_nothing_goes_before_the_log_says_whether_it_leads() -> None:
     """A trim is refused until the log reports whether it leads, so that no record is removed before a copy."""
     copies = Copies()
     async with copies.leader.running() as one:
-        await eventually(lambda: one.follow.sharing.may_deliver)
+        await eventually(lambda: one.follow.shared_state.may_deliver)
         one.groups.commit("g", {("T", 0): 5})
-        await one.follow.sharing.send()
+        await one.follow.shared_state.send()
     end = copies.log.end_physical_offset
     copies.leader.copy.is_silent = True
     for fs in (copies.leader.fs, MemoryFs()):
@@ -102,11 +102,11 @@ async def test_nothing_goes_before_the_log_says_whether_it_leads() -> None:
         async with copies.leader.running() as again:
             await eventually(lambda: again.indexes.reached.indexed_physical_offset >= end)
             with pytest.raises(DependencyUnavailable, match="whether it leads"):
-                await again.follow.sharing.keep(end)
+                await again.follow.shared_state.keep(end)
             copies.leader.copy.is_silent = False
             again.follow.flush.wake()
-            await eventually(lambda: again.follow.sharing.may_deliver)
-            await again.follow.sharing.keep(end)
+            await eventually(lambda: again.follow.shared_state.may_deliver)
+            await again.follow.shared_state.keep(end)
             assert copies.sink.shared[-1].copy is not None
             copies.leader.copy.is_silent = True
 
@@ -115,13 +115,13 @@ async def test_no_trim_goes_by_what_a_former_epoch_said() -> None:
     """Consumer offsets' records stay until the log of the current epoch reports whether it leads."""
     copies = Copies()
     async with copies.follower.running() as one:
-        await eventually(lambda: one.follow.sharing.is_on)
-        await one.follow.sharing.keep(1)  # a follower's Indexer makes no copies
+        await eventually(lambda: one.follow.shared_state.is_on)
+        await one.follow.shared_state.keep(1)  # a follower's Indexer makes no copies
         copies.follower.copy.is_silent = True
         copies.change_places()
         await eventually(lambda: one.indexes.reached.epoch == copies.log.epoch)
         with pytest.raises(DependencyUnavailable, match="whether it leads"):
-            await one.follow.sharing.keep(1)
+            await one.follow.shared_state.keep(1)
 
 
 async def test_without_a_copy_nothing_is_said() -> None:
@@ -166,7 +166,7 @@ async def test_changes_wait_for_a_leader() -> None:
             copies.sink.is_leaderless = True
             other.groups.commit("g", {("T", 0): 5})
             with pytest.raises(DependencyUnavailable):
-                await other.follow.sharing.send()
+                await other.follow.shared_state.send()
             copies.sink.is_leaderless = False
         await eventually(lambda: knows(one, 5))
 
@@ -179,14 +179,14 @@ async def test_changes_that_wait_are_bounded() -> None:
         await eventually(lambda: knows(other, None))
         copies.sink.is_leaderless = True
         for number in range(3):
-            other.follow.sharing.check_room()
+            other.follow.shared_state.check_room()
             other.groups.commit(f"g{number}", {("T", 0): 1})
             await other.groups.delete(f"g{number}")
         with pytest.raises(WindowFull):
-            other.follow.sharing.check_room()
+            other.follow.shared_state.check_room()
         copies.sink.is_leaderless = False
-        await other.follow.sharing.send()
-        other.follow.sharing.check_room()
+        await other.follow.shared_state.send()
+        other.follow.shared_state.check_room()
 
 
 async def test_a_leader_s_indexer_that_lost_its_disk() -> None:
@@ -194,15 +194,15 @@ async def test_a_leader_s_indexer_that_lost_its_disk() -> None:
     copies = Copies()
     copies.log.segment_size_bytes = 1 << 12  # so that it comes in many steps
     async with copies.leader.running() as one:
-        await eventually(lambda: one.follow.sharing.may_deliver)
+        await eventually(lambda: one.follow.shared_state.may_deliver)
         one.groups.commit("g", {("T", 0): 5})
-        await one.follow.sharing.send()
+        await one.follow.shared_state.send()
         begin = copies.log.end_physical_offset
         for number in range(5_000):
             copies.log.append("T", body=b"%d" % number)
         end = copies.log.end_physical_offset
         await eventually(lambda: one.indexes.reached.indexed_physical_offset >= end)
-        await one.follow.sharing.keep(begin)
+        await one.follow.shared_state.keep(begin)
         copies.log.trim(begin)
     copies.leader.fs = MemoryFs()
     async with copies.leader.running() as again:
@@ -218,7 +218,7 @@ async def test_an_index_that_is_whole_before_the_log_says_what_it_is() -> None:
     copies = Copies()
     async with copies.leader.running() as one:
         one.groups.commit("g", {("T", 0): 5})
-        await one.follow.sharing.send()
+        await one.follow.shared_state.send()
     begin = copies.log.end_physical_offset
     copies.log.append("T")
     end = copies.log.end_physical_offset
@@ -250,10 +250,10 @@ async def test_a_restart_goes_on() -> None:
         async with copies.leader.running() as one, copies.follower.running(is_killed=is_killed) as other:
             for queue_offset in range(20):
                 one.groups.commit("g", {("T", 0): queue_offset})
-                await one.follow.sharing.send()
+                await one.follow.shared_state.send()
             await eventually(lambda: knows(other, 19))
             await eventually(lambda: copies.follower.fs.exists(PATH))
-            await other.follow.sharing.save()
+            await other.follow.shared_state.save()
         reads = copies.log.read_count
         async with copies.follower.running() as again:
             assert found(again) == 19
@@ -279,8 +279,8 @@ async def test_saves_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(copies.leader.fs, "write_atomic", write_slowly)
         one.groups.commit("g", {("T", 0): 5})
         await eventually(lambda: writers == 1)
-        await one.follow.sharing.stop()
-        saving = asyncio.create_task(one.follow.sharing.save())
+        await one.follow.shared_state.stop()
+        saving = asyncio.create_task(one.follow.shared_state.save())
         await asyncio.sleep(0.05)
         may_end.set()
         await saving
@@ -327,9 +327,9 @@ async def test_a_record_that_this_version_cannot_read_stops_answers(
         copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=good.encode())
         await eventually(lambda: "can't be read" in caplog.text)
         with pytest.raises(GroupsUnknown, match="shared_state_skip_below"):
-            one.follow.sharing.check_known()
+            one.follow.shared_state.check_known()
         with pytest.raises(DependencyUnavailable, match="can't be read"):
-            await one.follow.sharing.keep(copies.log.end_physical_offset)
+            await one.follow.shared_state.keep(copies.log.end_physical_offset)
         assert one.groups.find("g", "T", 0) == 5
     assert caplog.text.count("can't be read") == 1
 
@@ -394,8 +394,8 @@ async def test_histories(seed: int) -> None:
                     sent += 1
                     copies.clock.advance(10_000)
                 await asyncio.sleep(chance.choice([0, 0.01, 0.03]))
-            await one.follow.sharing.send()  # the last changes are not promised
-            await other.follow.sharing.send()
+            await one.follow.shared_state.send()  # what was changed last is not promised
+            await other.follow.shared_state.send()
         if chance.random() < 0.5:
             copies.change_places()
     async with copies.leader.running() as one, copies.follower.running() as other:

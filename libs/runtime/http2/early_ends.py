@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends: the ends of calls whose requests have not ended.
+"""EarlyEnds: the ends of calls whose requests have not ended.
 
 Invariants: a refusal is sent when its caller has sent data, at the latest after `SPEAK_S`; a request is cut only after
 its answer was sent, and the caller had time to see it. Callers: the connection, on its loop.
@@ -19,8 +19,8 @@ SPEAK_S: Final = 0.1
 was sent, gRPC's asyncio client for Python takes it for its own error, and reports INTERNAL."""
 
 
-class Ends:
-    """The ends of a connection. `say` answers a stream with its end alone.
+class EarlyEnds:
+    """The early ends of the calls of a connection. `say` answers a stream with its end alone.
 
     `cut` stops the request of a stream if its answer was sent, and returns whether it stopped the request.
     """

@@ -48,10 +48,10 @@ OF_THE_MODEL = (
         2,
         (
             f"{REPLICATE}/in_sync_set.py",
-            "        flushed = (self._members[one].flushed_physical_offset for one in self.counted)\n",
+            "        flushed = (self._members[member].flushed_physical_offset for member in self.counted)\n",
             (
-                "        live = [self._members[one] for one in self.counted if self._members[one].is_live]\n"
-                "        flushed = [own_flushed_physical_offset, *(one.flushed_physical_offset for one in live)]\n"
+                "        live = [self._members[member] for member in self.counted if self._members[member].is_live]\n"
+                "        flushed = [own_flushed_physical_offset, *(state.flushed_physical_offset for state in live)]\n"
             ),
         ),
     ),
@@ -87,8 +87,8 @@ OF_THE_MODEL = (
         84,
         (
             f"{REPLICATE}/in_sync_set.py",
-            "        least = max(replicated, self._epoch_start)\n",
-            "        least = replicated\n",
+            "        floor = max(replicated, self._epoch_start)\n",
+            "        floor = replicated\n",
         ),
         (
             f"{REPLICATE}/in_sync_set.py",
@@ -156,7 +156,7 @@ OF_THE_MODEL = (
         (
             f"{ELECT}/election.py",
             "    if facts.member not in record.in_sync:\n",
-            "    if facts.member.replica_id not in {one.replica_id for one in record.in_sync}:\n",
+            "    if facts.member.replica_id not in {member.replica_id for member in record.in_sync}:\n",
         ),
     ),
     plant(

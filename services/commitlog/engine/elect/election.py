@@ -147,7 +147,7 @@ def elected_record(record: LeadershipRecord, facts: Facts, target: str) -> Leade
     The former leader leaves the in-sync set if the set stays large enough: appends would wait for an absent member.
     """
     me, former = facts.member, record.leader
-    others = [one for one in record.in_sync if one != me]
+    others = [member for member in record.in_sync if member != me]
     if former in others and len(others) >= record.min_in_sync:
         others.remove(former)
     return msgspec.structs.replace(
@@ -162,5 +162,5 @@ def released_record(record: LeadershipRecord, successor: str, *, leaves: bool) -
     """
     in_sync = record.in_sync
     if leaves and len(in_sync) > record.min_in_sync:
-        in_sync = tuple(one for one in in_sync if one != record.leader)
+        in_sync = tuple(member for member in in_sync if member != record.leader)
     return msgspec.structs.replace(record, leader=None, leader_target="", successor=successor, in_sync=in_sync)

@@ -72,7 +72,7 @@ class LeaderTerm:
     @property
     def _others(self) -> set[Member]:
         """Members that may be elected instead: those of the current record and of a change whose answer is lost."""
-        records = [one for one in (self.record_seen, self._asked_for) if one is not None]
+        records = [record for record in (self.record_seen, self._asked_for) if record is not None]
         return {member for record in records for member in record.in_sync if member != self.record_seen.leader}
 
     @property
@@ -81,13 +81,13 @@ class LeaderTerm:
         others = self._others
         if not others <= self._promised_at_s.keys():
             return 0
-        since_s = min((self._promised_at_s[one] for one in others), default=self.lease.now_s)
+        since_s = min((self._promised_at_s[member] for member in others), default=self.lease.now_s)
         return self.lease.left_ms_since(since_s)
 
     def load(self) -> InSync:
         """See `InSyncLedger`."""
         record = self.record_seen
-        return InSync([one for one in record.in_sync if one != record.leader], record.min_in_sync)
+        return InSync([member for member in record.in_sync if member != record.leader], record.min_in_sync)
 
     async def record(self, in_sync: InSync, replicated_physical_offset: int) -> None:
         """See `InSyncLedger`. Raises LeaseOver, after which this log does not lead, and CoordinatorUnavailable."""

@@ -306,7 +306,9 @@ class ElectedMember:
         won = await self._coordinator.elect(seen, record)
         self._know(won)
         self.election_count += 1
-        _log.info("elected in epoch %d, in sync: %s", record.epoch, ", ".join(one.replica_id for one in record.in_sync))
+        _log.info(
+            "elected in epoch %d, in sync: %s", record.epoch, ", ".join(member.replica_id for member in record.in_sync)
+        )
         config = self._config
         lease = Lease(self._coordinator, self._clock, config.lease_duration_ms, sent_at_s, config.lease_renew_ms)
         lease.loop.start()
@@ -326,10 +328,10 @@ class ElectedMember:
     async def _resign(self, term: LeaderTerm) -> None:
         """Hand over to the best follower in sync, or only release the lease."""
         log, successor = self._roles.log, ""
-        candidates = [one for one in log.replicas.connected if one.is_in_sync]
-        for one in sorted(candidates, key=lambda each: -each.flushed_physical_offset):
-            if await _has_all(log, one.replica_id):
-                successor = one.replica_id
+        candidates = [replica for replica in log.replicas.connected if replica.is_in_sync]
+        for replica in sorted(candidates, key=lambda each: -each.flushed_physical_offset):
+            if await _has_all(log, replica.replica_id):
+                successor = replica.replica_id
                 break
         log.gate.hand_over("")
         try:

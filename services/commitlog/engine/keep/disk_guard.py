@@ -71,8 +71,8 @@ class DiskGuard:
         self._end_old_report()
         unusable = await asyncio.to_thread(self._measure)
         self._tell_unusable(unusable)
-        most = self._config.disk_open_percent
-        full = {directory for directory, usage in self.usages.items() if usage.used_percent > most}
+        limit_percent = self._config.disk_open_percent
+        full = {directory for directory, usage in self.usages.items() if usage.used_percent > limit_percent}
         self._directories.full = frozenset(full | self.unusable)
         self._judge_reserve()
         self._judge_percent()

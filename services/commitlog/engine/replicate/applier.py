@@ -92,7 +92,7 @@ class Applier:
     async def _follow_epochs(self) -> None:
         """Begin all epochs that the leader began up to the end of the log, including epochs without bytes."""
         number, end = self._epochs.number, self._start
-        begun = [one for one in self._leader_epochs if one.number > number and one.start_physical_offset <= end]
+        begun = [epoch for epoch in self._leader_epochs if epoch.number > number and epoch.start_physical_offset <= end]
         if begun:
             await self._small_files.write(lambda: self._epochs.follow(begun), with_ballast=True)
 

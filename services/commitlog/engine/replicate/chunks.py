@@ -57,8 +57,13 @@ class ChunkReader:
         segment, is_new = self._chain.find(start), self.is_new(start)
         epoch, epoch_end = self._epoch_at(start)
         base = segment.base_physical_offset
-        most = CHUNK_SIZE_BYTES_MAX if is_new else COLD_CHUNK_SIZE_BYTES_MAX
-        end = min(start + min(most, size_bytes_max), base + segment.size_bytes, epoch_end, self._marks.committed.value)
+        chunk_size_bytes_max = CHUNK_SIZE_BYTES_MAX if is_new else COLD_CHUNK_SIZE_BYTES_MAX
+        end = min(
+            start + min(chunk_size_bytes_max, size_bytes_max),
+            base + segment.size_bytes,
+            epoch_end,
+            self._marks.committed.value,
+        )
         try:
             if not segment.hold():
                 raise OffsetTrimmed(value=start, min_offset=self._chain.min_physical_offset)
@@ -82,7 +87,7 @@ class ChunkReader:
     def _epoch_at(self, physical_offset: int) -> tuple[Epoch, int]:
         """Return the epoch of the byte at an offset, and the end of that epoch's part of the log."""
         epochs = self._epochs.epochs
-        later = next((one for one in epochs if one.start_physical_offset > physical_offset), None)
-        earlier = [one for one in epochs if one.start_physical_offset <= physical_offset]
+        later = next((epoch for epoch in epochs if epoch.start_physical_offset > physical_offset), None)
+        earlier = [epoch for epoch in epochs if epoch.start_physical_offset <= physical_offset]
         epoch = earlier[-1] if earlier else epochs[0]
         return epoch, self._marks.committed.value if later is None else later.start_physical_offset

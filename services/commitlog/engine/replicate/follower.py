@@ -280,7 +280,9 @@ class Follower:
             await self._identity.note_asynchronous()
         if handshake.common_end_physical_offset < end:
             raise self._diverged(handshake, end)
-        begun = [one for one in handshake.epochs if one.start_physical_offset <= start] or list(handshake.epochs[:1])
+        begun = [epoch for epoch in handshake.epochs if epoch.start_physical_offset <= start] or list(
+            handshake.epochs[:1]
+        )
         if begun != mine.epochs or mine.history_id != handshake.history_id:
             await self._small_files.write(lambda: mine.adopt(handshake.history_id, begun), with_ballast=True)
         if not self._chain.segments and start > 0:

@@ -75,7 +75,7 @@ class InSyncKeeper:
     @property
     def replica_ids(self) -> list[str]:
         """Members of the set, this log first."""
-        return [self._config.replica_id, *sorted(one.replica_id for one in self.set.others)]
+        return [self._config.replica_id, *sorted(member.replica_id for member in self.set.others)]
 
     @property
     def needed_count(self) -> int:
@@ -179,10 +179,10 @@ class InSyncKeeper:
 
     def _tell(self) -> None:
         """Refuse appends that need more members than are connected."""
-        live_count, least = self.set.live_count, self._config.min_in_sync_replicas
-        needed = {DURABILITY_REPLICATED: max(least, REPLICATED_COUNT_MIN)}
+        live_count, min_in_sync = self.set.live_count, self._config.min_in_sync_replicas
+        needed = {DURABILITY_REPLICATED: max(min_in_sync, REPLICATED_COUNT_MIN)}
         if self._marks.visible is self._marks.replicated:
-            needed[DURABILITY_STORE] = least
+            needed[DURABILITY_STORE] = min_in_sync
         short = {durability for durability, count in needed.items() if live_count < count}
         refusal = partial(NotEnoughReplicas, in_sync=live_count, needed=needed[DURABILITY_REPLICATED])
         self._pipeline.refuse_durabilities(short, refusal)

@@ -78,7 +78,9 @@ class InSyncSet:
         """Members for which the replicated offset is held back, so that they can join."""
         self.hurried: frozenset[Member] = frozenset()
         """Members to ask for an fsync: awaited members, and members near the lag limit because they sync rarely."""
-        self._members = {one: _MemberState(0, now_ms, now_ms, is_live=False, is_heard=False) for one in self.others}
+        self._members = {
+            member: _MemberState(0, now_ms, now_ms, is_live=False, is_heard=False) for member in self.others
+        }
         self._ends: deque[tuple[int, int]] = deque()
         """Samples (time, end of the log) for the duration of the lag limit."""
 
@@ -95,11 +97,11 @@ class InSyncSet:
     @property
     def live_count(self) -> int:
         """Number of connected members of the set, leader included."""
-        return 1 + sum(one in self.others and known.is_live for one, known in self._members.items())
+        return 1 + sum(member in self.others and known.is_live for member, known in self._members.items())
 
     def lag_ms(self, now_ms: int) -> int:
         """Return the lag of the slowest member in milliseconds."""
-        return max((now_ms - self._members[one].caught_up_at_ms for one in self.others), default=0)
+        return max((now_ms - self._members[member].caught_up_at_ms for member in self.others), default=0)
 
     @property
     def counted(self) -> frozenset[Member]:
@@ -111,7 +113,7 @@ class InSyncSet:
 
     def replicated(self, own_flushed_physical_offset: int) -> int:
         """Return the offset up to which all counted members have flushed."""
-        flushed = (self._members[one].flushed_physical_offset for one in self.counted)
+        flushed = (self._members[member].flushed_physical_offset for member in self.counted)
         return min(own_flushed_physical_offset, *flushed) if self.counted else own_flushed_physical_offset
 
     def join(self, member: Member, flushed_physical_offset: int, now_ms: int) -> None:
@@ -135,7 +137,7 @@ class InSyncSet:
 
     def has_topics(self, change_count: int) -> bool:
         """Return whether all counted members have the topics as of this change count."""
-        has_them = all(self._members[one].topics_change_count >= change_count for one in self.counted)
+        has_them = all(self._members[member].topics_change_count >= change_count for member in self.counted)
         if has_them:
             self._topics_change_count = max(self._topics_change_count, change_count)
         return has_them
@@ -158,24 +160,26 @@ class InSyncSet:
         self._note_end(max_physical_offset, now_ms)
         if self._proposed is not None:
             return self._proposed
-        late = {one for one in self._members if self._is_late(one, max_physical_offset, now_ms)}
-        outside = [(one, known) for one, known in self._members.items() if one not in self.others | late]
-        least = max(replicated, self._epoch_start)
+        late = {member for member in self._members if self._is_late(member, max_physical_offset, now_ms)}
+        outside = [(member, known) for member, known in self._members.items() if member not in self.others | late]
+        floor = max(replicated, self._epoch_start)
         joining = {
-            one
-            for one, known in outside
+            member
+            for member, known in outside
             if known.is_live
-            and known.flushed_physical_offset >= least
+            and known.flushed_physical_offset >= floor
             and known.topics_change_count >= self._topics_change_count
         }
-        self.awaited = frozenset(one for one, known in outside if one not in joining and _is_near(known, now_ms))
+        self.awaited = frozenset(
+            member for member, known in outside if member not in joining and _is_near(known, now_ms)
+        )
         half_ms = self._limits.time_ms // 2
-        behind = (one for one in self.others if now_ms - self._members[one].caught_up_at_ms > half_ms)
+        behind = (member for member in self.others if now_ms - self._members[member].caught_up_at_ms > half_ms)
         self.hurried = self.awaited.union(behind)
         late &= self.others
         wanted = (self.others - late) | joining
         missing_count = max(self.min_in_sync - 1 - len(wanted), 0)
-        nearest = sorted(late - wanted, key=lambda one: (-self._members[one].flushed_physical_offset, one))
+        nearest = sorted(late - wanted, key=lambda member: (-self._members[member].flushed_physical_offset, member))
         wanted |= set(nearest[:missing_count])
         self._proposed = None if wanted == self.others else wanted
         return self._proposed
@@ -214,7 +218,7 @@ class InSyncSet:
     def _forget(self) -> None:
         """Drop members that neither count nor are connected."""
         counted = self.counted
-        self._members = {one: known for one, known in self._members.items() if one in counted or known.is_live}
+        self._members = {member: known for member, known in self._members.items() if member in counted or known.is_live}
 
 
 def _is_near(state: _MemberState, now_ms: int) -> bool:

@@ -68,8 +68,8 @@ class Replicas:
     @property
     def lag_bytes(self) -> int:
         """Lag of the slowest connected follower in bytes."""
-        least = min((stream.replica.received_physical_offset for stream in self._streams.values()), default=None)
-        return 0 if least is None else max(self._marks.committed.value - least, 0)
+        low = min((stream.replica.received_physical_offset for stream in self._streams.values()), default=None)
+        return 0 if low is None else max(self._marks.committed.value - low, 0)
 
     def wake(self) -> None:
         """Wake all streams to check for data to send."""

@@ -54,7 +54,7 @@ class Cut:
         chain.truncate_after(end, clear_rest=True)
         chain.sync()
         failpoint("cut.after_truncate")
-        common = [one for one in epochs.epochs if one.start_physical_offset < end or one in self.epochs]
+        common = [epoch for epoch in epochs.epochs if epoch.start_physical_offset < end or epoch in self.epochs]
         epochs.adopt(epochs.history_id, common or list(epochs.epochs[:1]))
         failpoint("cut.after_epochs")
         _log.warning("the log is cut at %d, where its leader's parts: %d bytes are kept in %s", end, copied_bytes, path)

@@ -317,7 +317,9 @@ class AppendPipeline:
             reason = f"a batch that makes a topic names at most {NEW_BATCH_TOPIC_COUNT_MAX}"
             raise BatchTooLarge(reason, value=len(names), limit=NEW_BATCH_TOPIC_COUNT_MAX)
         missing, table = self._topics.trial(names, field=field)
-        if not self._config.auto_create_topics and not all(one.name.startswith(DEAD_LETTER_PREFIX) for one in missing):
+        if not self._config.auto_create_topics and not all(
+            topic.name.startswith(DEAD_LETTER_PREFIX) for topic in missing
+        ):
             return layout.E_TOPIC_UNKNOWN
         # Without room nothing fits, so E_FULL means a request without a fault, and nothing is left behind.
         code = self._place(segment, segment.room[:0], request, born_host, table, limits)

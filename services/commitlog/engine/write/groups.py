@@ -21,7 +21,7 @@ GROUP_COUNT_MAX = 64
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class AppendWaiter:
     """A request of this turn. The result None for its batch means that the request has to be written alone."""
 
     request: bytes
@@ -36,7 +36,7 @@ class AppendGroups:
     _pipeline: AppendPipeline
     _request_size_bytes_max: int
     """Larger requests are written alone."""
-    _waiting: list[Waiting] = field(default_factory=list)
+    _waiting: list[AppendWaiter] = field(default_factory=list)
     _arrived_count: int = 0
     """Number of requests of this turn."""
     _is_grouping: bool = False
@@ -52,41 +52,43 @@ class AppendGroups:
         self._arrived_count += 1
         batch = None
         if self._is_grouping:
-            waiting = Waiting(request, born_host, loop.create_future())
-            self._waiting.append(waiting)
-            batch = await waiting.batch
+            waiter = AppendWaiter(request, born_host, loop.create_future())
+            self._waiting.append(waiter)
+            batch = await waiter.batch
         return batch or await self._pipeline.append(request, born_host)
 
     def _end_turn(self) -> None:
         """Write the requests of this turn. Requests that cannot be grouped are written alone."""
         self._is_grouping, self._arrived_count = self._arrived_count > 1, 0
-        waiting, self._waiting = [one for one in self._waiting if not one.batch.done()], []
+        waiting, self._waiting = [waiter for waiter in self._waiting if not waiter.batch.done()], []
         start = 0
         while start < len(waiting):
             start += self._write(_bounded(waiting[start : start + GROUP_COUNT_MAX]))
 
-    def _write(self, group: list[Waiting]) -> int:
+    def _write(self, group: list[AppendWaiter]) -> int:
         """Write requests up to the first that has to be written alone. Returns the number of requests with a result."""
         batches: list[AppendedBatch | None] = []
         if len(group) > 1:
             try:
-                batches += self._pipeline.append_group([one.request for one in group], [one.born_host for one in group])
+                batches += self._pipeline.append_group(
+                    [waiter.request for waiter in group], [waiter.born_host for waiter in group]
+                )
             except Exception as failure:  # noqa: BLE001 - it is the outcome of each of them
-                for one in group:
-                    one.batch.set_exception(failure)
+                for waiter in group:
+                    waiter.batch.set_exception(failure)
                 return len(group)
         if len(batches) < len(group):
             batches.append(None)
-        for one, batch in zip(group, batches, strict=False):
-            one.batch.set_result(batch)
+        for waiter, batch in zip(group, batches, strict=False):
+            waiter.batch.set_result(batch)
         return len(batches)
 
 
-def _bounded(waiting: list[Waiting]) -> list[Waiting]:
+def _bounded(waiting: list[AppendWaiter]) -> list[AppendWaiter]:
     """Return the first requests, as many as fit into a piece."""
     size_bytes = 0
-    for number, one in enumerate(waiting):
-        size_bytes += len(one.request)
+    for number, waiter in enumerate(waiting):
+        size_bytes += len(waiter.request)
         if size_bytes > GROUP_SIZE_BYTES_MAX:
             return waiting[:number]
     return waiting

@@ -334,10 +334,12 @@ class TopicRegistry:
         """Return a valid queue count for a topic that has `known` queues, or `known` for the value None."""
         if value is None:
             return known
-        most = max(self._config.topic_queue_count_max, known)
-        if not 1 <= value <= most:
-            limit = 1 if value < 1 else most
-            raise BadArgument(f"a topic has 1 to {most} queues, not {value}", field=field, value=value, limit=limit)
+        count_max = max(self._config.topic_queue_count_max, known)
+        if not 1 <= value <= count_max:
+            limit = 1 if value < 1 else count_max
+            raise BadArgument(
+                f"a topic has 1 to {count_max} queues, not {value}", field=field, value=value, limit=limit
+            )
         return value
 
     def _put(self, table: TopicTable, topic: TopicConfig) -> None:

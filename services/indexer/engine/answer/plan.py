@@ -61,8 +61,8 @@ async def ranges_by_queue(ranges: Iterable[ScanRange]) -> Cuts:
     """Group ranges by topic and queue id. The ranges of a queue keep the given order."""
     found: Cuts = {}
     async for step in in_steps(ranges):
-        for one in step:
-            found.setdefault((one.topic, one.queue_id), []).append(one)
+        for scan_range in step:
+            found.setdefault((scan_range.topic, scan_range.queue_id), []).append(scan_range)
     return found
 
 
@@ -72,12 +72,12 @@ async def check_reach(queues: ConsumeQueueTable, ranges: Iterable[ScanRange], *,
     A caller that names an end has seen it, perhaps at another member's Indexer. INT64_MAX means the end of the queue.
     """
     async for step in in_steps(ranges):
-        for one in step:
-            if one.start_queue_offset < one.end_queue_offset < INT64_MAX:
-                queue = queues.find(one.topic, one.queue_id)
+        for scan_range in step:
+            if scan_range.start_queue_offset < scan_range.end_queue_offset < INT64_MAX:
+                queue = queues.find(scan_range.topic, scan_range.queue_id)
                 end = 0 if queue is None else queue.max_queue_offset
-                if one.end_queue_offset > end:
-                    raise OffsetBeyondEnd(one.end_queue_offset, end=end, field=field)
+                if scan_range.end_queue_offset > end:
+                    raise OffsetBeyondEnd(scan_range.end_queue_offset, end=end, field=field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class ScanPlanner:
         is_bounded, cuts = bool(scope.queue_ids or scope.ranges), await ranges_by_queue(scope.ranges)
         partitions = []
         for topic in scope.topics:
-            ranges = tuple([one async for one in self._ranges(topic, scope, cuts)]) if is_bounded else ()
+            ranges = tuple([scan_range async for scan_range in self._ranges(topic, scope, cuts)]) if is_bounded else ()
             if is_bounded and not ranges:
                 continue
             partitions += [
@@ -165,9 +165,9 @@ class ScanPlanner:
     async def _ranges(self, topic: str, scope: ScanScope, cuts: Cuts) -> AsyncGenerator[ScanRange, None]:
         """Yield the requested ranges of a topic's queues, cut to the existing entries, without empty ranges."""
         async for step in in_steps(self._asked(topic, scope, cuts), count=STEP_QUEUE_COUNT):
-            for queue, one in step:
-                start = max(queue.min_queue_offset, one.start_queue_offset)
-                end = min(queue.max_queue_offset, one.end_queue_offset)
+            for queue, scan_range in step:
+                start = max(queue.min_queue_offset, scan_range.start_queue_offset)
+                end = min(queue.max_queue_offset, scan_range.end_queue_offset)
                 if start < end:
                     yield ScanRange(topic, queue.queue_id, start, end)
 
@@ -179,20 +179,20 @@ class ScanPlanner:
             queue = self._queues.find(topic, queue_id)
             if queue is not None:  # else it was removed meanwhile
                 whole = ScanRange(topic, queue_id, 0, INT64_MAX)
-                yield from ((queue, one) for one in cuts.get((topic, queue_id), [whole]))
+                yield from ((queue, scan_range) for scan_range in cuts.get((topic, queue_id), [whole]))
 
     async def _resolve(self, topic: str, scope: ScanScope, cuts: Cuts) -> list[ScanRange]:
         """Return the requested ranges of a topic, cut to the time bounds."""
         bounds: dict[int, tuple[int, int]] = {}
         resolved = []
-        async for one in self._ranges(topic, scope, cuts):
-            if one.queue_id not in bounds:
-                queue = self._queues.find(topic, one.queue_id)
-                bounds[one.queue_id] = (0, 0) if queue is None else await self._time_bounds(queue, scope)
-            low, high = bounds[one.queue_id]
-            start, end = max(low, one.start_queue_offset), min(high, one.end_queue_offset)
+        async for scan_range in self._ranges(topic, scope, cuts):
+            if scan_range.queue_id not in bounds:
+                queue = self._queues.find(topic, scan_range.queue_id)
+                bounds[scan_range.queue_id] = (0, 0) if queue is None else await self._time_bounds(queue, scope)
+            low, high = bounds[scan_range.queue_id]
+            start, end = max(low, scan_range.start_queue_offset), min(high, scan_range.end_queue_offset)
             if start < end:
-                resolved.append(ScanRange(topic, one.queue_id, start, end))
+                resolved.append(ScanRange(topic, scan_range.queue_id, start, end))
         return resolved
 
     async def _time_bounds(self, queue: ConsumeQueue, scope: ScanScope) -> tuple[int, int]:
@@ -246,10 +246,10 @@ def _row_count_max(sized: _Sized, scope: ScanScope) -> int:
 
 
 def _split(sized: _Sized, count: int) -> list[_Sized]:
-    one = sized.range
-    edges = [one.start_queue_offset + one.row_count * index // count for index in range(count + 1)]
+    scan_range = sized.range
+    edges = [scan_range.start_queue_offset + scan_range.row_count * index // count for index in range(count + 1)]
     return [
-        _Sized(ScanRange(one.topic, one.queue_id, start, end), sized.record_size_bytes)
+        _Sized(ScanRange(scan_range.topic, scan_range.queue_id, start, end), sized.record_size_bytes)
         for start, end in itertools.pairwise(edges)
     ]
 

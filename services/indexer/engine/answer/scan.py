@@ -144,26 +144,26 @@ class Scanner:
         self, partition: ScanPartition, scan_filter: ScanFilter, sizes_bytes: Iterator[int]
     ) -> AsyncGenerator[ScanChunk, None]:
         chunk_size_bytes = next(sizes_bytes)
-        for one in partition.ranges:
+        for scan_range in partition.ranges:
             await asyncio.sleep(0)  # many ranges in a row may be empty
-            queue = self._queues.find(one.topic, one.queue_id)
-            done = position = one.start_queue_offset
-            while position < one.end_queue_offset:
-                if queue is None or one.end_queue_offset > queue.max_queue_offset:
+            queue = self._queues.find(scan_range.topic, scan_range.queue_id)
+            done = position = scan_range.start_queue_offset
+            while position < scan_range.end_queue_offset:
+                if queue is None or scan_range.end_queue_offset > queue.max_queue_offset:
                     end = 0 if queue is None else queue.max_queue_offset
-                    raise OffsetBeyondEnd(one.end_queue_offset, end=end, field="partition.ranges")
-                queue.correct_min(self._queues.kept_from(one.topic))
+                    raise OffsetBeyondEnd(scan_range.end_queue_offset, end=end, field="partition.ranges")
+                queue.correct_min(self._queues.kept_from(scan_range.topic))
                 if position < queue.min_queue_offset:
                     raise OffsetTrimmed(position, start=queue.min_queue_offset, field="partition.ranges")
-                units = queue.read(position, min(READ_COUNT_MAX, one.end_queue_offset - position))
+                units = queue.read(position, min(READ_COUNT_MAX, scan_range.end_queue_offset - position))
                 ends = np.cumsum(units.record_sizes, dtype=np.int64)
                 count = max(1, int(np.searchsorted(ends, chunk_size_bytes, side="right")))
                 rows = np.flatnonzero(scan_filter.tags.may_pass(units.tags_codes[:count]))
                 await asyncio.sleep(0)  # many units in a row may have nothing to read
                 found, unread = await self._read_rows(units, rows, scan_filter, queue_offset=position)
                 position += count if unread is None else unread
-                if len(found.sizes) or position == one.end_queue_offset or unread is not None:
-                    yield ScanChunk(found, ScanRange(one.topic, one.queue_id, done, position))
+                if len(found.sizes) or position == scan_range.end_queue_offset or unread is not None:
+                    yield ScanChunk(found, ScanRange(scan_range.topic, scan_range.queue_id, done, position))
                     done, chunk_size_bytes = position, next(sizes_bytes)
 
     async def _read_rows(
@@ -239,10 +239,10 @@ async def _inside(ranges: tuple[ScanRange, ...]) -> Callable[[RecordView], bool]
     """Return a check whether a record lies in a range of these, all of a topic. Without ranges every record does."""
     bounds: dict[int, tuple[list[int], list[int]]] = {}
     async for step in in_steps(ranges):
-        for one in step:
-            starts, ends = bounds.setdefault(one.queue_id, ([], []))
-            starts.append(one.start_queue_offset)
-            ends.append(one.end_queue_offset)
+        for scan_range in step:
+            starts, ends = bounds.setdefault(scan_range.queue_id, ([], []))
+            starts.append(scan_range.start_queue_offset)
+            ends.append(scan_range.end_queue_offset)
     spans = {}
     for queue_id, found in bounds.items():  # a queue may have very many ranges
         starts, ends = np.array(found, np.int64)

@@ -217,8 +217,8 @@ class ConsumerOffsets:
         parts: dict[tuple[str, str], list[bytes]] = {}
         async for offsets in in_steps(_walk(shard.groups)):
             tables: dict[tuple[str, str], dict[int, int]] = {}
-            for one in offsets:
-                tables.setdefault((one.topic, one.group), {})[one.queue_id] = one.queue_offset
+            for offset in offsets:
+                tables.setdefault((offset.topic, offset.group), {})[offset.queue_id] = offset.queue_offset
             for name, queues in tables.items():
                 parts.setdefault(name, []).append(consumer_offsets_json.encode_offsets(queues))
         encoded: list[bytes] = []

@@ -46,5 +46,5 @@ async def consumers_below(
     return furthest, found_count
 
 
-def _order(one: ConsumerBelow) -> tuple[int, str, str, int]:
-    return one.queue_offset - one.min_queue_offset, one.group, one.topic, one.queue_id
+def _order(consumer: ConsumerBelow) -> tuple[int, str, str, int]:
+    return consumer.queue_offset - consumer.min_queue_offset, consumer.group, consumer.topic, consumer.queue_id

@@ -67,7 +67,7 @@ async def _first_behind(steps: AsyncIterator[list[T]], behind: T, count: int) ->
     found: list[T] = []
     last: T | None = None
     async for step in steps:
-        found += [one for one in step if one > behind and (last is None or one < last)]
+        found += [item for item in step if item > behind and (last is None or item < last)]
         if len(found) > 2 * count:
             found = sorted(found)[:count]
             last = found[-1]

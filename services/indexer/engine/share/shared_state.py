@@ -329,7 +329,7 @@ class SharedState:
             return
         if is_all:
             async for known in self._groups.offsets():
-                gone = {one[:3]: None for one in known if one[:3] not in rebuild.offsets}
+                gone = {entry[:3]: None for entry in known if entry[:3] not in rebuild.offsets}
                 self._apply(gone, {})
         async for step in in_steps(rebuild.offsets.items()):
             self._apply(dict(step), {})
@@ -354,7 +354,9 @@ class SharedState:
         """Append a copy of the whole state."""
         async with self._send_lock:
             self._number += 1
-            parts = [nested({one[:3]: one.queue_offset for one in known}) async for known in self._groups.offsets()]
+            parts = [
+                nested({entry[:3]: entry.queue_offset for entry in known}) async for known in self._groups.offsets()
+            ]
             parts = parts or [{}]
             delays = {
                 queue_id: self._delays.get(queue_id) or DelayProgress(queue_offset)

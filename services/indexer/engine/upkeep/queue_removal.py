@@ -91,14 +91,14 @@ class QueueRemoval:
             self._indexes.completeness.begin()  # an Indexer that reads the log anew knows some of its topics only
         removed = RemovedQueues([], 0, 0)
         for start in range(0, len(topics), STEP_TOPIC_COUNT):
-            some = topics[start : start + STEP_TOPIC_COUNT]
-            await uninterrupted(self._remove_some(some, removed, are_unused=are_unused, dry_run=dry_run))
+            step = topics[start : start + STEP_TOPIC_COUNT]
+            await uninterrupted(self._remove_step(step, removed, are_unused=are_unused, dry_run=dry_run))
         if removed.ends and not dry_run:
             await self._flush.flush(is_thorough=True)
             _log.info("removed %d queues with %d files", len(removed.ends), removed.file_count)
         return removed
 
-    async def _remove_some(self, topics: list[str], removed: RemovedQueues, *, are_unused: bool, dry_run: bool) -> None:
+    async def _remove_step(self, topics: list[str], removed: RemovedQueues, *, are_unused: bool, dry_run: bool) -> None:
         """Remove queues of some topics between two steps, so that they are gone before a record is entered again."""
         async with self._reput.lock, self._progress.lock:
             self._check_stopping()

@@ -24,9 +24,9 @@ from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.rpc.access_keys import AccessKeys
-from services.gateway.rpc.caller import Ending
+from services.gateway.rpc.caller import WorkCanceller
+from services.gateway.rpc.consumer_methods import ConsumerMethods
 from services.gateway.rpc.messaging_servicer import SERVED_AS, MessagingServicer
-from services.gateway.rpc.receiving import Receiving
 from services.gateway.rpc.routes import Routes
 from services.gateway.rpc.telemetry import Telemetry
 from services.gateway.rpc.wire import messaging_pb2 as wire
@@ -51,20 +51,20 @@ class NoLog:
 
 async def serve() -> None:
     """Answer until the process is ended."""
-    log, delivery, ending, clock = cast("Any", NoLog()), cast("Any", None), Ending(), SystemClock()
+    log, delivery, canceller, clock = cast("Any", NoLog()), cast("Any", None), WorkCanceller(), SystemClock()
     renewals, producers = Renewals(delivery, clock, count_max=1), Producers()
     bodies = Bodies(size_bytes_max=BODY_SIZE_BYTES_MAX)
     servicer = MessagingServicer(
         log,
         delivery,
         Routes(log),
-        Receiving(delivery, renewals, bodies, ending, clock),
+        ConsumerMethods(delivery, renewals, bodies, canceller, clock),
         Telemetry(
             delivery,
             renewals,
             producers,
             bodies,
-            ending,
+            canceller,
             body_size_bytes_max=BODY_SIZE_BYTES_MAX,
             stream_count_max=1_000,
         ),

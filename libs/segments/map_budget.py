@@ -19,7 +19,7 @@ MAPPED_COUNT_MAX = 256
 """Default of a chain with its own budget: 256 GiB of log at the usual segment size."""
 
 
-class Mapped(Protocol):
+class MappedSegment(Protocol):
     """A segment, as its budget sees it."""
 
     is_touched: bool
@@ -36,14 +36,14 @@ class MapBudget:
         assert mapped_count_max > 0
         self.mapped_count_max = mapped_count_max
         self.lock = workers().lock()
-        self._mapped: deque[Mapped] = deque()
+        self._mapped: deque[MappedSegment] = deque()
 
     @property
     def mapped_count(self) -> int:
         """Number of segments that are mapped now."""
         return len(self._mapped)
 
-    def admit(self, segment: Mapped) -> None:
+    def admit(self, segment: MappedSegment) -> None:
         """Count a segment that was just mapped, and make room for it. The caller holds `lock`."""
         for _ in range(2 * len(self._mapped)):
             if len(self._mapped) < self.mapped_count_max:
@@ -54,6 +54,6 @@ class MapBudget:
                 self._mapped.append(candidate)
         self._mapped.append(segment)
 
-    def forget(self, segment: Mapped) -> None:
+    def forget(self, segment: MappedSegment) -> None:
         """Stop counting a segment that was closed. The caller holds `lock`."""
         self._mapped.remove(segment)

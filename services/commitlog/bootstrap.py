@@ -37,7 +37,7 @@ from services.commitlog.engine.follow.other_histories import OtherHistories
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm
 from services.commitlog.engine.replicate.steps import NOBODY, LeaderAt
-from services.commitlog.engine.roles import SLAVE, Decider, Roles
+from services.commitlog.engine.roles import FOLLOWER_ROLE, Decider, Roles
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.groups import GROUPED_SIZE_BYTES_MAX, AppendGroups
@@ -100,7 +100,7 @@ class Service:
         shell.telemetry.observe("log", lambda: statistics_of(self.commit_log.log))
         is_elected = self._config.coordinator != "none"
         leader_target = "" if is_elected else settings.leader.target
-        own = RoleSetting(SLAVE if is_elected else self._config.role, leader_target)
+        own = RoleSetting(FOLLOWER_ROLE if is_elected else self._config.role, leader_target)
         self._roles = Roles(own, self._open_log, self._hold, self._open_again, self._leader_at, shell.fail)
         shell.telemetry.observe("roles", self._roles.statistics)
         self._member = self._elected_member() if is_elected else None
@@ -163,7 +163,7 @@ class Service:
 
     async def _open(self, setting: RoleSetting, cut: Cut | None = None, term: ElectedTerm = BY_HAND) -> None:
         config = self._config
-        leader = self._leader_at(setting.leader_target) if setting.role == SLAVE else None
+        leader = self._leader_at(setting.leader_target) if setting.role == FOLLOWER_ROLE else None
         host = store_host(self._settings.server.listen_host, self.server.port)
         log = await self.commit_log.open(host, leader=leader, cut=cut, term=term, role=setting.role)
         streams = InflightBudget("streams", config.stream_count_max)

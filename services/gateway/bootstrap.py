@@ -21,10 +21,10 @@ from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.rpc.access_keys import AccessKeys
-from services.gateway.rpc.caller import Ending
+from services.gateway.rpc.caller import WorkCanceller
+from services.gateway.rpc.consumer_methods import ConsumerMethods
 from services.gateway.rpc.messaging_servicer import SERVED_AS, MessagingServicer
 from services.gateway.rpc.orphans import Orphans
-from services.gateway.rpc.receiving import Receiving
 from services.gateway.rpc.routes import Routes
 from services.gateway.rpc.store.delivery_client import DeliveryClient
 from services.gateway.rpc.store.leading import Leading
@@ -67,7 +67,7 @@ class Service:
         producers = Producers()
         self._bodies = Bodies(size_bytes_max=config.inflated_size_bytes_max)
         self._orphans = Orphans(delivery, producers)
-        self._ending = Ending()
+        self._canceller = WorkCanceller()
         self._renewal_loop = SupervisedLoop("renewals", renewals.run_maintenance, interval_ms=RENEW_INTERVAL_MS)
         self.server = GrpcServer(
             settings.server,
@@ -81,13 +81,13 @@ class Service:
             log,
             delivery,
             Routes(log),
-            Receiving(delivery, renewals, self._bodies, self._ending, clock),
+            ConsumerMethods(delivery, renewals, self._bodies, self._canceller, clock),
             Telemetry(
                 delivery,
                 renewals,
                 producers,
                 self._bodies,
-                self._ending,
+                self._canceller,
                 body_size_bytes_max=most,
                 stream_count_max=config.client_stream_count_max,
             ),
@@ -128,7 +128,7 @@ class Service:
 
     async def drain(self) -> None:
         """End receives that wait, and the streams of clients. The clients connect again to another gateway."""
-        self._ending.end()
+        self._canceller.end()
 
     async def close(self) -> None:
         """Stop the loops, and close the channels to the CommitLog and Delivery."""

@@ -18,7 +18,7 @@ from services.commitlog.engine.elect.member import ElectedMember
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm
 from services.commitlog.engine.replicate.steps import NOBODY, LeaderAt
-from services.commitlog.engine.roles import SLAVE, Roles
+from services.commitlog.engine.roles import FOLLOWER_ROLE, Roles
 from services.commitlog.engine.start.cut import Cut
 from tests.support.commitlog import LISTEN_HOST, Machine, make_config
 from tests.support.memory_coordinator import Door, MemoryCoordinator
@@ -75,10 +75,15 @@ class Node:
         self.door = self.cluster.coordinator.door(f"{self.name}/{next(_numbers)}")
         self.door.is_cut = self.is_cut_from_coordinator
         roles = self.roles = Roles(
-            RoleSetting(SLAVE), self._open_log, self._close, self._open_again, self._leader_at, machine.failures.append
+            RoleSetting(FOLLOWER_ROLE),
+            self._open_log,
+            self._close,
+            self._open_again,
+            self._leader_at,
+            machine.failures.append,
         )
         self.member = ElectedMember(self.door, roles, machine.clock, config, self.target, self.door.identity)
-        await self._open(process, RoleSetting(SLAVE))
+        await self._open(process, RoleSetting(FOLLOWER_ROLE))
         self.member.start()
 
     async def stop(self) -> None:
@@ -119,7 +124,7 @@ class Node:
     async def _open(
         self, process: CommitLog, setting: RoleSetting, cut: Cut | None = None, term: ElectedTerm = BY_HAND
     ) -> None:
-        leader = self._leader_at(setting.leader_target) if setting.role == SLAVE else None
+        leader = self._leader_at(setting.leader_target) if setting.role == FOLLOWER_ROLE else None
         idle = {"disk guard", "queue offset snapshot"}
         await process.open(LISTEN_HOST, idle=idle, leader=leader, cut=cut, term=term, role=setting.role)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from libs.formats.epoch import Epoch
 from libs.formats.state.replication import RoleName, RoleSetting
-from services.commitlog.engine.roles import SLAVE, Roles
+from services.commitlog.engine.roles import FOLLOWER_ROLE, Roles
 from services.commitlog.errors import MayLoseData, NotLeader
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class ByHand:
             former, last_epoch = self._roles.setting, log.epochs.epochs[-1]
             end = await log.handover.run(replica_id, leader_target)
             try:
-                await self._roles.change(self._take_role(RoleSetting(SLAVE, leader_target)))
+                await self._roles.change(self._take_role(RoleSetting(FOLLOWER_ROLE, leader_target)))
             except OSError:
                 log.handover.take_back()  # nothing was saved, so the log still leads
                 raise
@@ -69,7 +69,7 @@ class ByHand:
         former = self._roles.setting.leader_target
         if await self._leads(leader_target):
             _log.info("%s does not lead any more, %s does", former, leader_target)
-            await self._save_setting(RoleSetting(SLAVE, leader_target))
+            await self._save_setting(RoleSetting(FOLLOWER_ROLE, leader_target))
             await self._roles.follow_other_leader(leader_target)
 
     async def _take_role(self, setting: RoleSetting) -> None:

@@ -69,7 +69,7 @@ class OpenLog:
     ) -> None:
         """Recover the store and build all parts. Blocks. Raises the errors of `recover_store`.
 
-        `listen_host` is the store host of records unless the configuration has another. A slave follows `leader`, and
+        `listen_host` is the store host of records unless the configuration has another. A follower follows `leader` and
         first gives up the bytes of `cut`. `on_failure` is called with the failure that seals the log.
         """
         self.store_host: Final = Host.parse(config.store_host) if config.store_host else listen_host

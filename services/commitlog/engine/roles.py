@@ -21,7 +21,8 @@ from services.commitlog.engine.replicate.steps import LeaderAt
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.errors import StaleEpoch
 
-SLAVE: Final = "slave"
+FOLLOWER_ROLE: Final = "slave"
+"""The role of a follower, by RocketMQ's name."""
 CUT_PAUSE_S = 30.0
 """Pause before a failed cut is retried: each attempt closes the log and opens it again."""
 
@@ -141,9 +142,9 @@ class Roles:
         """Follow another leader, empty for none. A leader is opened anew for that."""
         follower = self.log.follower
         if follower is None:
-            await self.reopen(RoleSetting(SLAVE, leader_target))
+            await self.reopen(RoleSetting(FOLLOWER_ROLE, leader_target))
         else:
-            self.setting = RoleSetting(SLAVE, leader_target)
+            self.setting = RoleSetting(FOLLOWER_ROLE, leader_target)
             await follower.turn_to(self._leader_at(leader_target))
 
     @contextlib.contextmanager

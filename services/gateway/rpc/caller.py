@@ -82,7 +82,7 @@ def metadata_of(context: Context) -> dict[str, str]:
     return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
 
 
-class Ending:
+class WorkCanceller:
     """Cancels waiting work when the gateway stops."""
 
     def __init__(self) -> None:

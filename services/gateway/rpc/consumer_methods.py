@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receiving: delivers messages to consumers, and settles them as the consumers request."""
+"""ConsumerMethods: delivers messages to consumers, and settles them as the consumers request."""
 
 import asyncio
 import contextlib
@@ -20,10 +20,10 @@ from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.renewals import INVISIBLE_S, Renewals
 from services.gateway.engine.waiting import wait_s
 from services.gateway.errors import Refused
-from services.gateway.rpc.caller import Caller, Context, Ending
+from services.gateway.rpc.caller import Caller, Context, WorkCanceller
 from services.gateway.rpc.codec import milliseconds, to_client
 from services.gateway.rpc.statuses import OK, status, status_of
-from services.gateway.rpc.store.delivery_client import ENTRY_COUNT_MAX, DeliveryClient, Entry
+from services.gateway.rpc.store.delivery_client import ENTRY_COUNT_MAX, DeliveryClient, SettleEntry
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
 BATCH_SIZE_MAX = 32
@@ -31,14 +31,14 @@ NOTHING = status("MESSAGE_NOT_FOUND", "no new message")
 INVISIBLE_MS_MAX = 12 * 3_600_000
 
 
-class Receiving:
+class ConsumerMethods:
     """The methods of consumers."""
 
     def __init__(
-        self, delivery: DeliveryClient, renewals: Renewals, bodies: Bodies, ending: Ending, clock: Clock
+        self, delivery: DeliveryClient, renewals: Renewals, bodies: Bodies, canceller: WorkCanceller, clock: Clock
     ) -> None:
         self._delivery, self._renewals, self._bodies = delivery, renewals, bodies
-        self._ending, self._clock = ending, clock
+        self._canceller, self._clock = canceller, clock
         self._giving_back: set[asyncio.Task[None]] = set()
 
     async def receive(
@@ -85,23 +85,23 @@ class Receiving:
             )
         )
         try:
-            return receiving.result() if await self._ending.unless(receiving) else ()
+            return receiving.result() if await self._canceller.unless(receiving) else ()
         except asyncio.CancelledError:  # the caller was cancelled just when the messages arrived
             if receiving.done() and not receiving.cancelled() and receiving.exception() is None:
                 self._give_back((), receiving.result())
             raise
 
     def _give_back(self, tried: Iterable[ReceivedMessage], untried: Iterable[ReceivedMessage]) -> None:
-        entries: list[Entry] = []
+        entries: list[SettleEntry] = []
         for some, is_untried in ((tried, False), (untried, True)):
             for one in some:
                 self._renewals.drop(one.handle)
-                entries.append(Entry(handle=one.handle, nack=Nack(delay=Duration(), is_untried=is_untried)))
+                entries.append(SettleEntry(handle=one.handle, nack=Nack(delay=Duration(), is_untried=is_untried)))
         task = asyncio.create_task(self._settle(entries), name="give messages back")
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
 
-    async def _settle(self, entries: Sequence[Entry]) -> None:
+    async def _settle(self, entries: Sequence[SettleEntry]) -> None:
         with contextlib.suppress(ServiceError):  # then they are redelivered after their invisible time
             await self._delivery.settle(entries)
 
@@ -129,7 +129,7 @@ class Receiving:
         if not 0 <= invisible_ms <= INVISIBLE_MS_MAX:
             text = f"invisible_duration is {invisible_ms} ms, and must be 0 to {INVISIBLE_MS_MAX}"
             raise Refused("ILLEGAL_INVISIBLE_TIME", text)
-        entry = Entry(handle=request.receipt_handle)
+        entry = SettleEntry(handle=request.receipt_handle)
         if retries.is_misread(invisible_ms, is_node=caller.is_node):
             entry.nack.SetInParent()
         elif invisible_ms:
@@ -142,7 +142,7 @@ class Receiving:
 
     async def bury(self, request: wire.ForwardMessageToDeadLetterQueueRequest) -> None:
         """Make a message a dead letter of its group."""
-        await self._delivery.settle_one(Entry(handle=request.receipt_handle, bury=Bury()))
+        await self._delivery.settle_one(SettleEntry(handle=request.receipt_handle, bury=Bury()))
         self._renewals.drop(request.receipt_handle)
 
 

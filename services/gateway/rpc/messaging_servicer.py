@@ -17,7 +17,7 @@ from services.gateway.errors import PeerRefused, Refused
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.caller import Caller, Context
 from services.gateway.rpc.codec import delivery_ms, is_transaction, to_store
-from services.gateway.rpc.receiving import Receiving
+from services.gateway.rpc.consumer_methods import ConsumerMethods
 from services.gateway.rpc.routes import Routes
 from services.gateway.rpc.settings import check_client_type
 from services.gateway.rpc.statuses import OK, status_of
@@ -61,7 +61,7 @@ class MessagingServicer:
         log: LogClient,
         delivery: DeliveryClient,
         routes: Routes,
-        receiving: Receiving,
+        consumer_methods: ConsumerMethods,
         telemetry: Telemetry,
         renewals: Renewals,
         producers: Producers,
@@ -71,7 +71,7 @@ class MessagingServicer:
         clock: Clock,
         body_size_bytes_max: int,
     ) -> None:
-        self._log, self._routes, self._receiving, self._telemetry = log, routes, receiving, telemetry
+        self._log, self._routes, self._consumer_methods, self._telemetry = log, routes, consumer_methods, telemetry
         self._delivery, self._renewals, self._producers, self._keys = delivery, renewals, producers, keys
         self._bodies, self._body_size_bytes_max, self._clock = bodies, body_size_bytes_max, clock
 
@@ -133,7 +133,7 @@ class MessagingServicer:
         """Deliver messages to a consumer."""
         try:
             caller = self.admit(context)
-            async with contextlib.aclosing(self._receiving.receive(request, caller, context)) as answers:
+            async with contextlib.aclosing(self._consumer_methods.receive(request, caller, context)) as answers:
                 async for answer in answers:
                     yield answer
         except ServiceError as error:
@@ -142,14 +142,14 @@ class MessagingServicer:
     @_answers(wire.AckMessageResponse)
     async def AckMessage(self, request: wire.AckMessageRequest, _: Caller) -> wire.AckMessageResponse:
         """Acknowledge messages."""
-        return await self._receiving.ack(request)
+        return await self._consumer_methods.ack(request)
 
     @_answers(wire.ChangeInvisibleDurationResponse)
     async def ChangeInvisibleDuration(
         self, request: wire.ChangeInvisibleDurationRequest, caller: Caller
     ) -> wire.ChangeInvisibleDurationResponse:
         """Set the invisible time of a message."""
-        handle = await self._receiving.change(request, caller)
+        handle = await self._consumer_methods.change(request, caller)
         return wire.ChangeInvisibleDurationResponse(status=OK, receipt_handle=handle)
 
     @_answers(wire.ForwardMessageToDeadLetterQueueResponse)
@@ -157,7 +157,7 @@ class MessagingServicer:
         self, request: wire.ForwardMessageToDeadLetterQueueRequest, _: Caller
     ) -> None:
         """Make a message a dead letter."""
-        await self._receiving.bury(request)
+        await self._consumer_methods.bury(request)
 
     async def Telemetry(
         self, requests: AsyncIterator[wire.TelemetryRequest], context: Context

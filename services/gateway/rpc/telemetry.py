@@ -14,7 +14,7 @@ from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.errors import PeerRefused, Refused
 from services.gateway.rpc import settings
-from services.gateway.rpc.caller import Caller, Context, Ending
+from services.gateway.rpc.caller import Caller, Context, WorkCanceller
 from services.gateway.rpc.codec import question
 from services.gateway.rpc.statuses import OK, is_passing, status_of
 from services.gateway.rpc.store.delivery_client import DeliveryClient
@@ -45,13 +45,13 @@ class Telemetry:
         renewals: Renewals,
         producers: Producers,
         bodies: Bodies,
-        ending: Ending,
+        canceller: WorkCanceller,
         *,
         body_size_bytes_max: int,
         stream_count_max: int,
     ) -> None:
         self._delivery, self._renewals, self._producers = delivery, renewals, producers
-        self._bodies, self._ending = bodies, ending
+        self._bodies, self._canceller = bodies, canceller
         self._body_size_bytes_max = body_size_bytes_max
         self._stream_count, self._stream_count_max = 0, stream_count_max
 
@@ -77,7 +77,7 @@ class Telemetry:
         self._producers.connected(caller.client, ask)
         reading = asyncio.create_task(self._read(caller, requests, told, taken), name="telemetry")
         reading.add_done_callback(lambda _: told.put_nowait(None))
-        self._ending.cancels(reading)
+        self._canceller.cancels(reading)
         try:
             await context.send_initial_metadata(())  # the library for Rust sends no request before it
             while (answer := await told.get()) is not None:

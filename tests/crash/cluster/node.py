@@ -19,7 +19,7 @@ from services.commitlog.engine.elect.member import ElectedMember
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm
 from services.commitlog.engine.replicate.steps import NOBODY, Hello, LeaderAt
-from services.commitlog.engine.roles import SLAVE, Roles
+from services.commitlog.engine.roles import FOLLOWER_ROLE, Roles
 from services.commitlog.engine.start.cut import Cut
 from tests.crash.cluster.coordinator import LateDoor
 from tests.crash.cluster.network import Link, Pipe, leader_at, serve
@@ -104,7 +104,7 @@ class Node:
             door = self.door = LateDoor(world.coordinator, self.run, world.loop)
             door.is_cut, door.late_ratio = self.is_cut_from_coordinator, world.late_ratio
             roles = self._roles = Roles(
-                RoleSetting(SLAVE),
+                RoleSetting(FOLLOWER_ROLE),
                 self._open_log,
                 self._close,
                 self._open_again,
@@ -114,7 +114,7 @@ class Node:
             member = self.member = ElectedMember(door, roles, self.clock, config, self.target, self.run)
 
         async def begin() -> None:
-            await self._open(commit_log, RoleSetting(SLAVE))
+            await self._open(commit_log, RoleSetting(FOLLOWER_ROLE))
             member.start()
 
         try:
@@ -222,7 +222,7 @@ class Node:
         self, commit_log: CommitLog, setting: RoleSetting, cut: Cut | None = None, term: ElectedTerm = BY_HAND
     ) -> None:
         self.reach = Reach()
-        leader = self._leader_at(setting.leader_target) if setting.role == SLAVE else None
+        leader = self._leader_at(setting.leader_target) if setting.role == FOLLOWER_ROLE else None
         await commit_log.open(LISTEN_HOST, leader=leader, cut=cut, term=term, role=setting.role)
 
     async def _close(self) -> None:

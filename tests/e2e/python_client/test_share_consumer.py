@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import reput_client
 from reput_client import NewMessage, Received, SharePolicy, aio
-from reput_client.core.sharing.holding import Holding, ShareSettings
+from reput_client.core.sharing.holding import HeldMessages, ShareSettings
 
 from clients.python.tests.support import LIMIT_S
 from tests.support.reput_up import Store
@@ -321,12 +321,12 @@ def test_what_cannot_be_meant_is_refused(client: reput_client.Client) -> None:
 
 def test_a_message_that_is_held_too_long_gets_no_more_time() -> None:
     """A callback that hangs does not keep its message for ever."""
-    holding, one = Holding(ShareSettings("g", hold_s_max=100).hold_s_max), Received(None, 1, "h")  # type: ignore[arg-type]
-    holding.add([one], 0.0)
-    assert holding.due(9.0, 30.0) == []
-    assert holding.due(10.0, 30.0) == ["h"]
-    assert holding.due(11.0, 30.0) == []
-    assert holding.due(99.0, 30.0) == ["h"]
-    assert holding.has(one)
-    assert holding.due(100.0, 30.0) == []
-    assert not holding.has(one)
+    held, one = HeldMessages(ShareSettings("g", hold_s_max=100).hold_s_max), Received(None, 1, "h")  # type: ignore[arg-type]
+    held.add([one], 0.0)
+    assert held.due(9.0, 30.0) == []
+    assert held.due(10.0, 30.0) == ["h"]
+    assert held.due(11.0, 30.0) == []
+    assert held.due(99.0, 30.0) == ["h"]
+    assert held.has(one)
+    assert held.due(100.0, 30.0) == []
+    assert not held.has(one)

@@ -24,10 +24,10 @@ from services.commitlog.engine.elect.coordinator import Coordinator, Coordinator
 from services.commitlog.engine.elect.election import Decision, Facts, Step
 from services.commitlog.engine.elect.leader_term import LeaderTerm
 from services.commitlog.engine.elect.lease import Lease
-from services.commitlog.engine.keep.epochs import Elected, new_history_id
+from services.commitlog.engine.keep.epochs import ElectedEpoch, new_history_id
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.ledger import ElectedTerm
-from services.commitlog.engine.roles import SLAVE, Roles
+from services.commitlog.engine.roles import FOLLOWER_ROLE, Roles
 from services.commitlog.engine.write.gate import Reason
 from services.commitlog.errors import LeaseOver, NotElected, NotLeader
 
@@ -282,7 +282,7 @@ class ElectedMember:
 
     async def _end_reign(self, target: str) -> None:
         await self._end_term()
-        await self._roles.reopen(RoleSetting(SLAVE, target))
+        await self._roles.reopen(RoleSetting(FOLLOWER_ROLE, target))
 
     async def _end_term(self) -> None:
         term, self._term, self._leads = self._term, None, False
@@ -318,7 +318,7 @@ class ElectedMember:
     async def _begin_term(self, log: OpenLog, term: LeaderTerm) -> None:
         try:
             await log.identity.promise(term.epoch)
-            elected = Elected(term.epoch, term.record_seen.history_id)
+            elected = ElectedEpoch(term.epoch, term.record_seen.history_id)
             await self._roles.reopen(RoleSetting(self._config.role), term=ElectedTerm(elected, term, term.check, term))
         except BaseException:
             await self._end_term()

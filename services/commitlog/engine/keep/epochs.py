@@ -31,7 +31,7 @@ LEAP_MAX = 1 << 16
 _log = logging.getLogger(__name__)
 
 
-class Elected(NamedTuple):
+class ElectedEpoch(NamedTuple):
     """The result of an election for the elected log: the number of its epoch, and the name of the history."""
 
     epoch: int
@@ -78,7 +78,7 @@ class EpochHistory:
         *,
         takes_over: bool = False,
         promised_epoch: int = 0,
-        elected: Elected | None = None,
+        elected: ElectedEpoch | None = None,
     ) -> None:
         """Start the next epoch, durably, with a number above the promised epoch.
 

@@ -15,7 +15,7 @@ from libs.formats.state.replication import InSyncFile, Member
 from libs.log.state import small_files
 from libs.machine.fs import Fs
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.keep.epochs import Elected, EpochHistory
+from services.commitlog.engine.keep.epochs import ElectedEpoch, EpochHistory
 from services.commitlog.engine.keep.identity import Identity
 from services.commitlog.engine.keep.small_files import SmallFiles
 
@@ -56,7 +56,7 @@ class LeasePromises(Protocol):
 class ElectedTerm:
     """The elected term that a leader opens its log with; all None if an operator assigned the role."""
 
-    elected: Elected | None = None
+    elected: ElectedEpoch | None = None
     ledger: InSyncLedger | None = None
     check: Callable[[], None] | None = None
     """Raises LeaseOver as soon as another log may lead."""

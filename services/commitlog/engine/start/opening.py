@@ -25,7 +25,7 @@ from libs.segments.directories import SegmentDirectories
 from libs.segments.pool import TransientStorePool
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep import queue_snapshot
-from services.commitlog.engine.keep.epochs import Elected, EpochHistory
+from services.commitlog.engine.keep.epochs import ElectedEpoch, EpochHistory
 from services.commitlog.engine.keep.identity import Identity
 from services.commitlog.engine.start import recovery
 from services.commitlog.engine.start.cut import Cut
@@ -62,7 +62,7 @@ def recover_store(
     meter: RecoveryMeter,
     identity: Identity,
     cut: Cut | None,
-    elected: Elected | None,
+    elected: ElectedEpoch | None,
 ) -> RecoveredStore:
     """Claim and recover the store of `config.data_dir`, after a `cut` if any.
 

@@ -25,7 +25,7 @@ from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
 from libs.segments.chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.keep.epochs import Elected, EpochHistory
+from services.commitlog.engine.keep.epochs import ElectedEpoch, EpochHistory
 from services.commitlog.engine.start.meter import RecoveryMeter
 from services.commitlog.engine.start.scan import LogScan
 from services.commitlog.engine.start.tail_copy import copy_tail
@@ -124,7 +124,7 @@ def settle(
     *,
     has_followed: bool,
     promised_epoch: int,
-    elected: Elected | None,
+    elected: ElectedEpoch | None,
 ) -> RecoveryReport:
     """End the store, durably, at the end that `examine` found. Raises OSError or SyncFailed. Blocks.
 

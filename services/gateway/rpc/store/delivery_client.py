@@ -28,7 +28,7 @@ _Deliveries = delivery_service_pb2_grpc.DeliveryServiceStub
 _Groups = group_service_pb2_grpc.GroupServiceStub
 _Transactions = transaction_service_pb2_grpc.TransactionServiceStub
 _Delays = delay_service_pb2_grpc.DelayServiceStub
-Entry = delivery_service_pb2.SettleEntry
+SettleEntry = delivery_service_pb2.SettleEntry
 Settled: TypeAlias = str | PeerRefused | Refused
 """The receipt handle of a message from now on, "" for none, or the error that prevented the change."""
 
@@ -70,7 +70,7 @@ class DeliveryClient:
         messages: Sequence[delivery_service_pb2.ReceivedMessage] = response.messages
         return messages
 
-    async def settle(self, entries: Sequence[Entry]) -> list[Settled]:
+    async def settle(self, entries: Sequence[SettleEntry]) -> list[Settled]:
         """Settle messages by entries. Returns for each the handle from now on, "" for none, or an error."""
         request = delivery_service_pb2.SettleRequest(entries=entries)
         response = await self._delivery.call(_Deliveries, "Settle", request)
@@ -82,9 +82,9 @@ class DeliveryClient:
 
     async def _ack(self, handles: Sequence[str]) -> Sequence[Settled]:
         ack = delivery_service_pb2.Ack()
-        return await self.settle([Entry(handle=handle, ack=ack) for handle in handles])
+        return await self.settle([SettleEntry(handle=handle, ack=ack) for handle in handles])
 
-    async def settle_one(self, entry: Entry) -> str:
+    async def settle_one(self, entry: SettleEntry) -> str:
         """Settle a message. Returns its handle from now on, "" for none. Raises Refused, too."""
         (outcome,) = await self.settle([entry])
         if isinstance(outcome, str):
@@ -94,7 +94,7 @@ class DeliveryClient:
     async def renew(self, handles: Sequence[str], invisible_s: float) -> Mapping[str, bool]:
         """Return for each handle whether its message is invisible for `invisible_s` from now on."""
         extend = delivery_service_pb2.Extend(invisible=Duration(seconds=round(invisible_s)), keeps_handle=True)
-        outcomes = await self.settle([Entry(handle=handle, extend=extend) for handle in handles])
+        outcomes = await self.settle([SettleEntry(handle=handle, extend=extend) for handle in handles])
         return {handle: isinstance(outcome, str) for handle, outcome in zip(handles, outcomes, strict=True)}
 
     async def end_transaction(self, name: str, producer_group: str, *, is_committed: bool) -> None:

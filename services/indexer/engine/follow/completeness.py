@@ -84,15 +84,15 @@ class Completeness:
             self.begin()
             raise
 
-    def answering(self) -> "Answering":
+    def answering(self) -> "CompletenessCheck":
         """Return a context manager for reading the indexes. Raises Incomplete, before or after the read.
 
         It provides a function that may be called in between, before a part of the answer is sent.
         """
-        return Answering(self, self.begin())
+        return CompletenessCheck(self, self.begin())
 
 
-class Answering:
+class CompletenessCheck:
     """The context manager of an answer. Thousands of waiting calls hold such an object, so it is small."""
 
     __slots__ = ("_begun", "_completeness")

@@ -11,8 +11,8 @@ from libs.machine.testing.manual_clock import ManualClock
 from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.renewals import Renewals
 from services.gateway.errors import Refused
-from services.gateway.rpc.caller import Caller, Ending
-from services.gateway.rpc.receiving import Receiving
+from services.gateway.rpc.caller import Caller, WorkCanceller
+from services.gateway.rpc.consumer_methods import ConsumerMethods
 from services.gateway.rpc.wire import messaging_pb2 as wire
 from tests.support.patience import LIMIT_S
 
@@ -49,11 +49,11 @@ class Context:
 
 def receive(delivery: Delivery, tags: str = "*") -> Any:
     """The answers to a receive."""
-    subject: Any = Receiving(
+    subject: Any = ConsumerMethods(
         delivery,  # type: ignore[arg-type]
         Renewals(delivery, ManualClock(), count_max=1),  # type: ignore[arg-type]
         Bodies(size_bytes_max=1 << 20),
-        Ending(),
+        WorkCanceller(),
         ManualClock(),
     )
     request = wire.ReceiveMessageRequest(

@@ -40,7 +40,10 @@ class Context:
 @pytest.fixture
 def servicer() -> Iterator[MessagingServicer]:
     """A servicer that only sends."""
-    bodies, others = Bodies(size_bytes_max=1 << 20), dict.fromkeys(("delivery", "routes", "receiving", "telemetry"))
+    bodies, others = (
+        Bodies(size_bytes_max=1 << 20),
+        dict.fromkeys(("delivery", "routes", "consumer_methods", "telemetry")),
+    )
     parts: Any = {**others, "renewals": None, "producers": None, "log": Log(), "bodies": bodies}
     yield MessagingServicer(**parts, keys=AccessKeys(None), clock=ManualClock(), body_size_bytes_max=1 << 20)
     bodies.close()

@@ -15,7 +15,7 @@ from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
 from services.gateway.errors import PeerRefused, Refused
 from services.gateway.rpc import telemetry
-from services.gateway.rpc.caller import Caller, Ending
+from services.gateway.rpc.caller import Caller, WorkCanceller
 from services.gateway.rpc.statuses import status_of
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
@@ -45,19 +45,19 @@ class Context:
         """See ServicerContext."""
 
 
-def subject_of(delivery: Any, ending: Ending) -> telemetry.Telemetry:
+def subject_of(delivery: Any, canceller: WorkCanceller) -> telemetry.Telemetry:
     """The Telemetry under test, with room for two clients."""
     renewals = Renewals(delivery, ManualClock(), count_max=1)
     bodies = Bodies(size_bytes_max=1)
     return telemetry.Telemetry(
-        delivery, renewals, Producers(), bodies, ending, body_size_bytes_max=1, stream_count_max=2
+        delivery, renewals, Producers(), bodies, canceller, body_size_bytes_max=1, stream_count_max=2
     )
 
 
 async def answer_of(away_count: int) -> wire.TelemetryResponse:
     """The answer to a push consumer."""
     context: Any = Context()
-    subject = subject_of(Delivery(away_count), Ending())
+    subject = subject_of(Delivery(away_count), WorkCanceller())
     said = wire.Settings(subscription=wire.Subscription(group=wire.Resource(name="g")))
 
     async def requests() -> AsyncIterator[wire.TelemetryRequest]:
@@ -101,7 +101,7 @@ async def test_a_group_that_is_refused_is_refused_at_once() -> None:
     async def requests() -> AsyncIterator[wire.TelemetryRequest]:
         yield wire.TelemetryRequest(settings=said)
 
-    answers = subject_of(Refusing(0), Ending()).answers(Caller("c", "GO", "", ""), requests(), context)
+    answers = subject_of(Refusing(0), WorkCanceller()).answers(Caller("c", "GO", "", ""), requests(), context)
     with pytest.raises(PeerRefused) as refused:
         await anext(answers)
     assert (asked, status_of(refused.value).code) == (["a.b"], wire.CODE_ILLEGAL_CONSUMER_GROUP)
@@ -110,7 +110,7 @@ async def test_a_group_that_is_refused_is_refused_at_once() -> None:
 async def test_a_client_that_does_not_read() -> None:
     """A client that does not read is not read any more; when it reads, all answers are there."""
     context: Any = Context()
-    subject = subject_of(Delivery(0), Ending())
+    subject = subject_of(Delivery(0), WorkCanceller())
     said = wire.TelemetryRequest(settings=wire.Settings(subscription=wire.Subscription(group=wire.Resource(name="g"))))
     heard: list[int] = []
 
@@ -129,8 +129,8 @@ async def test_a_client_that_does_not_read() -> None:
 async def test_too_many_clients() -> None:
     """A client above the limit is refused; when another disconnects, or the gateway ends, there is room."""
     context: Any = Context()
-    ending = Ending()
-    subject = subject_of(Delivery(0), ending)
+    canceller = WorkCanceller()
+    subject = subject_of(Delivery(0), canceller)
 
     async def nothing() -> AsyncIterator[wire.TelemetryRequest]:
         await asyncio.Event().wait()
@@ -147,6 +147,6 @@ async def test_too_many_clients() -> None:
     await asyncio.wait(streams[:1])
     streams.append(asyncio.create_task(stay("c")))
     await asyncio.sleep(0.01)
-    ending.end()
+    canceller.end()
     assert await asyncio.gather(*streams[1:]) == [0, 0]
     assert await stay("d") == 0

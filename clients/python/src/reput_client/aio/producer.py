@@ -15,7 +15,7 @@ from reput_client.aio.closing import AsyncClosing
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.options import ProducerOptions
 from reput_client.core.process.birthplace import Birthplace
-from reput_client.core.producing import OneSink, Outgoing, Sender, settle_all, tell_given_up
+from reput_client.core.producing import EntryEncoder, OneSink, Sender, settle_all, tell_given_up
 from reput_client.core.sending import Entry, Outcome, SendQueue
 from reput_client.core.telemetry.metrics import ProducerMetrics
 from reput_client.core.telemetry.unread import AskedFuture, Unread
@@ -31,7 +31,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
     def __init__(self, channels: AsyncChannels, options: ProducerOptions) -> None:
         self._channels, self._birthplace = channels, Birthplace()
         self._options, self._close_timeout_s = options, channels.options.timeout_s
-        self._outgoing = Outgoing(options, lambda: channels.target("commitlog"))
+        self._encoder = EntryEncoder(options, lambda: channels.target("commitlog"))
         self._queue, self._unread = SendQueue(options), Unread()
         self._loop = asyncio.get_running_loop()
         self._changed: asyncio.Future[None] = self._loop.create_future()
@@ -46,7 +46,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         """Send a message like `send`, given as a NewMessage."""
         self._birthplace.check("producer")
         future = _SendFuture(loop=self._loop)
-        entry = self._outgoing.one(message, future)
+        entry = self._encoder.one(message, future)
         if self._is_closing or not self._queue.has_room(len(entry.chunk)):
             await self._wait_for_room(len(entry.chunk))
         self._add(entry)
@@ -59,7 +59,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         if not messages:
             future.set_result([])
             return future
-        for entry in self._outgoing.many(messages, future):
+        for entry in self._encoder.many(messages, future):
             if self._is_closing or not self._queue.has_room(len(entry.chunk)):
                 await self._wait_for_room(len(entry.chunk))
             self._add(entry)

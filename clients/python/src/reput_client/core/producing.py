@@ -104,7 +104,7 @@ class ManySink:
         self._future.fail_unread(round_, error)
 
 
-class Outgoing:
+class EntryEncoder:
     """Makes entries of messages: encodes them, in a span if the program uses tracing. Safe to call from any thread.
 
     `target` returns the current target of appends.

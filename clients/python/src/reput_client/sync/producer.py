@@ -19,7 +19,7 @@ import grpc
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.options import ProducerOptions
 from reput_client.core.process.birthplace import Birthplace
-from reput_client.core.producing import OneSink, Outgoing, Sender, settle_all, tell_given_up
+from reput_client.core.producing import EntryEncoder, OneSink, Sender, settle_all, tell_given_up
 from reput_client.core.sending import Entry, Outcome, SendQueue
 from reput_client.core.telemetry.metrics import ProducerMetrics
 from reput_client.core.telemetry.unread import AskedFuture, Unread
@@ -52,7 +52,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
     def __init__(self, channels: Channels, options: ProducerOptions) -> None:
         self._channels, self._birthplace = channels, Birthplace()
         self._options, self._close_timeout_s = options, channels.options.timeout_s
-        self._outgoing = Outgoing(options, lambda: channels.target("commitlog"))
+        self._encoder = EntryEncoder(options, lambda: channels.target("commitlog"))
         self._queue, self._unread = SendQueue(options), Unread()
         self._changed = threading.Condition()
         self._settling_threads: list[int] = []
@@ -72,7 +72,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
         self._birthplace.check("producer")
         future = _SendFuture()
         future.set_running_or_notify_cancel()  # the caller can't cancel it: the message is being sent
-        entry = self._outgoing.one(message, future)
+        entry = self._encoder.one(message, future)
         with self._changed:
             self._add(entry)
         return future
@@ -90,7 +90,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
         if not messages:
             future.set_result([])
             return future
-        entries = self._outgoing.many(messages, future)
+        entries = self._encoder.many(messages, future)
         with self._changed:
             for entry in entries:
                 self._add(entry)

@@ -12,7 +12,7 @@ from reput_client.core.errors import NotFoundError, ReputError
 from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sharing import calls
-from reput_client.core.sharing.holding import EXTENSIONS_PER_TIME, Holding, Received, ShareSettings
+from reput_client.core.sharing.holding import EXTENSIONS_PER_TIME, HeldMessages, Received, ShareSettings
 from reput_client.core.sharing.outage import AT_ONCE, Outage
 from reput_client.core.sharing.values import SharePolicy, get_group
 from reput_client.core.telemetry.log import log
@@ -44,7 +44,7 @@ class AsyncShareConsumer(AsyncClosing):
             raise TypeError(f"topic is {topic!r}: expected a str")
         self.topic, self.group = topic, settings.group
         self._channels, self._settings, self._birthplace = channels, settings, Birthplace()
-        self._holding = Holding(settings.hold_s_max)
+        self._held = HeldMessages(settings.hold_s_max)
         self._waiting: deque[Received] = deque()
         self._invisible_s = 0.0
         self._ticker: AsyncTicker | None = None
@@ -57,7 +57,7 @@ class AsyncShareConsumer(AsyncClosing):
         self._tracing = find_tracing()
 
     def __repr__(self) -> str:
-        return f"AsyncShareConsumer({self.topic!r}, group={self.group!r}, held={self._holding.count})"
+        return f"AsyncShareConsumer({self.topic!r}, group={self.group!r}, held={self._held.count})"
 
     async def receive(self, count: int = 32, wait_s: float = POLL_S) -> list[Received]:
         """Return up to `count` messages: waits for the first up to `wait_s` seconds (30 at most). Empty after a close.
@@ -139,7 +139,7 @@ class AsyncShareConsumer(AsyncClosing):
         """Return the counters of this consumer."""
         return ShareConsumerMetrics(
             message_count=self._received_count,
-            held_message_count=self._holding.count,
+            held_message_count=self._held.count,
             failed_message_count=self._failed_count,
             failed_receive_count=self._outage.failed_count,
             outage_count=self._outage.outage_count,
@@ -171,7 +171,7 @@ class AsyncShareConsumer(AsyncClosing):
         call = calls.receive(self.topic, self._settings, count, self._invisible_s, wait_s)
         received = await self._channels.run(call, retry)
         self._received_count += len(received)
-        self._holding.add(received, time.monotonic())
+        self._held.add(received, time.monotonic())
         if self._tracing is not None and received:
             self._tracing.received([one.message for one in received], self.group, is_batch=True)
         return received
@@ -220,12 +220,12 @@ class AsyncShareConsumer(AsyncClosing):
             verb = "nack"
             if isinstance(failure, SystemExit | KeyboardInterrupt):
                 self._ended_by = failure
-        if not self._holding.has(received) or (verb == "ack" and not acks):
+        if not self._held.has(received) or (verb == "ack" and not acks):
             return
         try:
             await self._settle(verb, [received])
         except ReputError as error:
-            self._holding.drop([received.handle])  # no callback works on it any more
+            self._held.drop([received.handle])  # no callback works on it any more
             log.warning("a message of %s comes again: %s", self.topic, error)
 
     async def _release(self) -> None:
@@ -245,14 +245,14 @@ class AsyncShareConsumer(AsyncClosing):
             some = handles[first : first + calls.ENTRY_COUNT_MAX]
             errors = await self._channels.run(calls.settle(verb, some, seconds))
             if verb != "extend":
-                self._holding.drop(some)
+                self._held.drop(some)
             failures += [error for error in errors if error is not None]
         if failures:
             raise failures[0]
 
     async def _extend_due(self) -> None:
         """Extend the leases that need more time."""
-        handles = self._holding.due(time.monotonic(), self._invisible_s)
+        handles = self._held.due(time.monotonic(), self._invisible_s)
         for first in range(0, len(handles), calls.ENTRY_COUNT_MAX):
             some = handles[first : first + calls.ENTRY_COUNT_MAX]
             try:
@@ -260,4 +260,4 @@ class AsyncShareConsumer(AsyncClosing):
             except ReputError as error:
                 log.warning("messages of %s may come again: %s", self.topic, error)
             else:
-                self._holding.drop([handle for handle, error in zip(some, errors, strict=True) if error is not None])
+                self._held.drop([handle for handle, error in zip(some, errors, strict=True) if error is not None])

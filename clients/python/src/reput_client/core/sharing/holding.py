@@ -50,7 +50,7 @@ class _Held:
     extended_s: float
 
 
-class Holding:
+class HeldMessages:
     """Messages that are received and not settled. Used by several threads."""
 
     def __init__(self, hold_s_max: float) -> None:

@@ -320,17 +320,6 @@ async def test_too_much_in_flight_is_refused(clock: ManualClock) -> None:
         assert texts(await receive(engine)) == ["c"]
 
 
-async def test_a_receive_takes_no_more_than_is_left(clock: ManualClock) -> None:
-    """A receive for more messages than the limit of all groups leaves gets only these, whichever group asks."""
-    store = await filled(*"abcdefgh")
-    async with delivering(store, clock, open_count_max=5) as owner:
-        engine = await engine_of(owner)
-        assert len(await receive(engine, 3)) == 3
-        others = await engine.receive("other", TOPIC, count=8, invisible_ms=None, wanted=Wanted("*"), wait_s=LIMIT_S)
-        assert len(others) == 2
-        assert engine.groups.open_count == 5
-
-
 async def test_a_queue_with_too_much_in_flight_gives_nothing_new(clock: ManualClock) -> None:
     """A single queue has at most queue_open_count_max messages in flight."""
     store = await filled("a", "b", "c")

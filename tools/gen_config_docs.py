@@ -24,7 +24,7 @@ def main() -> int:
     before = PAGE.read_text(encoding="utf-8")
     after = before
     for section in SECTIONS:
-        after = replace_part(after, section, table_of(section))
+        after = replace_part(after, section, tables_of(section))
     if not parser.parse_args().check:
         PAGE.write_text(after, encoding="utf-8")
     elif after != before:
@@ -34,15 +34,20 @@ def main() -> int:
     return 0
 
 
-def table_of(section: str) -> str:
-    """Return the Markdown table of all settings of a service."""
-    settings = importlib.import_module(f"services.{section}.bootstrap").Settings
-    lines = ["| Key and flag | Default | Must be | What it does |", "|---|---|---|---|"]
-    lines += [_row(field) for field in fields_of(settings)]
-    example = fields_of(settings)[0].name
-    return (
-        f"Table `[{section}]`; for example `{example}` is `{flag_name(example)}` and "
-        f"`{environment_name(section, example)}`.\n\n" + "\n".join(lines)
+def tables_of(section: str) -> str:
+    """Return the Markdown tables of a service's settings: the basic settings, then the advanced settings."""
+    fields = fields_of(importlib.import_module(f"services.{section}.bootstrap").Settings)
+    example = fields[0].name
+    basic, advanced = ([field for field in fields if field.is_basic is is_basic] for is_basic in (True, False))
+    flag, variable = flag_name(example), environment_name(section, example)
+    return "\n\n".join(
+        [
+            f"Table `[{section}]`; for example `{example}` is `{flag}` and `{variable}`.",
+            f"### Basic settings of `{section}`",
+            _table(basic),
+            f"### Advanced settings of `{section}`",
+            _table(advanced),
+        ]
     )
 
 
@@ -53,6 +58,11 @@ def replace_part(page: str, section: str, content: str) -> str:
     if count != 1:
         raise ValueError(f"{PAGE.name} needs exactly one part for {section}, but has {count}")
     return page
+
+
+def _table(fields: list[Field]) -> str:
+    lines = ["| Key and flag | Default | Must be | What it does |", "|---|---|---|---|"]
+    return "\n".join(lines + [_row(field) for field in fields])
 
 
 def _row(field: Field) -> str:

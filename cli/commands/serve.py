@@ -67,6 +67,7 @@ def run_service(service: str, arguments: list[str]) -> int:
 def show(
     service: Annotated[ServiceName, typer.Argument(help="The service.")],
     file: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="TOML file.")] = None,
+    basic: Annotated[bool, typer.Option("--basic", help="Only the settings of a normal installation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print the settings in force and where each comes from: default, file, or environment. Secrets are masked.
@@ -82,9 +83,11 @@ def show(
             "setting": setting.field.name,
             "value": _shown(setting),
             "source": setting.source,
+            "importance": setting.field.importance.value,
             "description": setting.field.description,
         }
         for setting in loaded.settings
+        if setting.field.is_basic or not basic
     )
     print_rows(rows, ("setting", "value", "source"), as_json=as_json)
 

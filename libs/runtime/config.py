@@ -5,7 +5,8 @@ Invariants: every value has a single source; an unknown key is an error that nam
 passes has the type and the bounds of its field (msgspec checks), and the class's own checks agreed.
 A field that is itself a dataclass is a group: its fields are settings of the same section. If the group is of a kind
 that may be used more than once (`IS_PREFIXED`), the names of its settings begin with the field's name. The sentence
-under each field describes it; docs/configuration.md and `reput config show` print the sentence.
+under each field describes it; docs/configuration.md and `reput config show` print the sentence. The field's type is
+marked as `Basic[…]` or `Advanced[…]`.
 The process shell reads the configuration once; engines get the dataclass.
 """
 
@@ -25,6 +26,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from libs.importance import Importance
 from libs.runtime.errors import ConfigError
 
 T = TypeVar("T")
@@ -45,7 +47,13 @@ class Field:
     name: str
     type: Any
     default: object
+    importance: Importance
     description: str
+
+    @property
+    def is_basic(self) -> bool:
+        """Whether an operator of a normal installation sets it."""
+        return self.importance is Importance.BASIC
 
     @property
     def is_required(self) -> bool:
@@ -126,7 +134,7 @@ def load(
 
 
 def fields_of(cls: type, defaults: object = None) -> list[Field]:
-    """Return the settings of a configuration class and its groups, in order. Each setting needs a sentence.
+    """Return the settings of a configuration class and its groups, in order. Each setting needs a sentence and a mark.
 
     `defaults` is an instance whose values replace the class's own defaults; a group has such an instance.
     """
@@ -145,7 +153,9 @@ def fields_of(cls: type, defaults: object = None) -> list[Field]:
             continue
         description = sentences.get(field.name, "")
         assert description, f"{cls.__name__}.{field.name} has no sentence under it"
-        fields.append(Field(field.name, kind, default, description))
+        importance, kind = _importance(kind)
+        assert importance is not None, f"{cls.__name__}.{field.name} is marked neither Basic nor Advanced"
+        fields.append(Field(field.name, kind, default, importance, description))
     return fields
 
 
@@ -192,6 +202,16 @@ def _build(cls: type[T], values: Mapping[str, object], prefix: str = "") -> T:
     if check is not None:
         check()
     return made
+
+
+def _importance(kind: Any) -> tuple[Importance | None, Any]:
+    """Return the mark of a field's type, and the type without the mark."""
+    if typing.get_origin(kind) is not Annotated:
+        return None, kind
+    plain, *metas = typing.get_args(kind)
+    mark = next((meta for meta in metas if isinstance(meta, Importance)), None)
+    others = [meta for meta in metas if meta is not mark]
+    return mark, Annotated[plain, *others] if others else plain
 
 
 def _prefix(name: str, kind: Any) -> str:

@@ -180,10 +180,11 @@ def parse(
     """Read command line, file and environment. Raises ConfigError. argparse exits for --help and unknown flags."""
     parser = argparse.ArgumentParser(prog=f"reput serve {section}", allow_abbrev=False)
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with a table for each service")
+    groups = {True: parser.add_argument_group("basic settings"), False: parser.add_argument_group("advanced settings")}
     for field in fields_of(settings_class):
         variable = environment_name(section, field.name)
         text = f"{field.description} Must be {field.expectation}; default {field.default}; also {variable}."
-        parser.add_argument(flag_name(field.name), help=text.replace("%", "%%"), metavar="VALUE")
+        groups[field.is_basic].add_argument(flag_name(field.name), help=text.replace("%", "%%"), metavar="VALUE")
     flags = vars(parser.parse_args(arguments))
     file = flags.pop("config")
     return load(settings_class, section=section, file=file, environment=environment, flags=flags)

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
+from libs.importance import Advanced, Basic
 from libs.runtime.http2.limits import ConnectionLimits
 
 PORT_MAX = 65_535
@@ -37,61 +38,61 @@ def check_targets(text: str, *, name: str = "target") -> None:
 class ServerConfig:
     """Settings of the gRPC server. An empty file name means: not used."""
 
-    listen_host: str = "127.0.0.1"
+    listen_host: Basic[str] = "127.0.0.1"
     """Address to listen on; a host name, an IPv4 or an IPv6 address. Beyond loopback TLS is required."""
 
-    port: Port
+    port: Basic[Port]
     """Port to listen on; 0 takes any free port."""
 
-    unix_socket: Path | None = None
+    unix_socket: Advanced[Path | None] = None
     """Path of a Unix socket to listen on as well, for callers on the same host; it needs no TLS."""
 
-    tls_certificate_file: Path | None = None
+    tls_certificate_file: Basic[Path | None] = None
     """PEM file with the server's certificate chain; without it the port serves plain text."""
 
-    tls_key_file: Path | None = None
+    tls_key_file: Basic[Path | None] = None
     """PEM file with the private key of the certificate."""
 
-    tls_client_ca_file: Path | None = None
+    tls_client_ca_file: Advanced[Path | None] = None
     """PEM file with the authorities whose client certificates are accepted; without it clients show no certificate."""
 
-    token_file: Path | None = None
+    token_file: Basic[Path | None] = None
     """File with the bearer token that clients must show; without it no token is needed, except the two tokens below."""
 
-    service_token_file: Path | None = None
+    service_token_file: Basic[Path | None] = None
     """File with the token of the services of a store; each service shows it and asks for it. Without it the token of
     this user on this machine, ~/.local/state/reput/token, which is created when it is missing."""
 
-    operator_token_file: Path | None = None
+    operator_token_file: Basic[Path | None] = None
     """File with the token that an operator must show for actions that can't be undone. Without it the token of this
     user on this machine, which the `reput` command shows by itself."""
 
-    allow_insecure: bool = False
+    allow_insecure: Advanced[bool] = False
     """Listen beyond loopback without TLS all the same. Every program that reaches the port can then read and write."""
 
-    front: Literal["http2", "grpcio"] = "http2"
+    front: Advanced[Literal["http2", "grpcio"]] = "http2"
     """The server that takes calls from the network: http2 runs in the service's own loop, at a fraction of the
     processor time; grpcio is gRPC's server for Python."""
 
-    concurrent_rpc_max: Annotated[int, Meta(ge=1)] = 16_384
+    concurrent_rpc_max: Advanced[Annotated[int, Meta(ge=1)]] = 16_384
     """Maximum number of calls at once, including long polls and streams; further calls are refused with WINDOW_FULL.
     Health checks, and methods that only services and operators may call, have separate room."""
 
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
-    request_inflight_bytes_max: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
+    request_inflight_bytes_max: Advanced[Annotated[int, Meta(ge=1 << 20)]] = 256 << 20
     """Bytes of requests that have begun to arrive and that no method has taken yet, over all callers; further requests
     are refused with WINDOW_FULL. Only the front http2 knows this setting."""
 
-    answer_inflight_bytes_max: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
+    answer_inflight_bytes_max: Advanced[Annotated[int, Meta(ge=1 << 20)]] = 256 << 20
     """Bytes of answers that readers have not taken yet, over all callers; further answers are refused with
     WINDOW_FULL. Answers of up to 32 KiB are not counted."""
 
-    stream_unread_timeout_ms: Annotated[int, Meta(ge=1)] = 120_000
+    stream_unread_timeout_ms: Advanced[Annotated[int, Meta(ge=1)]] = 120_000
     """Longest time, in milliseconds, for which an answer of a stream waits for its reader; then the stream ends with
     STREAM_NOT_READ."""
 
-    drain_timeout_ms: Annotated[int, Meta(ge=0)] = 10_000
+    drain_timeout_ms: Advanced[Annotated[int, Meta(ge=0)]] = 10_000
     """Longest time, in milliseconds, for which a stop waits for running calls."""
 
     def __post_init__(self) -> None:
@@ -107,23 +108,23 @@ class PeerConfig:
 
     IS_PREFIXED: ClassVar = True
 
-    target: str
+    target: Basic[str]
     """Address of the service, as host:port. The gateway takes several addresses, separated by commas; the
     service at one of them leads."""
 
-    tls_ca_file: Path | None = None
+    tls_ca_file: Basic[Path | None] = None
     """PEM file with the authorities that may have signed the service's certificate; without it there is no TLS."""
 
-    tls_certificate_file: Path | None = None
+    tls_certificate_file: Advanced[Path | None] = None
     """PEM file with the certificate to show to the service; without it no certificate is shown."""
 
-    tls_key_file: Path | None = None
+    tls_key_file: Advanced[Path | None] = None
     """PEM file with the private key of that certificate."""
 
-    timeout_ms: Annotated[int, Meta(ge=1)] = 10_000
+    timeout_ms: Advanced[Annotated[int, Meta(ge=1)]] = 10_000
     """Longest wait, in milliseconds, for an answer of the service."""
 
-    channel: Literal["http2", "grpcio"] = "http2"
+    channel: Advanced[Literal["http2", "grpcio"]] = "http2"
     """The channel for calls: http2 runs in the caller's own loop, for less processor time; grpcio is gRPC's channel for
     Python, also used for targets that are neither host:port nor unix:PATH, for traced calls, and where the package
     ngh2 is missing."""
@@ -138,23 +139,23 @@ class PeerConfig:
 class TelemetryConfig:
     """Settings of logs, metrics and traces."""
 
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Basic[Literal["debug", "info", "warning", "error"]] = "info"
     """Lowest severity that is logged."""
 
-    log_format: Literal["auto", "console", "json"] = "auto"
+    log_format: Advanced[Literal["auto", "console", "json"]] = "auto"
     """Form of the log lines on standard error; auto is console on a terminal and JSON elsewhere, also below
     `reput up`, which reads the logs of its services."""
 
-    metrics_host: str = "127.0.0.1"
+    metrics_host: Basic[str] = "127.0.0.1"
     """Address of the Prometheus endpoint; it has no access control."""
 
-    metrics_port: Port
+    metrics_port: Basic[Port]
     """Port of the Prometheus endpoint; 0 turns it off."""
 
-    otlp_endpoint: str = ""
+    otlp_endpoint: Advanced[str] = ""
     """Address to which traces are sent by OTLP over gRPC, for example http://127.0.0.1:4317; empty sends no traces."""
 
-    trace_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    trace_ratio: Advanced[Annotated[float, Meta(ge=0, le=1)]] = 0.1
     """Share of the calls without a traced caller that are traced; a caller's own decision always has priority."""
 
     def __post_init__(self) -> None:

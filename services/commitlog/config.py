@@ -15,6 +15,7 @@ from libs.formats.errors import FormatError
 from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.formats.records.host import Host
 from libs.formats.state.replication import RoleName
+from libs.importance import Advanced, Basic
 from libs.log.state.directories import real
 from libs.machine.fs import PAGE_SIZE_BYTES, Fs
 from libs.segments.ballast import Ballast
@@ -29,263 +30,263 @@ LEASE_DURATION_MS_MAX = 600_000
 class CommitLogConfig:
     """Settings of the log. Sizes are in bytes, times in milliseconds."""
 
-    data_dir: Path = Path("reput-data")
+    data_dir: Basic[Path] = Path("reput-data")
     """Directory of the store, in RocketMQ's layout. Made when it is missing, if create_store allows it."""
 
-    create_store: bool = True
+    create_store: Advanced[bool] = True
     """Whether a start may make a store in a data_dir that is missing or empty.
 
     Set it to false once the store is there: a start without its disk is refused then, and no new store takes its place.
     """
 
-    log_dirs: str = ""
+    log_dirs: Advanced[str] = ""
     """Directories of the segments, separated by commas, for a log on several disks; empty is data_dir/commitlog.
 
     RocketMQ's storePathCommitLog. Relative paths begin at the working directory. Give directories below the mount
     points: then a disk that is not mounted is detected.
     """
 
-    log_dirs_read_only: str = ""
+    log_dirs_read_only: Advanced[str] = ""
     """Directories with segments that are read until they expire; no new segments are made there.
 
     RocketMQ's readOnlyCommitLogStorePaths.
     """
 
-    role: RoleName = "async_master"
+    role: Basic[RoleName] = "async_master"
     """A master accepts appends. A synchronous master shows readers only records that all members of the in-sync set
     have on their disks, and an append waits for that unless its request asks for less. A slave follows the log of
     leader_target, and refuses appends. RocketMQ's brokerRole."""
 
-    replica_id: str = ""
+    replica_id: Basic[str] = ""
     """Name of this log among its copies; empty is the host's name and the port."""
 
-    coordinator: Literal["none", "etcd", "kubernetes"] = "none"
+    coordinator: Basic[Literal["none", "etcd", "kubernetes"]] = "none"
     """Keeper of the record that names the leader. none: operators choose the leader. etcd, kubernetes: the logs elect
     the leader by themselves, all with the same etcd_targets and etcd_prefix, or kubernetes_lease and
     kubernetes_namespace; role is then the role in which an elected log leads."""
 
-    bootstrap_replica_id: str = ""
+    bootstrap_replica_id: Basic[str] = ""
     """With a coordinator: replica_id of the log that makes the record when there is none, and leads first. Give all
     logs the same value. The log does so only if it never was replicated before."""
 
-    advertise_target: str = ""
+    advertise_target: Basic[str] = ""
     """With a coordinator: address under which other logs and clients reach this log, as host:port; empty is the address
     that it listens on."""
 
-    lease_duration_ms: Annotated[int, Meta(ge=1_000, le=LEASE_DURATION_MS_MAX)] = 5_000
+    lease_duration_ms: Advanced[Annotated[int, Meta(ge=1_000, le=LEASE_DURATION_MS_MAX)]] = 5_000
     """With a coordinator: a leader that could not renew its lease for so long is replaced. It accepts no appends after
     four fifths of this time, unless it reaches all other members in sync. Must be the same at all logs of a group: a
     log that was just started waits for this time."""
 
-    lease_renew_ms: Annotated[int, Meta(ge=100)] = 1_500
+    lease_renew_ms: Advanced[Annotated[int, Meta(ge=100)]] = 1_500
     """With a coordinator: time between two renewals of the lease."""
 
-    min_in_sync_replicas: Annotated[int, Meta(ge=1, le=16)] = 2
+    min_in_sync_replicas: Basic[Annotated[int, Meta(ge=1, le=16)]] = 2
     """Least members of the in-sync set, leader included, for REPLICATED: with fewer members an append that asks for it
     is refused with NOT_ENOUGH_REPLICAS. The set never gets smaller after it was so large. RocketMQ's
     minInSyncReplicas."""
 
-    replica_lag_ms_max: Annotated[int, Meta(ge=1_000)] = 10_000
+    replica_lag_ms_max: Advanced[Annotated[int, Meta(ge=1_000)]] = 10_000
     """A member leaves the in-sync set if it did not reach the end of the log of so long ago, or is not connected."""
 
-    replica_lag_bytes_max: Annotated[int, Meta(ge=limits.MIB)] = 256 * limits.MIB
+    replica_lag_bytes_max: Advanced[Annotated[int, Meta(ge=limits.MIB)]] = 256 * limits.MIB
     """A member that is further behind leaves the in-sync set."""
 
-    replicate_timeout_ms: Annotated[int, Meta(ge=1)] = 3_000
+    replicate_timeout_ms: Advanced[Annotated[int, Meta(ge=1)]] = 3_000
     """Longest wait for the other members; then the answer has the durability of the batch, which is stored."""
 
-    handover_timeout_ms: Annotated[int, Meta(ge=1)] = 2_000
+    handover_timeout_ms: Advanced[Annotated[int, Meta(ge=1)]] = 2_000
     """Longest time for which a leader accepts no appends during a handover. After this time it continues to lead,
     unless the next leader has all records. The handover waits as long for the other members in sync, so a member that
     does not answer makes a handover take this time."""
 
-    replica_window_bytes: Annotated[int, Meta(ge=limits.MIB, le=256 * limits.MIB)] = 16 * limits.MIB
+    replica_window_bytes: Advanced[Annotated[int, Meta(ge=limits.MIB, le=256 * limits.MIB)]] = 16 * limits.MIB
     """Bytes that a slave's leader may send ahead of the received bytes."""
 
-    catch_up_bytes_per_s: Annotated[int, Meta(ge=0)] = 0
+    catch_up_bytes_per_s: Advanced[Annotated[int, Meta(ge=0)]] = 0
     """Bytes per second that a leader sends to all slaves together of records from before their streams began, or far
     behind the end of the log. 0 is no limit. A slave never catches up with appends at a higher rate."""
 
-    replica_silence_ms: Annotated[int, Meta(ge=1_000)] = 3_000
+    replica_silence_ms: Advanced[Annotated[int, Meta(ge=1_000)]] = 3_000
     """A stream of replication that brings nothing for so long is closed. Both sides send a step twice a second."""
 
-    cut_bytes_max: Annotated[int, Meta(ge=0)] = limits.GIB
+    cut_bytes_max: Advanced[Annotated[int, Meta(ge=0)]] = limits.GIB
     """A slave that has bytes which its newer leader does not have truncates at most so many of them, and keeps a copy
     below reput/cut; with more bytes it stops following."""
 
-    reconnect_ms_max: Annotated[int, Meta(ge=1)] = 2_000
+    reconnect_ms_max: Advanced[Annotated[int, Meta(ge=1)]] = 2_000
     """Longest wait of a slave between two attempts to reach its leader."""
 
-    store_host: str = ""
+    store_host: Advanced[str] = ""
     """Address written into records and message ids, as address:port; empty is the address that it listens on."""
 
-    segment_size_bytes: Annotated[int, Meta(ge=64 * limits.KIB, le=limits.SEGMENT_SIZE_BYTES_MAX)] = (
+    segment_size_bytes: Advanced[Annotated[int, Meta(ge=64 * limits.KIB, le=limits.SEGMENT_SIZE_BYTES_MAX)]] = (
         limits.SEGMENT_SIZE_BYTES
     )
     """Size of a file of the log. Can't be changed on existing data."""
 
-    preallocate: bool = True
+    preallocate: Advanced[bool] = True
     """Make the next segment ahead of need, in the background."""
 
-    flush_mode: Literal["async", "sync"] = "sync"
+    flush_mode: Basic[Literal["async", "sync"]] = "sync"
     """sync acknowledges after the sync; async acknowledges from memory and syncs in the background.
 
     RocketMQ's flushDiskType, whose default is async.
     """
 
-    flush_interval_ms: Annotated[int, Meta(ge=1)] = 500
+    flush_interval_ms: Advanced[Annotated[int, Meta(ge=1)]] = 500
     """Time between two runs of the background flush."""
 
-    flush_pages_min: Annotated[int, Meta(ge=0)] = 4
+    flush_pages_min: Advanced[Annotated[int, Meta(ge=0)]] = 4
     """The background flush leaves fewer dirty pages of 4 KiB than this for later."""
 
-    flush_thorough_interval_ms: Annotated[int, Meta(ge=1)] = 10_000
+    flush_thorough_interval_ms: Advanced[Annotated[int, Meta(ge=1)]] = 10_000
     """After this time the background flush syncs all dirty pages."""
 
-    transient_store_pool: bool = False
+    transient_store_pool: Advanced[bool] = False
     """Collect appends in locked memory and copy them to the files in the background; flush_mode must be async."""
 
-    transient_store_pool_segment_count: Annotated[int, Meta(ge=1, le=64)] = 5
+    transient_store_pool_segment_count: Advanced[Annotated[int, Meta(ge=1, le=64)]] = 5
     """Buffers of the pool, of a segment each, taken and locked at the start."""
 
-    commit_interval_ms: Annotated[int, Meta(ge=1)] = 200
+    commit_interval_ms: Advanced[Annotated[int, Meta(ge=1)]] = 200
     """Time between two checks whether the pool has bytes to copy to the files."""
 
-    commit_pages_min: Annotated[int, Meta(ge=0)] = 4
+    commit_pages_min: Advanced[Annotated[int, Meta(ge=0)]] = 4
     """The copying leaves fewer pages of 4 KiB than this for later."""
 
-    commit_thorough_interval_ms: Annotated[int, Meta(ge=1)] = 200
+    commit_thorough_interval_ms: Advanced[Annotated[int, Meta(ge=1)]] = 200
     """After this time the whole content of the pool is copied."""
 
-    warm_segments: bool = False
+    warm_segments: Advanced[bool] = False
     """Make the pages of the next segment present and lock them in memory, in the background."""
 
-    sync_timeout_ms: Annotated[int, Meta(ge=1)] = 5_000
+    sync_timeout_ms: Advanced[Annotated[int, Meta(ge=1)]] = 5_000
     """Longest wait of an append for its sync; then the answer has the lower durability."""
 
-    checkpoint_interval_ms: Annotated[int, Meta(ge=1)] = 1_000
+    checkpoint_interval_ms: Advanced[Annotated[int, Meta(ge=1)]] = 1_000
     """Time between two checks whether the checkpoint file must be written."""
 
-    snapshot_interval_ms: Annotated[int, Meta(ge=1)] = 60_000
+    snapshot_interval_ms: Advanced[Annotated[int, Meta(ge=1)]] = 60_000
     """Time between two snapshots of the queue offsets, which each roll and each clean stop make too."""
 
-    message_size_bytes_max: Annotated[int, Meta(ge=1, le=limits.GIB)] = limits.BODY_SIZE_BYTES_MAX
+    message_size_bytes_max: Basic[Annotated[int, Meta(ge=1, le=limits.GIB)]] = limits.BODY_SIZE_BYTES_MAX
     """Largest body of a message."""
 
-    append_request_size_bytes_max: Annotated[int, Meta(ge=limits.KIB, le=limits.GIB)] = (
+    append_request_size_bytes_max: Advanced[Annotated[int, Meta(ge=limits.KIB, le=limits.GIB)]] = (
         limits.APPEND_REQUEST_SIZE_BYTES_MAX
     )
     """Largest serialized batch."""
 
-    append_inflight_bytes_max: Annotated[int, Meta(ge=limits.KIB, le=limits.GIB)] = 256 * limits.MIB
+    append_inflight_bytes_max: Basic[Annotated[int, Meta(ge=limits.KIB, le=limits.GIB)]] = 256 * limits.MIB
     """Bytes of batches that may wait for their durability, over all callers."""
 
-    append_stream_inflight_bytes_max: Annotated[int, Meta(ge=limits.KIB, le=limits.GIB)] = 64 * limits.MIB
+    append_stream_inflight_bytes_max: Advanced[Annotated[int, Meta(ge=limits.KIB, le=limits.GIB)]] = 64 * limits.MIB
     """Bytes of batches of an AppendStream whose outcomes are not yet sent; the stream is not read meanwhile."""
 
-    auto_create_topics: bool = True
+    auto_create_topics: Basic[bool] = True
     """Make a topic when the first message for it arrives. Topics of groups' dead letters are made in any case."""
 
-    default_queue_count: Annotated[int, Meta(ge=1, le=limits.QUEUE_COUNT_MAX)] = 4
+    default_queue_count: Advanced[Annotated[int, Meta(ge=1, le=limits.QUEUE_COUNT_MAX)]] = 4
     """Queues of a topic when the request names no count."""
 
-    topic_count_max: Annotated[int, Meta(ge=1)] = 100_000
+    topic_count_max: Advanced[Annotated[int, Meta(ge=1)]] = 100_000
     """Most topics in the store."""
 
-    topic_queue_count_max: Annotated[int, Meta(ge=1, le=limits.QUEUE_COUNT_MAX)] = 1_024
+    topic_queue_count_max: Advanced[Annotated[int, Meta(ge=1, le=limits.QUEUE_COUNT_MAX)]] = 1_024
     """Most queues that a topic can be given. A topic that has more keeps them."""
 
-    queue_count_max: Annotated[int, Meta(ge=1)] = 100_000
+    queue_count_max: Advanced[Annotated[int, Meta(ge=1)]] = 100_000
     """Most queues of all topics together; of a deleted topic the queues that had a message count. Topics that would
     exceed it are refused. Each queue takes some 10 KB of the Indexer's disk and as much of its memory from its first
     message on."""
 
-    batch_new_queue_count_max: Annotated[int, Meta(ge=1)] = 1_024
+    batch_new_queue_count_max: Advanced[Annotated[int, Meta(ge=1)]] = 1_024
     """Most queues whose first messages a batch may have."""
 
-    new_queues_per_s_max: Annotated[int, Meta(ge=0)] = 500
+    new_queues_per_s_max: Advanced[Annotated[int, Meta(ge=0)]] = 500
     """Queues that may begin per second, over all callers. Beyond it a batch with first messages of queues is refused
     with WINDOW_FULL, and may be sent again; other batches are accepted. An Indexer makes the files of each new queue
     before it continues in the log, so this bounds how long new queues delay messages of all other queues. 0 is no
     limit."""
 
-    message_delay_level: str = DELAY_LEVELS_TEXT
+    message_delay_level: Advanced[str] = DELAY_LEVELS_TEXT
     """Delays of level 1, 2, ... in RocketMQ's form. A change applies to messages that come after it."""
 
-    writer_batch_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 16_384
+    writer_batch_count_max: Advanced[Annotated[int, Meta(ge=1, le=1_000_000)]] = 16_384
     """Batches with a writer that the log remembers, so that they are stored once however often they are sent."""
 
-    writer_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 65_536
+    writer_count_max: Advanced[Annotated[int, Meta(ge=1, le=1_000_000)]] = 65_536
     """Writers whose next number the log remembers, also when it does not remember their batches: a batch that is sent
     again then is refused as forgotten. A first batch that is sent again after so many other writers is stored a second
     time."""
 
-    once_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 32_768
+    once_count_max: Advanced[Annotated[int, Meta(ge=1, le=1_000_000)]] = 32_768
     """Writers of a single batch (ids that begin with `once/`) that the log remembers, so that a batch that is sent
     again with the same id is stored once."""
 
-    crc_property: bool = True
+    crc_property: Advanced[bool] = True
     """Write the whole-record checksum as a last property of each record, as RocketMQ can since 5.2."""
 
-    accept_scanned_queue_offsets: bool = False
+    accept_scanned_queue_offsets: Advanced[bool] = False
     """At a start without a snapshot of the queue offsets: use the remaining log's offsets, and wait for no Indexer."""
 
-    check_crc_on_recover: bool = True
+    check_crc_on_recover: Advanced[bool] = True
     """Check the checksums of the records that a start scans."""
 
-    clock_step_ms_max: Annotated[int, Meta(ge=0)] = limits.CLOCK_STEP_MS_MAX
+    clock_step_ms_max: Advanced[Annotated[int, Meta(ge=0)]] = limits.CLOCK_STEP_MS_MAX
     """A record whose store time is older than its predecessor's by more than this is left over from an older log."""
 
-    store_time_ahead_ms_max: Annotated[int, Meta(ge=0)] = 10_000
+    store_time_ahead_ms_max: Advanced[Annotated[int, Meta(ge=0)]] = 10_000
     """The log warns while the store time of its last record is further ahead of the clock."""
 
-    disk_reserve_bytes: Annotated[int, Meta(ge=0)] = 64 * limits.MIB
+    disk_reserve_bytes: Advanced[Annotated[int, Meta(ge=0)]] = 64 * limits.MIB
     """Appends are refused while the disk of data_dir, or each disk of the log, has less free space than this."""
 
-    disk_full_percent: Percent = 90
+    disk_full_percent: Basic[Percent] = 90
     """Appends are refused while more than this part of the log's disk is used; 100 is never.
 
     Of several disks that take new segments, the emptiest counts. RocketMQ's diskSpaceWarningLevelRatio.
     """
 
-    disk_open_percent: Percent = 85
+    disk_open_percent: Advanced[Percent] = 85
     """Appends that were refused for disk_full_percent are accepted again when not more than this part is used.
 
     Of several disks of the log, a disk that is used above it gets no new segments as long as there is another disk.
     RocketMQ's diskSpaceCleanForciblyRatio.
     """
 
-    disk_report_timeout_ms: Annotated[int, Meta(ge=1)] = 60_000
+    disk_report_timeout_ms: Advanced[Annotated[int, Meta(ge=1)]] = 60_000
     """Time for which the Janitor's report of a full disk is valid; the Janitor reports again at each of its checks."""
 
-    segment_release_timeout_ms: Annotated[int, Meta(ge=0)] = 120_000
+    segment_release_timeout_ms: Advanced[Annotated[int, Meta(ge=0)]] = 120_000
     """The deletion of a segment waits so long for its readers; then their streams end with OFFSET_TRIMMED.
 
     RocketMQ's destroyMapedFileIntervalForcibly."""
 
-    disk_ballast_bytes: Annotated[int, Meta(ge=0)] = 16 * limits.MIB
+    disk_ballast_bytes: Advanced[Annotated[int, Meta(ge=0)]] = 16 * limits.MIB
     """Size of a file that makes room for starts, stops and deletions on a full disk; 0 is no such file."""
 
-    disk_interval_ms: Annotated[int, Meta(ge=1)] = 1_000
+    disk_interval_ms: Advanced[Annotated[int, Meta(ge=1)]] = 1_000
     """Time between two checks of the free space."""
 
-    dispatch_interval_ms: Annotated[int, Meta(ge=0)] = 3
+    dispatch_interval_ms: Advanced[Annotated[int, Meta(ge=0)]] = 3
     """Least time between two steps of a follower's stream. The first step after a pause is sent at once."""
 
-    dispatch_size_bytes_min: Annotated[int, Meta(ge=0)] = 256 * limits.KIB
+    dispatch_size_bytes_min: Advanced[Annotated[int, Meta(ge=0)]] = 256 * limits.KIB
     """New bytes for which a follower's stream does not wait."""
 
-    dispatch_heartbeat_ms: Annotated[int, Meta(ge=1)] = 1_000
+    dispatch_heartbeat_ms: Advanced[Annotated[int, Meta(ge=1)]] = 1_000
     """Time between two heartbeats of an idle follower's stream."""
 
-    stream_count_max: Annotated[int, Meta(ge=1)] = 1_024
+    stream_count_max: Advanced[Annotated[int, Meta(ge=1)]] = 1_024
     """Streams of clients that may be open at once, AppendStream and StreamRecords."""
 
-    service_stream_count_max: Annotated[int, Meta(ge=1)] = 64
+    service_stream_count_max: Advanced[Annotated[int, Meta(ge=1)]] = 64
     """Streams of other services that may be open at once: a follower's stream for each Indexer, and the comparisons of
     Indexers. Streams of clients never take their place."""
 
-    append_stream_idle_timeout_ms: Annotated[int, Meta(ge=0)] = 600_000
+    append_stream_idle_timeout_ms: Advanced[Annotated[int, Meta(ge=0)]] = 600_000
     """An AppendStream that brings no batch for so long ends with STREAM_IDLE, after its outcomes are sent: forgotten
     streams do not keep other producers out, and a producer opens another stream with its next batch. 0 is never."""
 

@@ -14,6 +14,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Meta
 
+from libs.importance import Advanced, Basic
+
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
 Percent = Annotated[int, Meta(ge=30, le=100)]
@@ -25,78 +27,78 @@ _HOURS = re.compile(r"(?:[01][0-9]|2[0-3])(?:;(?:[01][0-9]|2[0-3]))*")
 class JanitorConfig:
     """Settings of the Janitor service. Times are in milliseconds unless the name says otherwise."""
 
-    data_dir: Path = Path("reput-data")
+    data_dir: Basic[Path] = Path("reput-data")
     """Directory whose reput/ folder holds the history of runs. Made when it is missing, if create_store allows it."""
 
-    create_store: bool = True
+    create_store: Advanced[bool] = True
     """Whether a start may make a store in a data_dir that is missing or empty.
 
     Set it to false once the store is there: a start without its disk is refused then, and no new store takes its place.
     """
 
-    retention_hours: Annotated[int, Meta(ge=0, le=24 * 365 * 100)] = 72
+    retention_hours: Basic[Annotated[int, Meta(ge=0, le=24 * 365 * 100)]] = 72
     """Segments whose last record is older than this expire; 0 expires every full segment that is indexed."""
 
-    retention_bytes: NotNegative = 0
+    retention_bytes: Basic[NotNegative] = 0
     """The oldest segments are deleted, at any age, while the other segments have so many bytes; 0 is no such limit."""
 
-    disk_max_used_percent: Annotated[int, Meta(ge=10, le=100)] = 75
+    disk_max_used_percent: Basic[Annotated[int, Meta(ge=10, le=100)]] = 75
     """Above this used part of a disk expired segments are deleted at once, at any hour.
 
     RocketMQ's diskMaxUsedSpaceRatio."""
 
-    disk_forcible_percent: Percent = 85
+    disk_forcible_percent: Basic[Percent] = 85
     """Above this used part the oldest segments are deleted, expired or not, if disk_forced is set and the disk gains by
     it.
 
     RocketMQ's diskSpaceCleanForciblyRatio."""
 
-    disk_full_percent: Percent = 90
+    disk_full_percent: Basic[Percent] = 90
     """Above this used part of the log's disk the CommitLog refuses appends, until it is disk_forcible_percent again.
 
     RocketMQ's diskSpaceWarningLevelRatio."""
 
-    disk_forced: bool = True
+    disk_forced: Basic[bool] = True
     """Whether segments that have not expired may be deleted for a disk that gains by it.
 
     Otherwise the log's own disk fills up and refuses appends.
 
     RocketMQ's cleanFileForciblyEnable."""
 
-    unsafe_segments: Literal["keep", "delete_when_forced", "delete"] = "keep"
+    unsafe_segments: Advanced[Literal["keep", "delete_when_forced", "delete"]] = "keep"
     """Treatment of segments that are due for deletion, but that the Indexer has not indexed or a replica lacks."""
 
-    delete_when: str = "04"
+    delete_when: Basic[str] = "04"
     """Hours of the day in which expired segments are deleted: two digits each, separated by semicolons."""
 
-    time_zone: str = ""
+    time_zone: Basic[str] = ""
     """Time zone of delete_when, an IANA name such as Europe/Berlin; empty is the machine's own."""
 
-    delete_batch_count_max: Annotated[int, Meta(ge=1, le=1000)] = 10
+    delete_batch_count_max: Advanced[Annotated[int, Meta(ge=1, le=1000)]] = 10
     """Most segments that a scheduled run deletes; a manual run may delete 20 times as many."""
 
-    delete_interval_ms: NotNegative = 100
+    delete_interval_ms: Advanced[NotNegative] = 100
     """Pause between two deletions."""
 
-    first_check_delay_ms: NotNegative = 60_000
+    first_check_delay_ms: Advanced[NotNegative] = 60_000
     """Time from the start of the service to the first check whether a run is due."""
 
-    check_interval_ms: Positive = 10_000
+    check_interval_ms: Advanced[Positive] = 10_000
     """Time between two checks."""
 
-    clock_ahead_ms_max: NotNegative = 3_600_000
+    clock_ahead_ms_max: Advanced[NotNegative] = 3_600_000
     """How far the clock may be ahead of the newest message and of the time that the Janitor has watched since.
 
     If it is further ahead, ages are counted without it: segments that have expired by the clock alone are kept.
     """
 
-    clock_jump_ms_max: NotNegative = 60_000
+    clock_jump_ms_max: Advanced[NotNegative] = 60_000
     """How far the clock may move against monotonic time between two checks.
 
     After a longer jump ages are counted by the clock from before the jump, which continues with monotonic time.
     """
 
-    retry_interval_ms: Positive = 120_000
+    retry_interval_ms: Advanced[Positive] = 120_000
     """Time until a segment that was being read is tried again outside of the hours of delete_when.
 
     RocketMQ's redeleteHangedFileInterval."""

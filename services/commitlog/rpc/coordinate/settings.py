@@ -10,6 +10,8 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from libs.importance import Advanced, Basic
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EtcdConfig:
@@ -17,28 +19,28 @@ class EtcdConfig:
 
     IS_PREFIXED: ClassVar = True
 
-    targets: str
+    targets: Basic[str]
     """Addresses of etcd's members, as host:port, separated by commas. They are tried one after the other."""
 
-    prefix: str = "/reput/log"
+    prefix: Advanced[str] = "/reput/log"
     """Beginning of the keys of this log in etcd. Each log, with all its copies, has its own."""
 
-    tls_ca_file: Path | None = None
+    tls_ca_file: Advanced[Path | None] = None
     """PEM file with the authorities that may have signed the certificates of etcd; without it there is no TLS."""
 
-    tls_certificate_file: Path | None = None
+    tls_certificate_file: Advanced[Path | None] = None
     """PEM file with the certificate to show to etcd; without it none is shown."""
 
-    tls_key_file: Path | None = None
+    tls_key_file: Advanced[Path | None] = None
     """PEM file with the private key of that certificate."""
 
-    user: str = ""
+    user: Advanced[str] = ""
     """User of etcd, who may read and write below the prefix of the keys; empty where etcd asks for none."""
 
-    password_file: Path | None = None
+    password_file: Advanced[Path | None] = None
     """File with the password of that user. White space at its end does not count."""
 
-    timeout_ms: Annotated[int, Meta(ge=1)] = 1_000
+    timeout_ms: Advanced[Annotated[int, Meta(ge=1)]] = 1_000
     """Longest wait, in milliseconds, for one answer of etcd."""
 
     def __post_init__(self) -> None:
@@ -63,20 +65,20 @@ class KubernetesConfig:
 
     IS_PREFIXED: ClassVar = True
 
-    lease: str = "reput-log"
+    lease: Advanced[str] = "reput-log"
     """Name of the Lease of this log. Each log, with all its copies, has its own."""
 
-    namespace: str = ""
+    namespace: Advanced[str] = ""
     """Namespace of the Lease and of the pod; empty is that of the pod's service account, or of the file's context."""
 
-    config_file: Path | None = None
+    config_file: Advanced[Path | None] = None
     """File as kubectl reads it, that says where the API server is; without it the pod's service account does."""
 
-    pod: str = ""
+    pod: Advanced[str] = ""
     """Name of the pod that this process runs in. Its label reput.dev/role then says leader or follower, as a hint for a
     Service; empty labels nothing."""
 
-    timeout_ms: Annotated[int, Meta(ge=1)] = 1_000
+    timeout_ms: Advanced[Annotated[int, Meta(ge=1)]] = 1_000
     """Longest wait, in milliseconds, for what is asked of the API server; a change is a request or two more.
     A connection has half of it."""
 

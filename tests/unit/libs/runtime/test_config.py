@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import pytest
 from msgspec import Meta
 
+from libs.importance import Advanced, Basic
 from libs.runtime.config import MASK, expectation, fields_of, load
 from libs.runtime.errors import ConfigError
 from libs.runtime.settings import PeerConfig
@@ -18,17 +19,17 @@ from services.indexer.bootstrap import Settings as IndexerSettings
 class Engine:
     """A group described by sentences."""
 
-    data_dir: Path
+    data_dir: Basic[Path]
     """Where the data
     are."""
 
-    size_bytes: Annotated[int, Meta(ge=10, le=20)] = 10
+    size_bytes: Advanced[Annotated[int, Meta(ge=10, le=20)]] = 10
     """How much."""
 
-    mode: Literal["fast", "safe"] = "fast"
+    mode: Advanced[Literal["fast", "safe"]] = "fast"
     """How."""
 
-    is_eager: bool = False
+    is_eager: Advanced[bool] = False
     """Whether at once."""
 
     def __post_init__(self) -> None:
@@ -40,13 +41,13 @@ class Engine:
 class Shared:
     """A group with checks of its own."""
 
-    ratio: Annotated[float, Meta(ge=0)] = 0.5
+    ratio: Advanced[Annotated[float, Meta(ge=0)]] = 0.5
     """Share."""
-    peer: str | None = None
+    peer: Basic[str | None] = None
     """Other."""
-    peer_token: str = ""
+    peer_token: Basic[str] = ""
     """Secret."""
-    port: Annotated[int, Meta(le=65_535)]
+    port: Basic[Annotated[int, Meta(le=65_535)]]
     """Where."""
 
     def check(self) -> None:
@@ -222,6 +223,28 @@ def test_a_field_without_a_sentence_is_a_mistake() -> None:
 
     with pytest.raises(AssertionError, match=r"Bare\.size has no sentence"):
         fields_of(Bare)
+
+
+def test_a_field_without_a_mark_is_a_mistake() -> None:
+    """A setting that is marked neither basic nor advanced is refused, also with bounds."""
+
+    @dataclass(frozen=True)
+    class Unmarked:
+        """No marks."""
+
+        size: Annotated[int, Meta(ge=1)] = 1
+        """How much."""
+
+    with pytest.raises(AssertionError, match=r"Unmarked\.size is marked neither Basic nor Advanced"):
+        fields_of(Unmarked)
+
+
+def test_a_mark_leaves_the_type_as_it_is() -> None:
+    """Pages and schemas find the mark beside the type, and the type as it is without the mark."""
+    fields = {field.name: field for field in fields_of(Settings)}
+    assert {name for name, field in fields.items() if field.is_basic} == {"data_dir", "peer", "peer_token", "port"}
+    assert fields["data_dir"].type is Path
+    assert fields["size_bytes"].type == Annotated[int, Meta(ge=10, le=20)]
 
 
 def test_two_groups_can_not_share_a_name() -> None:

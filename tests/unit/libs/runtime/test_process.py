@@ -24,6 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec import Meta
 from reput.commitlog.v1 import append_service_pb2
 
+from libs.importance import Advanced
 from libs.machine import failpoints
 from libs.machine.errors import StoreLocked
 from libs.runtime import process
@@ -45,7 +46,7 @@ SYNC_FAILED = SyncFailed(path=Path("/d/s"), position=7, reason="Input/output err
 class Engine:
     """The toy's own settings."""
 
-    size: Annotated[int, Meta(ge=1)] = 1
+    size: Advanced[Annotated[int, Meta(ge=1)]] = 1
     """Size."""
 
 
@@ -342,12 +343,14 @@ def test_wrong_usage_is_one_line_and_code_2(
 
 
 def test_help_lists_every_setting(toy: type[Toy], capsys: pytest.CaptureFixture[str]) -> None:
-    """`--help` explains flags, bounds, defaults and environment names."""
+    """`--help` explains flags, bounds, defaults and environment names, the basic settings first."""
     with pytest.raises(SystemExit) as caught:
         run(toy, "--help")
     assert caught.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "--size VALUE Size. Must be an integer of at least 1; default 1; also REPUT_COMMITLOG_SIZE." in text
+    basic, advanced = text.partition(" basic settings: ")[2].split(" advanced settings: ")
+    assert ("--port VALUE" in basic, "--size VALUE" in basic, "--size VALUE" in advanced) == (True, False, True)
 
 
 def test_python_without_assertions_is_refused() -> None:

@@ -86,7 +86,7 @@ crash: $(READY) $(ETCD) ## kill it, fail its disk, cut its power, check what is 
 	@$(VENV)/python -m tests.crash --size ci $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
 		$(if $(COUNT),--count $(COUNT))
 
-crash-long: $(READY) $(ETCD) ## the same for hours: 45,000 seeds, 500 kills, 200 power cuts
+crash-long: $(READY) $(ETCD) ## the same for hours: 45,000 simulated seeds, over 1,000 SIGKILLs, 240 power cuts
 	@$(VENV)/python -m tests.crash --size long $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 crash-planted: $(READY) ## plant bugs in a copy and show that the crash harness catches each; ONLY=text and PART=cluster narrow

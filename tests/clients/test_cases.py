@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.clients import drivers, stages
-from tests.clients.cases import complaint, filled_in, load, request_of
+from tests.clients.cases import Case, complaint, filled_in, load, request_of
+from tools.gen_abilities import short_form_of
 
 
 @pytest.mark.parametrize(
@@ -60,3 +61,15 @@ def test_cases_are_sound() -> None:
                 asked = request_of(step)
                 assert f"| `{asked.pop('do')}` |" in protocol
                 assert all(f"`{name}`" in protocol for name in asked), asked
+
+
+def test_the_short_form_names_the_abilities_that_a_language_lacks() -> None:
+    """README.md claims an ability for the languages that run all of its cases, and for no others."""
+    cases = [
+        Case("s", "a", [], "send"),
+        Case("s", "b", [], "filter", ["python"]),
+        Case("s", "c", [], "topics"),
+        Case("s", "d", [], "topics", ["python"]),
+        Case("s", "e", [], "delay", ["python", "go"]),
+    ]
+    assert short_form_of(cases) == "- Python only: filter; topics.\n- Python, Go only: delay."

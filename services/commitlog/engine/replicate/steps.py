@@ -13,6 +13,11 @@ from services.commitlog.engine.start.cut import Cut
 TOPICS, TOPIC_BEGINS, QUEUE_OFFSETS = "topics", "topic_begins", "queue_offsets"
 """Names of the files that are sent beside the log."""
 
+PROTOCOL_VERSION = 1
+"""Version of the stream, which a follower sends with its hello."""
+PROMISED_EPOCH = "hello.promised_epoch"
+"""Field of StaleEpoch if the follower knows of a newer epoch than the leader's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hello:

@@ -25,11 +25,19 @@ from libs.requests.errors import DependencyUnavailable
 from libs.runtime.rpc.errors import describe, error_info
 from libs.runtime.rpc.peer import Connection
 from services.commitlog.config import LEASE_DURATION_MS_MAX
-from services.commitlog.engine.replicate.leader import PROMISED_EPOCH
-from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Handshake, Hello, State, Step
+from services.commitlog.engine.replicate.steps import (
+    PROMISED_EPOCH,
+    PROTOCOL_VERSION,
+    Ack,
+    Beat,
+    Chunk,
+    Handshake,
+    Hello,
+    State,
+    Step,
+)
 from services.commitlog.errors import HistoryDiffers, NotLeader, StaleEpoch
 from services.commitlog.rpc.epochs import sent
-from services.commitlog.rpc.replicate.servicer import PROTOCOL_VERSION
 
 SERVICE = "leader"
 PATH = "/reput.commitlog.v1.ReplicationService/Replicate"

@@ -18,15 +18,23 @@ from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument
 from libs.runtime.rpc.by_name import named
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.replicate.leader import PROMISED_EPOCH, Replicas
-from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Handshake, Hello, State
+from services.commitlog.engine.replicate.leader import Replicas
+from services.commitlog.engine.replicate.steps import (
+    PROMISED_EPOCH,
+    PROTOCOL_VERSION,
+    Ack,
+    Beat,
+    Chunk,
+    Handshake,
+    Hello,
+    State,
+)
 from services.commitlog.engine.replicate.stream import ReplicaStream
 from services.commitlog.engine.roles import Decider
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.errors import StreamIdle
 from services.commitlog.rpc.epochs import epochs_of, sent
 
-PROTOCOL_VERSION = 1
 REPLICA_ID_SIZE_BYTES_MAX = 255
 TARGET_SIZE_BYTES_MAX = 255
 WINDOW_BYTES_MAX = 256 * MIB

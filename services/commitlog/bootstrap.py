@@ -105,7 +105,8 @@ class Service:
         shell.telemetry.observe("roles", self._roles.statistics)
         self._member = self._elected_member() if is_elected else None
         self._label = label_role(self._config.coordinator, settings.kubernetes, self._is_leader)
-        self._decider: Decider = self._member or ByHand(self._roles, own, self._leads)
+        self._by_hand = ByHand(self._roles, own, self._leads)
+        self._decider: Decider = self._member or self._by_hand
         self.append = LateServicer(AppendServicer)
         self._log = LateServicer(LogServicer, early=StatusServicer(self.commit_log, self._member))
         self._segments = LateServicer(SegmentServicer)
@@ -202,7 +203,14 @@ class Service:
         connection = self._connect(target)
         link = LeaderLink(connection, silence_ms=self._config.replica_silence_ms)
         stand_back = self._member.stand_back if self._member else None
-        return LeaderAt(target, link.open, self._roles.cut, self._decider.move, connection.channel.close, stand_back)
+        return LeaderAt(target, link.open, self._roles.cut, self._move, connection.channel.close, stand_back)
+
+    def _move(self, leader_target: str) -> None:
+        """Act on a former leader's report that another log leads. The coordinator's record wins over the report."""
+        if self._member is not None:
+            self._member.look()
+        else:
+            self._by_hand.move(leader_target)
 
     def _connect(self, target: str) -> Connection:
         interceptors = self._shell.telemetry.client_interceptors()

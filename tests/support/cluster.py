@@ -145,8 +145,15 @@ class Node:
         assert self.roles is not None
         assert self.member is not None
         wire = ClusterWire(self.cluster, self.name, target)
-        doors = {"cut": self.roles.cut, "move": self.member.move, "stand_back": self.member.stand_back}
-        return replace(NOBODY, target=target, open=wire.open, **doors)
+        member = self.member
+        return replace(
+            NOBODY,
+            target=target,
+            open=wire.open,
+            cut=self.roles.cut,
+            move=lambda _: member.look(),
+            stand_back=member.stand_back,
+        )
 
     def cut_coordinator(self, *, is_cut: bool = True) -> None:
         """Cut the connection to the coordinator, or heal it."""

@@ -43,10 +43,6 @@ class Decider(Protocol):
         """
         ...
 
-    def move(self, leader_target: str) -> None:
-        """Record that another log leads, as the former leader reported."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class RoleStatistics:

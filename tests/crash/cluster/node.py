@@ -246,8 +246,8 @@ class Node:
             return NOBODY
         assert self._roles is not None
         assert self.member is not None
-        link = Link(self.world, self, target)
-        return leader_at(link, target, cut=self._roles.cut, move=self.member.move, stand_back=self.member.stand_back)
+        link, member = Link(self.world, self, target), self.member
+        return leader_at(link, target, cut=self._roles.cut, move=lambda _: member.look(), stand_back=member.stand_back)
 
     def told(self) -> str:
         """The state of the node, for people."""

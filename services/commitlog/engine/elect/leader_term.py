@@ -87,9 +87,10 @@ class LeaderTerm:
     def load(self) -> InSync:
         """See `InSyncLedger`."""
         record = self.record_seen
-        return InSync([member for member in record.in_sync if member != record.leader], record.min_in_sync)
+        others = [one for one in record.in_sync if one != record.leader]
+        return InSync(others, record.min_in_sync, record.floor_physical_offset)
 
-    async def record(self, in_sync: InSync, replicated_physical_offset: int) -> None:
+    async def record(self, in_sync: InSync) -> None:
         """See `InSyncLedger`. Raises LeaseOver, after which this log does not lead, and CoordinatorUnavailable."""
         before = self.record_seen
         assert before.leader is not None
@@ -97,7 +98,7 @@ class LeaderTerm:
             before,
             in_sync=(before.leader, *sorted(in_sync.others)),
             min_in_sync=in_sync.min_in_sync,
-            floor_physical_offset=max(before.floor_physical_offset, replicated_physical_offset),
+            floor_physical_offset=max(before.floor_physical_offset, in_sync.floor_physical_offset),
         )
         self._asked_for = wanted
         view = await self._sure(lambda: self._coordinator.change(self.seen, wanted), wanted)

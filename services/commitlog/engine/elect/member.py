@@ -179,8 +179,8 @@ class ElectedMember:
                     await self._step_down(leader_target)
                 return former, last_epoch, end
 
-    def move(self, leader_target: str) -> None:  # noqa: ARG002
-        """See `Decider`: the record names the leader."""
+    def look(self) -> None:
+        """Look at the record at once, because another log leads. The record names the leader."""
         self.loop.hurry()
 
     def stand_back(self, duration_ms: int) -> None:

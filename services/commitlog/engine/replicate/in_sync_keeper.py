@@ -169,7 +169,7 @@ class InSyncKeeper:
         if proposed is None:
             return
         min_in_sync = self.set.min_in_sync_with(proposed)
-        await self._ledger.record(InSync(proposed, min_in_sync), self.replicated_physical_offset)
+        await self._ledger.record(InSync(proposed, min_in_sync, self.replicated_physical_offset))
         self.set.decide(min_in_sync)
         self._news.set()
         self.change_count += 1

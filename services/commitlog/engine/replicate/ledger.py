@@ -21,10 +21,14 @@ from services.commitlog.engine.keep.small_files import SmallFiles
 
 
 class InSync(NamedTuple):
-    """Members in sync with the leader, and the minimum size of the set, leader included."""
+    """The in-sync set of a record."""
 
     others: Iterable[Member] = ()
+    """Members besides the leader."""
     min_in_sync: int = 1
+    """Minimum size of the set, leader included."""
+    floor_physical_offset: int = 0
+    """All members had the log up to this end on their disks. 0 if the record has no floor, as without elections."""
 
 
 class InSyncLedger(Protocol):
@@ -34,7 +38,7 @@ class InSyncLedger(Protocol):
         """Return the recorded set. May block."""
         ...
 
-    async def record(self, in_sync: InSync, replicated_physical_offset: int) -> None:
+    async def record(self, in_sync: InSync) -> None:
         """Record a set durably. After any error the set may be recorded, also later."""
         ...
 
@@ -83,7 +87,7 @@ class InSyncFileLedger:
             return InSync()
         return InSync(file.others, file.min_in_sync)
 
-    async def record(self, in_sync: InSync, replicated_physical_offset: int) -> None:  # noqa: ARG002
+    async def record(self, in_sync: InSync) -> None:
         """See `InSyncLedger`. Raises OSError."""
         store_id = await self._identity.claim()
         file = InSyncFile(

@@ -352,3 +352,15 @@ async def test_a_follower_that_is_stopped_in_order_is_not_waited_for() -> None:
         assert len(cluster.coordinator.there.record.in_sync) == 2
         with pytest.raises(NotEnoughReplicas):
             await append(leader.log, message(b"two"))
+
+
+async def test_a_report_of_another_leader_ends_the_back_off_of_decisions() -> None:
+    """The address in the report does not count: the member reads the record, however often it failed before."""
+    cluster = Cluster()
+    async with cluster.running() as leader:
+        await all_in_sync(cluster)
+        follower = next(node for node in cluster.nodes if node is not leader)
+        follower.member.loop.failures_in_row_count = 30
+        follower.log.following.leader.move("nowhere:1")
+        assert follower.member.loop.failures_in_row_count == 0
+        assert follower.roles.seat.leader_target == leader.target

@@ -20,7 +20,7 @@ elect      elects the leader of a replicated log by a record at a coordinator.
 
 A batch: AppendPipeline.append -> LogTailWriter.segment, the kernel, LogTailWriter.put -> `wrote` -> Acknowledgements.of
 -> Syncer.run -> `flushed`. A follower: Followers.handshake -> Followers.tail -> DispatchTail.steps, which wait for
-`visible`. A start: OpenLog recovers the store and builds the parts in order, then the loops. A stop: the loops of small
+`visible`. A start: recover_store, then OpenLog builds the parts in order, then the loops. A stop: the loops of small
 files, then topics and deletions, then the syncers and a last sync, then snapshot and checkpoint; `abort` is removed
 last.
 """

@@ -22,6 +22,7 @@ from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm
 from services.commitlog.engine.replicate.steps import LeaderAt
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.start.meter import RecoveryMeter
+from services.commitlog.engine.start.opening import recover_store
 from services.commitlog.engine.write.gate import Reason
 
 
@@ -52,21 +53,22 @@ class CommitLog:
     ) -> OpenLog:
         """Recover the log and start its loops, except loops with a name in `idle`. See `OpenLog`.
 
-        `role` replaces the setting.
+        A slave first gives up the bytes of `cut`. `role` replaces the setting. Raises the errors of `recover_store`.
         """
         if role is not None:
             self.config = replace(self.config, role=role)
-        log = self.log = await asyncio.to_thread(
-            OpenLog,
+        store = await asyncio.to_thread(
+            recover_store, self._fs, self.config, self._clock, self.meter, cut=cut, elected=reign.elected
+        )
+        log = self.log = OpenLog(
+            store,
             self._fs,
             self.config,
             self._clock,
-            self.meter,
             listen_host=listen_host,
             on_failure=self._on_failure,
             leader=leader,
-            cut=cut,
-            term=term,
+            reign=reign,
         )
         await asyncio.to_thread(log.topics.begins.settle, log.chain, log.topics.file.topics)
         await log.disk.look()

@@ -20,10 +20,8 @@ from services.commitlog.engine.follow.queue_offset_check import QueueOffsetCheck
 from services.commitlog.engine.follow.reader import RecordReader
 from services.commitlog.engine.keep.checkpoint import CheckpointKeeper
 from services.commitlog.engine.keep.disk_guard import DiskGuard
-from services.commitlog.engine.keep.identity import Identity
 from services.commitlog.engine.keep.queue_snapshot import SnapshotKeeper
 from services.commitlog.engine.keep.segments import SegmentKeeper
-from services.commitlog.engine.keep.small_files import SmallFiles
 from services.commitlog.engine.keep.store_time import StoreTimeWatch
 from services.commitlog.engine.replicate.applier import Applier
 from services.commitlog.engine.replicate.follower import Follower
@@ -32,9 +30,7 @@ from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
 from services.commitlog.engine.replicate.leader import Replicas
 from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm, InSyncFileLedger
 from services.commitlog.engine.replicate.steps import LeaderAt
-from services.commitlog.engine.start.cut import Cut
-from services.commitlog.engine.start.meter import RecoveryMeter
-from services.commitlog.engine.start.opening import recover_store
+from services.commitlog.engine.start.opening import RecoveredStore
 from services.commitlog.engine.write.append import AppendPipeline
 from services.commitlog.engine.write.gate import Reason, WriteGate
 from services.commitlog.engine.write.marks import Marks
@@ -56,26 +52,24 @@ class OpenLog:
 
     def __init__(
         self,
+        store: RecoveredStore,
         fs: Fs,
         config: CommitLogConfig,
         clock: Clock,
-        meter: RecoveryMeter,
         *,
         listen_host: Host,
         on_failure: Callable[[BaseException], None],
         leader: LeaderAt | None = None,
-        cut: Cut | None = None,
-        term: ElectedTerm = BY_HAND,
+        reign: Reign = BY_HAND,
     ) -> None:
-        """Recover the store and build all parts. Blocks. Raises the errors of `recover_store`.
+        """Build all parts of a recovered store. Touches no file.
 
-        `listen_host` is the store host of records unless the configuration has another. A follower follows `leader` and
-        first gives up the bytes of `cut`. `on_failure` is called with the failure that seals the log.
+        `listen_host` is the store host of records unless the configuration has another. A slave follows `leader`.
+        `on_failure` is called with the failure that seals the log.
         """
         self.store_host: Final = Host.parse(config.store_host) if config.store_host else listen_host
-        self.small_files: Final = SmallFiles(config.ballast(fs))
-        self.identity: Final = Identity.open(fs, config, self.small_files)
-        store = recover_store(fs, config, self.small_files.ballast, clock, meter, self.identity, cut, term.elected)
+        self.small_files: Final = store.small_files
+        self.identity: Final = store.identity
         directories, self.recovery = store.directories, store.recovery
         self.files: Final = store.files
         self.chain: Final = store.chain
@@ -93,7 +87,9 @@ class OpenLog:
         self.pipeline: Final = AppendPipeline(self.tail, self.state, self.topics, self.gate, log_clock, config, host)
         self.committer: Final = Syncer.committer(self.chain, self.marks, self.state, self.seal, clock, config)
         self.flusher: Final = Syncer.flusher(self.chain, self.marks, self.state, self.seal, clock, config)
-        ledger = term.ledger or InSyncFileLedger(fs, self.identity, self.epochs, self.small_files, config)
+        ledger = reign.ledger or InSyncFileLedger(
+            fs, self.identity, self.epochs, self.small_files, config, store.in_sync
+        )
         self.in_sync: Final = None if leader else InSyncKeeper(
             ledger, self.identity, self.epochs, self.marks, self.pipeline, self.topics, clock, config
         )  # fmt: skip

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class InSyncKeeper:
-    """The keeper of one leader. The constructor reads the ledger and may block."""
+    """The keeper of one leader."""
 
     _ledger: InSyncLedger
     _identity: Identity

@@ -35,7 +35,7 @@ class InSyncLedger(Protocol):
     """Reads and writes the record of the in-sync set."""
 
     def load(self) -> InSync:
-        """Return the recorded set. May block."""
+        """Return the set that was recorded when the log was opened."""
         ...
 
     async def record(self, in_sync: InSync) -> None:
@@ -79,10 +79,12 @@ class InSyncFileLedger:
     _epochs: EpochHistory
     _small_files: SmallFiles
     _config: CommitLogConfig
+    _found: InSyncFile | None
+    """The file at the start of the log."""
 
     def load(self) -> InSync:
         """See `InSyncLedger`. A file of another log or of another data directory is ignored."""
-        file, mine = small_files.load_in_sync(self._fs, self._config.data_dir), self._epochs.history_id
+        file, mine = self._found, self._epochs.history_id
         if file is None or (file.history_id, file.leader.store_id) != (mine, self._identity.store_id):
             return InSync()
         return InSync(file.others, file.min_in_sync)

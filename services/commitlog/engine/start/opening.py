@@ -10,16 +10,17 @@ import contextlib
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from libs.formats import store_layout
 from libs.formats.errors import FormatError
+from libs.formats.state.replication import InSyncFile
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log.errors import LogDirectoryLeftOut, LogDirectoryMissing
 from libs.log.state import directories as log_directories
 from libs.log.state import small_files
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
-from libs.segments.ballast import Ballast
 from libs.segments.chain import SegmentChain
 from libs.segments.directories import SegmentDirectories
 from libs.segments.pool import TransientStorePool
@@ -27,6 +28,7 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep import queue_snapshot
 from services.commitlog.engine.keep.epochs import ElectedEpoch, EpochHistory
 from services.commitlog.engine.keep.identity import Identity
+from services.commitlog.engine.keep.small_files import SmallFiles
 from services.commitlog.engine.start import recovery
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.start.meter import RecoveryMeter
@@ -43,6 +45,8 @@ _log = logging.getLogger(__name__)
 class RecoveredStore:
     """The store after its recovery from the files."""
 
+    small_files: SmallFiles
+    identity: Identity
     directories: SegmentDirectories
     """Directories of the segments."""
     files: StoreFiles
@@ -51,36 +55,36 @@ class RecoveredStore:
     state: LogState
     epochs: EpochHistory
     checkpoint: StoreCheckpoint
+    in_sync: InSyncFile | None
+    """The in-sync set that this log recorded as a leader. None for a follower, and after an election."""
     recovery: RecoveryReport
 
 
 def recover_store(
     fs: Fs,
     config: CommitLogConfig,
-    ballast: Ballast,
     clock: Clock,
     meter: RecoveryMeter,
-    identity: Identity,
-    cut: Cut | None,
-    elected: ElectedEpoch | None,
+    *,
+    cut: Cut | None = None,
+    elected: Elected | None = None,
 ) -> RecoveredStore:
     """Claim and recover the store of `config.data_dir`, after a `cut` if any.
 
-    A new epoch is newer than the promised epoch of `identity`. After an election it is the epoch of `elected`.
-    Raises StoreLocked, SegmentSizeWrong, SegmentMissing, SegmentTwice, SegmentUnreadable, LogDirectoryMissing,
-    LogDirectoryLeftOut, LogDamaged, ConfigFileDamaged, FormatError (epochs) or OSError.
+    A new epoch is newer than the epoch that the store has promised. After an election it is the epoch of `elected`.
+    Raises ReplicaFileDamaged, StoreLocked, SegmentSizeWrong, SegmentMissing, SegmentTwice, SegmentUnreadable,
+    LogDirectoryMissing, LogDirectoryLeftOut, LogDamaged, ConfigFileDamaged, FormatError (epochs) or OSError.
     """
+    writer = SmallFiles(config.ballast(fs))
+    identity = Identity.open(fs, config, writer)
     files, directories = StoreFiles(fs, config.data_dir), config.segment_directories()
     was_clean_stop = files.claim()
     with contextlib.ExitStack() as undo:
         undo.callback(files.release)
-        with ballast.given_way():
+        with writer.ballast.given_way():
             _claim_directories(fs, config, directories, files)
             epochs = EpochHistory.open(fs, config.data_dir)
-            cut_off = (0, "")
-            if cut is not None:
-                with contextlib.closing(_open_chain(fs, config, directories, is_clean=False)) as uncut:
-                    cut_off = cut.apply(fs, config, uncut, epochs)
+            cut_off = {} if cut is None else _cut_off(fs, config, directories, epochs, cut)
             chain = _open_chain(fs, config, directories, is_clean=was_clean_stop)
             undo.callback(chain.close)
             # A removed segment must not reappear after it was found missing or was created elsewhere, so sync first.
@@ -117,13 +121,23 @@ def recover_store(
                 files.mark_in_use()
             elif config.is_follower:
                 small_files.forget_in_sync(fs, config.data_dir)
+            in_sync = None if config.is_follower or elected else small_files.load_in_sync(fs, config.data_dir)
         undo.pop_all()
     duration_ms = round((clock.monotonic_s() - started_s) * 1000)
-    report = replace(report, duration_ms=duration_ms, missing_bytes=_missing_bytes(chain, checkpoint))
-    if cut is not None:
-        report = replace(report, truncated_bytes=cut_off[0], truncated_copy_path=cut_off[1])
+    report = replace(report, duration_ms=duration_ms, missing_bytes=_missing_bytes(chain, checkpoint), **cut_off)
     _tell(report)
-    return RecoveredStore(directories, files, chain, topics, state, epochs, checkpoint, report)
+    return RecoveredStore(
+        writer, identity, directories, files, chain, topics, state, epochs, checkpoint, in_sync, report
+    )
+
+
+def _cut_off(
+    fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, epochs: EpochHistory, cut: Cut
+) -> dict[str, Any]:
+    """Cut the log. Returns the fields of the report that describe the cut."""
+    with contextlib.closing(_open_chain(fs, config, directories, is_clean=False)) as uncut:
+        copied_bytes, path = cut.apply(fs, config, uncut, epochs)
+    return {"truncated_bytes": copied_bytes, "truncated_copy_path": path}
 
 
 def _open_chain(fs: Fs, config: CommitLogConfig, directories: SegmentDirectories, *, is_clean: bool) -> SegmentChain:

@@ -25,7 +25,6 @@ from libs.machine.posix_fs import PosixFs
 from libs.requests.errors import Stopping
 from libs.runtime.process import Shell
 from libs.runtime.rpc.guard import service_token_of
-from libs.runtime.rpc.late import LateServicer
 from libs.runtime.rpc.peer import Connection, Peer
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig, check_targets
@@ -33,19 +32,17 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.by_hand import ByHand
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.elect.member import ElectedMember
-from services.commitlog.engine.follow.other_histories import OtherHistories
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm
 from services.commitlog.engine.replicate.steps import NOBODY, LeaderAt
 from services.commitlog.engine.roles import FOLLOWER_ROLE, Decider, Roles
 from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.statistics import statistics_of
-from services.commitlog.engine.write.groups import GROUPED_SIZE_BYTES_MAX, AppendGroups
 from services.commitlog.engine.write.inflight import InflightBudget
-from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
 from services.commitlog.rpc.coordinate.doors import label_role, open_door
 from services.commitlog.rpc.coordinate.settings import EtcdConfig, KubernetesConfig
+from services.commitlog.rpc.current_log import CurrentLog
 from services.commitlog.rpc.error_table import ERROR_TABLE
 from services.commitlog.rpc.limits import LIMITS
 from services.commitlog.rpc.log_servicer import LogServicer
@@ -107,11 +104,6 @@ class Service:
         self._label = label_role(self._config.coordinator, settings.kubernetes, self._is_leader)
         self._by_hand = ByHand(self._roles, own, self._leads)
         self._decider: Decider = self._member or self._by_hand
-        self.append = LateServicer(AppendServicer)
-        self._log = LateServicer(LogServicer, early=StatusServicer(self.commit_log, self._member))
-        self._segments = LateServicer(SegmentServicer)
-        self._topics = LateServicer(TopicServicer)
-        self._replication = LateServicer(ReplicationServicer)
         self.server = GrpcServer(
             settings.server,
             errors=ERROR_TABLE,
@@ -119,16 +111,22 @@ class Service:
             request_size_bytes_max=self._config.append_request_size_bytes_max,
             limits=LIMITS,
         )
-        services = append_service_pb2.DESCRIPTOR.services_by_name
-        self.server.add_service(services["AppendService"], self.append, raw=RAW_METHODS)
-        self.server.add_service(
-            log_service_pb2.DESCRIPTOR.services_by_name["LogService"], self._log, early=EARLY_METHODS
-        )
-        self.server.add_service(segment_service_pb2.DESCRIPTOR.services_by_name["SegmentService"], self._segments)
-        self.server.add_service(topic_service_pb2.DESCRIPTOR.services_by_name["TopicService"], self._topics)
-        self.server.add_service(
-            replication_service_pb2.DESCRIPTOR.services_by_name["ReplicationService"], self._replication
-        )
+        self._add_services()
+
+    def _add_services(self) -> None:
+        config, log = self._config, CurrentLog(self.commit_log)
+        streams = InflightBudget("streams", config.stream_count_max)
+        service_streams = InflightBudget("streams of services", config.service_stream_count_max)
+        inflight = InflightBudget("bytes", config.append_inflight_bytes_max)
+        self.append = AppendServicer(log, streams, inflight, config)
+        replication = ReplicationServicer(log, service_streams, config, self._decider, lambda: self._roles.seat)
+        log_servicer = LogServicer(log, StatusServicer(self.commit_log, self._member), streams, service_streams)
+        add = self.server.add_service
+        add(append_service_pb2.DESCRIPTOR.services_by_name["AppendService"], self.append, raw=RAW_METHODS)
+        add(log_service_pb2.DESCRIPTOR.services_by_name["LogService"], log_servicer, early=EARLY_METHODS)
+        add(segment_service_pb2.DESCRIPTOR.services_by_name["SegmentService"], SegmentServicer(log))
+        add(topic_service_pb2.DESCRIPTOR.services_by_name["TopicService"], TopicServicer(log))
+        add(replication_service_pb2.DESCRIPTOR.services_by_name["ReplicationService"], replication)
 
     def _elected_member(self) -> ElectedMember:
         config, target = self._config, self._config.advertise_target
@@ -162,28 +160,10 @@ class Service:
         elif self._roles.setting == own:  # an operator's choice under other settings must never return
             await self._open_log().identity.remove_setting()
 
-    async def _open(self, setting: RoleSetting, cut: Cut | None = None, term: ElectedTerm = BY_HAND) -> None:
-        config = self._config
-        leader = self._leader_at(setting.leader_target) if setting.role == FOLLOWER_ROLE else None
+    async def _open(self, seat: Seat, cut: Cut | None = None, reign: Reign = BY_HAND) -> None:
+        leader = self._leader_at(seat.leader_target) if seat.role == SLAVE else None
         host = store_host(self._settings.server.listen_host, self.server.port)
-        log = await self.commit_log.open(host, leader=leader, cut=cut, term=term, role=setting.role)
-        streams = InflightBudget("streams", config.stream_count_max)
-        service_streams = InflightBudget("streams of services", config.service_stream_count_max)
-        inflight = InflightBudget("bytes", config.append_inflight_bytes_max)
-        encoder = AppendResultEncoder(log.store_host)
-        groups = AppendGroups(log.pipeline, min(GROUPED_SIZE_BYTES_MAX, config.append_request_size_bytes_max))
-        self.append.made = AppendServicer(
-            log.pipeline, groups, log.acknowledgements, encoder, streams, inflight, config
-        )  # fmt: skip
-        self._log.made = LogServicer(
-            log.reader, log.followers, log.queue_offsets, log.topics, lambda: log.replica_state,
-            OtherHistories(log.epochs, log.marks, log.gate), streams, service_streams,
-        )  # fmt: skip
-        self._segments.made = SegmentServicer(log.segments, log.disk, log.gate)
-        self._topics.made = TopicServicer(log.topics, log.topic_changes, log.gate)
-        self._replication.made = ReplicationServicer(
-            log.replicas, service_streams, config, self._decider, lambda: self._roles.setting
-        )
+        await self.commit_log.open(host, leader=leader, cut=cut, reign=reign, role=seat.role)
 
     async def _hold(self) -> None:
         """Close the log. Calls get RECOVERING meanwhile. Calls that last too long use a closed log."""
@@ -262,9 +242,10 @@ class Service:
             await label.stop()
 
     def _end_streams(self) -> None:
-        for servicer in (self.append.made, self._log.made, self._replication.made):
-            if servicer is not None:
-                servicer.drain()
+        self.append.drain()
+        if (log := self.commit_log.log) is not None:
+            log.followers.drain()
+            log.replicas.drain()
 
     async def close(self) -> None:
         """Sync and close the store, and close the connection to the leader."""

@@ -35,7 +35,7 @@ class Owners:
     def __init__(self, log: OpenLog) -> None:
         self.list_call_count = 0
         self._log = log
-        self._servicer = SegmentServicer(log.segments, log.disk, log.gate)
+        self._servicer = SegmentServicer(lambda: log)
         self.end = log.chain.max_physical_offset
 
     async def log_facts(self) -> LogFacts:

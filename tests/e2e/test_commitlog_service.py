@@ -154,7 +154,7 @@ async def together(service: Service, count: int) -> list[append_pb.AppendStreamR
             yield stream(b"%d" % index).SerializeToString()
 
     context = mock.Mock(peer=lambda: "unix:")
-    replies = service.append.made.AppendStream(requests(), context)
+    replies = service.append.AppendStream(requests(), context)
     return [append_pb.AppendStreamResponse.FromString(reply) async for reply in replies]
 
 
@@ -168,7 +168,7 @@ async def test_a_stream_that_is_dropped_frees_what_it_took(tmp_path: Path) -> No
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await outcomes(client, [stream(b"x")])
         assert Refusal(refused.value).reason == "WINDOW_FULL"
-        [session] = service.append.made.sessions
+        [session] = service.append.sessions
         call.cancel()
         await asyncio.wait([session._reading])
         assert len(await outcomes(client, [stream(bytes(60_000))] * 40)) == 40

@@ -34,7 +34,7 @@ async def wait_until(is_so: Callable[[], bool]) -> None:
 
 async def wait_streams(service: Any, count: int) -> None:
     """Wait until the log has this many AppendStreams."""
-    await wait_until(lambda: len(service.append.made.sessions) == count)
+    await wait_until(lambda: len(service.append.sessions) == count)
 
 
 @contextlib.asynccontextmanager
@@ -97,7 +97,7 @@ async def test_a_stream_that_waits_for_its_outcome_is_not_idle(tmp_path: Path) -
             call = client.append.AppendStream()
             await call.write(append_pb.AppendStreamRequest(messages=[{"topic": "t", "body": b"x"}], durability=2))
             await wait_streams(service, 1)
-            (session,) = service.append.made.sessions
+            (session,) = service.append.sessions
             await wait_until(lambda: service.commit_log.log.pipeline.batch_count == 1)
             await asyncio.sleep(3 * IDLE_MS / 1000)  # a wrong answer would come meanwhile; a slow machine is no fault
             assert not session._is_too_idle

@@ -8,18 +8,15 @@ from typing import Any, cast
 import grpc
 from google.protobuf.message import Message
 
-from libs.formats.records.host import Host
 from libs.runtime.rpc.errors import STATUS_METADATA_KEY, ErrorTable, code_of, status_of
 from libs.runtime.rpc.peer import Connection
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.follow.other_histories import OtherHistories
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.engine.write.groups import AppendGroups
 from services.commitlog.engine.write.inflight import InflightBudget
-from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
 from services.commitlog.rpc.error_table import ERROR_TABLE
 from services.commitlog.rpc.log_servicer import LogServicer
+from services.commitlog.rpc.status import StatusServicer
 from services.commitlog.rpc.topic_servicer import TopicServicer
 
 PEER = "ipv4:10.1.2.3:4567"
@@ -83,26 +80,15 @@ def failed(code: grpc.StatusCode, text: str, details: Sequence[tuple[str, bytes]
 
 def servicers_of(log: OpenLog, config: CommitLogConfig) -> dict[str, Any]:
     """Return the CommitLog's servicers for appends and topics."""
-    append = AppendServicer(
-        log.pipeline,
-        AppendGroups(log.pipeline, 1 << 16),
-        log.acknowledgements,
-        AppendResultEncoder(Host.parse("127.0.0.1:7101")),
-        InflightBudget("streams", LARGE),
-        InflightBudget("bytes", LARGE),
-        config,
-    )
-    topics = TopicServicer(log.topics, log.topic_changes, log.gate)
+    append = AppendServicer(lambda: log, InflightBudget("streams", LARGE), InflightBudget("bytes", LARGE), config)
+    topics = TopicServicer(lambda: log)
     return {"reput.commitlog.v1.AppendService": append, "reput.commitlog.v1.TopicService": topics}
 
 
-def log_servicer_of(log: OpenLog) -> LogServicer:
+def log_servicer_of(log: OpenLog, commit_log: Any = None) -> LogServicer:
     """Return the servicer for the records of a CommitLog."""
-    others = OtherHistories(log.epochs, log.marks, log.gate)
     streams = InflightBudget("streams", LARGE)
-    return LogServicer(
-        log.reader, log.followers, log.queue_offsets, log.topics, lambda: log.replica_state, others, streams, streams
-    )
+    return LogServicer(lambda: log, StatusServicer(commit_log), streams, streams)
 
 
 def connection_to(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The objects of the CommitLog without transport. File system and clock are arguments.
 
-A CommitLog starts and stops. Between the two an OpenLog has all parts, and each servicer gets the parts that it uses.
+A CommitLog starts and stops. Between the two an OpenLog has all parts, and each call takes the parts that it uses.
 The rooms, from below; each may use the rooms above it in this list:
 
 write      batches become records. AppendPipeline checks WriteGate and has the kernel encode the records in the room of

@@ -16,6 +16,7 @@ from services.commitlog.engine.durable.acknowledge import Acknowledgements
 from services.commitlog.engine.durable.syncer import Syncer
 from services.commitlog.engine.durable.topic_changes import TopicChanges
 from services.commitlog.engine.follow.followers import Followers
+from services.commitlog.engine.follow.other_histories import OtherHistories
 from services.commitlog.engine.follow.queue_offset_check import QueueOffsetCheck
 from services.commitlog.engine.follow.reader import RecordReader
 from services.commitlog.engine.keep.checkpoint import CheckpointKeeper
@@ -33,6 +34,7 @@ from services.commitlog.engine.replicate.steps import LeaderAt
 from services.commitlog.engine.start.opening import RecoveredStore
 from services.commitlog.engine.write.append import AppendPipeline
 from services.commitlog.engine.write.gate import Reason, WriteGate
+from services.commitlog.engine.write.groups import AppendGroups
 from services.commitlog.engine.write.marks import Marks
 from services.commitlog.engine.write.seal import Seal
 from services.commitlog.engine.write.tail import LogTailWriter
@@ -120,6 +122,18 @@ class OpenLog:
             leader, applier, self.chain, self.state, self.marks, self.epochs, self.topics, self.gate, self.checkpoint,
             self.identity, self.small_files, clock, config,
         )  # fmt: skip
+
+    # Parts for calls alone, which no other part uses.
+
+    @cached_property
+    def groups(self) -> AppendGroups:
+        """The groups of small appends."""
+        return AppendGroups(self.pipeline)
+
+    @cached_property
+    def other_histories(self) -> OtherHistories:
+        """The check of the histories that followers report."""
+        return OtherHistories(self.epochs, self.marks, self.gate)
 
     @cached_property
     def topic_changes(self) -> TopicChanges:

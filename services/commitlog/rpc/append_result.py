@@ -5,6 +5,7 @@ A test reads the bytes with the stubs of protos/reput/commitlog/v1/append_servic
 """
 
 import sys
+from functools import cache
 
 from google.rpc.status_pb2 import Status
 from reput.commitlog.v1.append_service_pb2 import AppendResult
@@ -45,6 +46,12 @@ class AppendResultEncoder:
             )
         )
         return length_delimited(fields.APPEND_RESPONSE_RESULT, result)
+
+
+@cache
+def encoder_of(store_host: Host) -> AppendResultEncoder:
+    """Return the encoder of a store. A process has one store, which it may open several times."""
+    return AppendResultEncoder(store_host)
 
 
 def error_outcome(status: Status) -> bytes:

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 
 from libs.runtime.rpc.handlers import Context
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.durable.acknowledge import Acknowledgements
-from services.commitlog.engine.write.append import AppendedBatch, AppendPipeline
-from services.commitlog.engine.write.groups import AppendGroups
+from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.write.append import AppendedBatch
 from services.commitlog.engine.write.inflight import InflightBudget
-from services.commitlog.rpc.append_result import AppendResultEncoder
+from services.commitlog.rpc.append_result import encoder_of
 from services.commitlog.rpc.append_stream import AppendStreamSession
 from services.commitlog.rpc.peer import born_host
 
@@ -18,14 +17,11 @@ RAW_METHODS = ("Append", "AppendState", "AppendStream")
 """Methods that take requests as bytes."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class AppendServicer:
     """The servicer of reput.commitlog.v1.AppendService. `_streams` bounds the streams, `_inflight` their bytes."""
 
-    _pipeline: AppendPipeline
-    _groups: AppendGroups
-    _acknowledgements: Acknowledgements
-    _encoder: AppendResultEncoder
+    _log: Callable[[], OpenLog]
     _streams: InflightBudget
     _inflight: InflightBudget
     _config: CommitLogConfig
@@ -34,36 +30,32 @@ class AppendServicer:
 
     async def Append(self, request: bytes, context: Context) -> bytes:
         """Append a batch. Answers when the batch has its durability."""
-        return await self._answer(request, context, self._groups.append)
+        log = self._log()
+        return await self._answer(log, request, context, log.groups.append)
 
     async def AppendState(self, request: bytes, context: Context) -> bytes:
         """Append a batch of the store's own services."""
-        return await self._answer(request, context, self._pipeline.append_state)
+        log = self._log()
+        return await self._answer(log, request, context, log.pipeline.append_state)
 
     async def _answer(
-        self, request: bytes, context: Context, append: Callable[[bytes, bytes], Awaitable[AppendedBatch]]
+        self, log: OpenLog, request: bytes, context: Context, append: Callable[[bytes, bytes], Awaitable[AppendedBatch]]
     ) -> bytes:
         size_bytes = len(request)
         self._inflight.charge(size_bytes)
         try:
             batch = await append(request, born_host(context.peer()))
-            acknowledgement = self._acknowledgements.of(batch)
+            acknowledgement = log.acknowledgements.of(batch)
             await acknowledgement.settle()
         finally:
             self._inflight.give_back(size_bytes)
-        return self._encoder.response(batch, acknowledgement.durability(), is_late=acknowledgement.is_late)
+        encoder = encoder_of(log.store_host)
+        return encoder.response(batch, acknowledgement.durability(), is_late=acknowledgement.is_late)
 
     async def AppendStream(self, requests: AsyncIterator[bytes], context: Context) -> AsyncGenerator[bytes, None]:
         """See AppendStreamSession."""
         with self._streams.held(1):
-            session = AppendStreamSession(
-                self._pipeline,
-                self._acknowledgements,
-                self._encoder,
-                self._inflight,
-                born_host(context.peer()),
-                self._config,
-            )
+            session = AppendStreamSession(self._log(), self._inflight, born_host(context.peer()), self._config)
             self.sessions.add(session)
             try:
                 async for response in session.responses(requests):

@@ -19,11 +19,12 @@ from functools import partial
 from libs.requests.errors import Stopping
 from libs.runtime.rpc.errors import status_of
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.durable.acknowledge import Acknowledgement, Acknowledgements
-from services.commitlog.engine.write.append import AppendedBatch, AppendPipeline
+from services.commitlog.engine.durable.acknowledge import Acknowledgement
+from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.write.append import AppendedBatch
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.errors import LeaseOver, StoreSealed, StreamIdle
-from services.commitlog.rpc.append_result import AppendResultEncoder, error_outcome, stream_response
+from services.commitlog.rpc.append_result import AppendResultEncoder, encoder_of, error_outcome, stream_response
 from services.commitlog.rpc.error_table import ERROR_TABLE
 
 RESPONSE_SIZE_BYTES_MAX = 1 << 20
@@ -50,12 +51,11 @@ class PendingOutcome:
 class AppendStreamSession:
     """A stream of batches. `_inflight` bounds the bytes that wait for durability over all callers."""
 
-    _pipeline: AppendPipeline
-    _acknowledgements: Acknowledgements
-    _encoder: AppendResultEncoder
+    _log: OpenLog
     _inflight: InflightBudget
     _born_host: bytes
     _config: CommitLogConfig
+    _encoder: AppendResultEncoder = field(init=False)
     _window: InflightBudget = field(init=False)
     _idle_since_s: float | None = None
     """When the wait for a request began, by the loop's clock. None while a request is processed."""
@@ -65,6 +65,7 @@ class AppendStreamSession:
     _reading: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
+        self._encoder = encoder_of(self._log.store_host)
         self._window = InflightBudget("bytes of one stream", self._config.append_stream_inflight_bytes_max)
 
     def stop(self) -> None:
@@ -127,8 +128,8 @@ class AppendStreamSession:
     async def _append(self, request: bytes) -> PendingOutcome:
         size_bytes = len(request) + OUTCOME_SIZE_BYTES
         try:
-            batch = await self._pipeline.append(request, self._born_host)
-            return PendingOutcome(size_bytes, batch, self._acknowledgements.of(batch))
+            batch = await self._log.pipeline.append(request, self._born_host)
+            return PendingOutcome(size_bytes, batch, self._log.acknowledgements.of(batch))
         except Exception as failure:  # noqa: BLE001 - becomes the status of this outcome; the stream goes on
             return PendingOutcome(size_bytes, error_outcome(status_of(failure, ERROR_TABLE)))
 

@@ -4,7 +4,7 @@
 import contextlib
 from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from dataclasses import fields as fields_of
 
 from reput.commitlog.v1 import log_service_pb2 as pb
@@ -15,47 +15,37 @@ from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.formats.records import dispatch_columns
 from libs.kernel.answer import encode_cy
 from libs.requests.checks import check_range, size_of_page
-from libs.requests.errors import BadArgument, Stopping
+from libs.requests.errors import BadArgument
 from libs.runtime.rpc.by_name import named
-from services.commitlog.engine.follow.dispatch import DispatchTail, TailStep
-from services.commitlog.engine.follow.followers import Followers
-from services.commitlog.engine.follow.other_histories import OtherHistories
-from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueOffsetCheck
-from services.commitlog.engine.follow.reader import RecordReader, RecordRun
+from services.commitlog.engine.follow.dispatch import TailStep
+from services.commitlog.engine.follow.queue_offset_check import QueueEnd
+from services.commitlog.engine.follow.reader import RecordRun
 from services.commitlog.engine.keep.checkpoint import IndexerReport
-from services.commitlog.engine.open_log import ReplicaState
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.inflight import InflightBudget
-from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.errors import BeyondMaxOffset
 from services.commitlog.rpc.epochs import epochs_of, sent
+from services.commitlog.rpc.status import StatusServicer
 
 RESPONSE_SIZE_BYTES_DEFAULT, RESPONSE_SIZE_BYTES_MAX = 1 << 20, 8 << 20
 DISPATCH_COUNT_DEFAULT, DISPATCH_COUNT_MAX = 8_192, 32_768
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class LogServicer:
-    """The servicer of reput.commitlog.v1.LogService, except its status.
+    """The servicer of reput.commitlog.v1.LogService.
 
     Streams of clients and streams of services have a budget each.
     """
 
-    _reader: RecordReader
-    _followers: Followers
-    _queue_offsets: QueueOffsetCheck
-    _topics: TopicRegistry
-    _replica_state: Callable[[], ReplicaState]
-    _others: OtherHistories
+    _log: Callable[[], OpenLog]
+    _status: StatusServicer
     _streams: InflightBudget
     _service_streams: InflightBudget
-    _tails: set[DispatchTail] = field(default_factory=set)
-    _is_draining: bool = False
 
-    def drain(self) -> None:
-        """End the streams with STOPPING."""
-        self._is_draining = True
-        for tail in self._tails:
-            tail.wake()
+    async def GetStatus(self, request: pb.GetStatusRequest, context: object) -> pb.GetStatusResponse:
+        """Return the state of the log, also while it is being recovered."""
+        return await self._status.GetStatus(request, context)
 
     async def ReadRecords(self, request: pb.ReadRecordsRequest, _: object) -> bytes:
         """Return the records that are still in the log, checked."""
@@ -69,7 +59,8 @@ class LogServicer:
         for index, size in enumerate(sizes):
             check_range(size, f"record_sizes_bytes[{index}]", least=1)
         is_raw = _is_raw(request.view)
-        batch = self._reader.read(offsets, sizes, size_bytes_max=RESPONSE_SIZE_BYTES_MAX)
+        reader = self._log().reader
+        batch = reader.read(offsets, sizes, size_bytes_max=RESPONSE_SIZE_BYTES_MAX)
         return b"".join(
             (
                 length_delimited(fields.READ_RECORDS_RESPONSE_RECORD_SIZES_BYTES, array("i", batch.sizes).tobytes()),
@@ -79,8 +70,8 @@ class LogServicer:
                     raw_field=fields.READ_RECORDS_RESPONSE_RECORDS,
                     messages_field=fields.READ_RECORDS_RESPONSE_MESSAGES,
                 ),
-                int_field(fields.READ_RECORDS_RESPONSE_MIN_PHYSICAL_OFFSET, self._reader.min_physical_offset),
-                int_field(fields.READ_RECORDS_RESPONSE_MAX_PHYSICAL_OFFSET, self._reader.end_physical_offset),
+                int_field(fields.READ_RECORDS_RESPONSE_MIN_PHYSICAL_OFFSET, reader.min_physical_offset),
+                int_field(fields.READ_RECORDS_RESPONSE_MAX_PHYSICAL_OFFSET, reader.end_physical_offset),
             )
         )
 
@@ -95,12 +86,13 @@ class LogServicer:
             default=RESPONSE_SIZE_BYTES_DEFAULT,
             most=RESPONSE_SIZE_BYTES_MAX,
         )
-        confirmed = self._reader.end_physical_offset
+        log = self._log()
+        confirmed = log.reader.end_physical_offset
         if end > confirmed:
             raise BeyondMaxOffset(end, max_physical_offset=confirmed, field="end_physical_offset")
         if 0 < end < start:
             raise BadArgument("the range ends before it starts", field="end_physical_offset", value=end, limit=start)
-        stretches = self._reader.stretches(start, end or confirmed, size_bytes_max=size_max)
+        stretches = log.reader.stretches(start, end or confirmed, size_bytes_max=size_max)
         with self._streams.held(1), contextlib.closing(stretches):
             for stretch in stretches:
                 yield b"".join(
@@ -116,7 +108,7 @@ class LogServicer:
                         ),
                     )
                 )
-                self._check_draining()
+                log.followers.check_draining()
 
     async def Dispatch(
         self, request: pb.DispatchRequest, _: object
@@ -126,42 +118,36 @@ class LogServicer:
         epoch = check_range(request.epoch, "epoch")
         epochs = epochs_of(request.epochs, "epochs")
         count_max = size_of_page(request, "record_count_max", default=DISPATCH_COUNT_DEFAULT, most=DISPATCH_COUNT_MAX)
-        with self._service_streams.held(1), self._others.followed(request.history_id, start):
-            handshake = self._followers.handshake(start, epoch, epochs)
-            told = self._topics.begins.by_topic
+        log = self._log()
+        with self._service_streams.held(1), log.other_histories.followed(request.history_id, start):
+            handshake = log.followers.handshake(start, epoch, epochs)
+            told = log.topics.begins.by_topic
             yield pb.DispatchResponse(
                 handshake=named(
                     pb.DispatchHandshake,
                     handshake,
                     set_apart_topics=[
-                        pb.DispatchSetApart(topic=topic, why=why)
-                        for topic, why in self._topics.set_apart.reasons.items()
+                        pb.DispatchSetApart(topic=topic, why=why) for topic, why in log.topics.set_apart.reasons.items()
                     ],
                     epochs=sent(handshake.epochs),
                     topic_begins=_topic_begins(told, {}),
                 )
             )
-            tail = self._followers.tail(
-                start_physical_offset=handshake.start_physical_offset, record_count_max=count_max
-            )
-            self._tails.add(tail)
-            try:
-                async for step in tail.steps():
-                    self._check_draining()
-                    begins = self._topics.begins.by_topic
-                    if begins is not told:  # before the records of a recreated topic
-                        yield self._heartbeat(_topic_begins(begins, told))
-                        told = begins
-                    yield self._step(step)
-            finally:
-                self._tails.discard(tail)
+            tail = log.followers.tail(start_physical_offset=handshake.start_physical_offset, record_count_max=count_max)
+            async for step in tail.steps():
+                begins = log.topics.begins.by_topic
+                if begins is not told:  # before the records of a recreated topic
+                    yield _heartbeat(log, _topic_begins(begins, told))
+                    told = begins
+                yield _step(log, step)
 
     async def ReportProgress(self, request: pb.ReportProgressRequest, _: object) -> pb.ReportProgressResponse:
         """Record the Indexer's progress."""
         names = [attribute.name for attribute in fields_of(IndexerReport)]
-        self._followers.report(IndexerReport(**{name: getattr(request, name) for name in names}))
-        self._others.note_own(request.history_id)
-        return named(pb.ReportProgressResponse, self._replica_state())
+        log = self._log()
+        log.followers.report(IndexerReport(**{name: getattr(request, name) for name in names}))
+        log.other_histories.note_own(request.history_id)
+        return named(pb.ReportProgressResponse, log.standing)
 
     async def CheckQueueOffsets(
         self, requests: AsyncIterator[pb.CheckQueueOffsetsRequest], _: object
@@ -169,42 +155,41 @@ class LogServicer:
         """Compare the Indexer's queues with the next queue offsets. The comparison is complete when the stream ends."""
         raised_count = contradicting_count = 0
         is_complete = False
+        log = self._log()
         with self._service_streams.held(1):
             async for request in requests:
-                self._check_draining()
-                self._followers.check(request.epoch, request.history_id)
+                log.followers.check_draining()
+                log.followers.check(request.epoch, request.history_id)
                 is_complete = request.is_complete
                 ends = [
                     QueueEnd(end.topic, end.queue_id, end.end_queue_offset, end.last_physical_offset)
                     for end in request.queues
                 ]
-                verdict = await self._queue_offsets.compare(ends)
+                verdict = await log.queue_offsets.compare(ends)
                 raised_count += verdict.raised_count
                 contradicting_count += verdict.contradicting_count
-        self._queue_offsets.finish(is_complete=is_complete)
+        log.queue_offsets.finish(is_complete=is_complete)
         return pb.CheckQueueOffsetsResponse(
             raised_queue_count=raised_count,
             contradicting_queue_count=contradicting_count,
         )
 
-    def _step(self, step: TailStep) -> bytes | pb.DispatchResponse:
-        """Return columns, or a heartbeat if nothing is new."""
-        if step.columns is not None:
-            return dispatch_columns.encode(step.columns, step.start_physical_offset, step.end_physical_offset)
-        return self._heartbeat([])
 
-    def _heartbeat(self, topic_begins: list[pb.DispatchTopicBegin]) -> pb.DispatchResponse:
-        return pb.DispatchResponse(
-            heartbeat=pb.DispatchHeartbeat(
-                confirmed_physical_offset=self._reader.end_physical_offset,
-                min_physical_offset=self._reader.min_physical_offset,
-                topic_begins=topic_begins,
-            )
+def _step(log: OpenLog, step: TailStep) -> bytes | pb.DispatchResponse:
+    """Return columns, or a heartbeat if nothing is new."""
+    if step.columns is not None:
+        return dispatch_columns.encode(step.columns, step.start_physical_offset, step.end_physical_offset)
+    return _heartbeat(log, [])
+
+
+def _heartbeat(log: OpenLog, topic_begins: list[pb.DispatchTopicBegin]) -> pb.DispatchResponse:
+    return pb.DispatchResponse(
+        heartbeat=pb.DispatchHeartbeat(
+            confirmed_physical_offset=log.reader.end_physical_offset,
+            min_physical_offset=log.reader.min_physical_offset,
+            topic_begins=topic_begins,
         )
-
-    def _check_draining(self) -> None:
-        if self._is_draining:
-            raise Stopping
+    )
 
 
 def _topic_begins(begins: Mapping[str, int], told: Mapping[str, int]) -> list[pb.DispatchTopicBegin]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TopicService: protobuf to and from the topic registry."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,7 @@ from libs.requests.checks import size_of_page
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.by_name import named
 from services.commitlog.engine.durable.topic_changes import TopicChanges
-from services.commitlog.engine.write.gate import WriteGate
-from services.commitlog.engine.write.topics import TopicRegistry
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.errors import TopicNotFound
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
@@ -24,55 +24,58 @@ LIST = "topics"
 class TopicServicer:
     """The servicer of reput.commitlog.v1.TopicService."""
 
-    _topics: TopicRegistry
-    _changes: TopicChanges
-    _gate: WriteGate
+    _log: Callable[[], OpenLog]
 
     async def CreateTopic(self, request: pb.CreateTopicRequest, _: object) -> pb.CreateTopicResponse:
         """Create a topic. Answers when it is as durable as an acknowledged append, as the two changes below do."""
-        topic = await self._leading.create(request.name, **_given(request))
-        return pb.CreateTopicResponse(topic=self._topic(topic))
+        log = self._log()
+        topic = await _changes(log).create(request.name, **_given(request))
+        return pb.CreateTopicResponse(topic=_topic(log, topic))
 
     async def UpdateTopic(self, request: pb.UpdateTopicRequest, _: object) -> pb.UpdateTopicResponse:
         """Change the values that the request names."""
-        topic = await self._leading.update(request.name, **_given(request))
-        return pb.UpdateTopicResponse(topic=self._topic(topic))
+        log = self._log()
+        topic = await _changes(log).update(request.name, **_given(request))
+        return pb.UpdateTopicResponse(topic=_topic(log, topic))
 
     async def GetTopic(self, request: pb.GetTopicRequest, _: object) -> pb.GetTopicResponse:
         """Return a topic. Only a leader answers that a topic does not exist: other logs may not have it yet."""
+        log = self._log()
         try:
-            topic = self._topics.get(request.name)
+            topic = log.topics.get(request.name)
         except TopicNotFound:
-            self._gate.check_leads()
+            log.gate.check_leads()
             raise
-        return pb.GetTopicResponse(topic=self._topic(topic))
+        return pb.GetTopicResponse(topic=_topic(log, topic))
 
     async def ListTopics(self, request: pb.ListTopicsRequest, _: object) -> pb.ListTopicsResponse:
         """Return a page of topics, by name."""
+        log = self._log()
         size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         token, arguments = request.page_token, (request.include_system,)
         last_name = decode_token(LIST, arguments, token, str) or ""
-        found = self._topics.list_after(last_name, size + 1, include_system=request.include_system)
+        found = log.topics.list_after(last_name, size + 1, include_system=request.include_system)
         page = found[:size]
         token = encode_token(LIST, arguments, page[-1].name) if len(found) > size else ""
-        return pb.ListTopicsResponse(topics=[self._topic(topic) for topic in page], next_page_token=token)
+        return pb.ListTopicsResponse(topics=[_topic(log, topic) for topic in page], next_page_token=token)
 
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, _: object) -> pb.DeleteTopicResponse:
         """Delete a topic."""
-        await self._leading.delete(request.name)
+        await _changes(self._log()).delete(request.name)
         return pb.DeleteTopicResponse()
 
-    @property
-    def _leading(self) -> TopicChanges:
-        """The topic changes. Raises NotLeader and Stopping."""
-        self._gate.check_leads()
-        self._gate.check_lease()
-        return self._changes
 
-    def _topic(self, topic: TopicConfig) -> pb.Topic:
-        why = self._topics.set_apart.why(topic.name)
-        queue_count = self._topics.queue_count(topic)
-        return named(pb.Topic, topic, is_system=is_system_topic(topic.name), set_apart=why, queue_count=queue_count)
+def _changes(log: OpenLog) -> TopicChanges:
+    """Return the topic changes of a leader. Raises NotLeader and Stopping."""
+    log.gate.check_leads()
+    log.gate.check_lease()
+    return log.topic_changes
+
+
+def _topic(log: OpenLog, topic: TopicConfig) -> pb.Topic:
+    why = log.topics.set_apart.why(topic.name)
+    queue_count = log.topics.queue_count(topic)
+    return named(pb.Topic, topic, is_system=is_system_topic(topic.name), set_apart=why, queue_count=queue_count)
 
 
 def _given(request: pb.CreateTopicRequest | pb.UpdateTopicRequest) -> dict[str, Any]:

@@ -8,7 +8,6 @@ the process of that log, and has no answer when that process dies. A Delivery ou
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
@@ -24,7 +23,6 @@ from libs.runtime.rpc.errors import error_info
 from libs.runtime.rpc.peer import Connection
 from libs.segments.errors import StoreFull
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.rpc.status import StatusServicer
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.own.group_engine import GroupEngine
 from services.delivery.engine.own.journal_owner import JournalOwner
@@ -168,9 +166,7 @@ class Delivery:
             return {}
         if self._known is None or self._known[0] is not log:
             servicers = servicers_of(log, self._world.config_of(self._node.name))
-            servicers["reput.commitlog.v1.LogService"] = SimpleNamespace(
-                GetStatus=StatusServicer(commit_log).GetStatus, ReadRecords=log_servicer_of(log).ReadRecords
-            )
+            servicers["reput.commitlog.v1.LogService"] = log_servicer_of(log, commit_log)
             there = {name: There(self._world, process, servicer) for name, servicer in servicers.items()}
             self._known = log, there
         return self._known[1]

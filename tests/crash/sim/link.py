@@ -34,7 +34,6 @@ from services.commitlog.engine.follow.dispatch import TailStep
 from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.gate import Reason
-from services.commitlog.engine.write.groups import GROUPED_SIZE_BYTES_MAX, AppendGroups
 from services.indexer import errors
 from services.indexer.engine.log.source import Appended, LogRole, ProgressReport, RecordBlock, StateBatch
 from services.indexer.rpc.log.appender import append_request
@@ -54,7 +53,7 @@ class Server:
     def __init__(self, log: OpenLog, process: Process) -> None:
         self.log = log
         self.process = process
-        self.groups = AppendGroups(log.pipeline, GROUPED_SIZE_BYTES_MAX)
+        self.groups = log.groups
 
 
 @dataclass(frozen=True, slots=True)

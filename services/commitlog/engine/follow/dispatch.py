@@ -20,7 +20,7 @@ from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log.end import STATUS_REASONS
 from libs.log.watermark import Watermark
-from libs.requests.errors import RecordDamaged
+from libs.requests.errors import RecordDamaged, Stopping
 from libs.segments.chain import SegmentChain
 from libs.segments.segment import Segment, SegmentHold
 from services.commitlog.config import CommitLogConfig
@@ -39,7 +39,7 @@ class TailStep:
     columns: ScanColumns | None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class DispatchTail:
     """The stream of steps for a follower, at the physical offset `_at`."""
 
@@ -54,22 +54,26 @@ class DispatchTail:
     _hold: SegmentHold | None = None
     _next_step_s: float = 0.0
     _more: asyncio.Future[None] | None = None
+    _is_stopped: bool = False
 
-    def wake(self) -> None:
-        """Yield the next step at once, with or without new records."""
+    def stop(self) -> None:
+        """End the stream with Stopping instead of its next step."""
+        self._is_stopped = True
         if self._more is not None:
             self._more.cancel()
 
     async def steps(self) -> AsyncGenerator[TailStep, None]:
         """Yield steps without an end.
 
-        Raises RecordDamaged, BelowMinOffset when the offset was deleted meanwhile, and StaleEpoch when the log has
-        begun another epoch, as a follower of a new leader does.
+        Raises Stopping, RecordDamaged, BelowMinOffset when the offset was deleted meanwhile, and StaleEpoch when the
+        log has begun another epoch, as a follower of a new leader does.
         """
         try:
             while True:
                 if self._at >= self._visible.value:
                     await self._wait()
+                if self._is_stopped:
+                    raise Stopping
                 if self._epochs.number != self._epoch:
                     raise StaleEpoch(epoch=self._epochs.number)
                 if self._at < self._visible.value:

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Followers: handshakes with followers on the common history, their dispatch tails, and their reports.
 
+Invariant: after `drain`, no stream of this log continues. The log may be opened anew, with other Followers.
+
 Callers: the loop that owns the log. Not handled: the streams themselves (rpc).
 """
 
+import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from libs.formats.epoch import Epoch
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log.common_history import assumed, common_end
-from libs.requests.errors import BadArgument
+from libs.requests.errors import BadArgument, Stopping
 from libs.segments.chain import SegmentChain
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.follow.dispatch import DispatchTail
@@ -49,6 +52,19 @@ class Followers:
     _config: CommitLogConfig
     damage_count: int = 0
     """Number of tails that ended because a record can't be read."""
+    _tails: weakref.WeakSet[DispatchTail] = field(default_factory=weakref.WeakSet)
+    _is_draining: bool = False
+
+    def drain(self) -> None:
+        """End all streams with Stopping, and refuse new ones."""
+        self._is_draining = True
+        for tail in self._tails:
+            tail.stop()
+
+    def check_draining(self) -> None:
+        """Raise Stopping after `drain`. For streams without a tail."""
+        if self._is_draining:
+            raise Stopping
 
     def handshake(self, physical_offset: int, epoch: int, epochs: Sequence[Epoch] = ()) -> Handshake:
         """Return the offset at which a follower continues. It holds the log up to an offset, and is in an epoch.
@@ -71,13 +87,16 @@ class Followers:
         )
 
     def tail(self, *, start_physical_offset: int, record_count_max: int) -> DispatchTail:
-        """Follow the log from the first byte of a record."""
+        """Follow the log from the first byte of a record. Raises Stopping after `drain`."""
+        self.check_draining()
         key_count_max = KEYS_PER_RECORD * record_count_max
         columns = ScanColumns(record_count_max, key_count_max, self._config.delay_levels_ms())
-        return DispatchTail(
+        tail = DispatchTail(
             self._chain, self._marks.visible, self._config, start_physical_offset, columns, self._count_damage,
             self._epochs, self._epochs.number,
         )  # fmt: skip
+        self._tails.add(tail)
+        return tail
 
     def check(self, epoch: int, history_id: str) -> None:
         """Raise StaleEpoch or BadArgument for a follower of another epoch, or of another history (empty: unknown)."""

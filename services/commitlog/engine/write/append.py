@@ -115,6 +115,11 @@ class AppendPipeline:
         self._internal_limits = self._limits.changed(is_internal=True)
         self._columns = AppendColumns(BATCH_MESSAGE_COUNT_MAX)
 
+    @property
+    def request_size_bytes_max(self) -> int:
+        """Maximum size of a request. `append` refuses a larger request."""
+        return self._config.append_request_size_bytes_max
+
     async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:
         """Append a serialized AppendRequest. On return its bytes are in the page cache.
 
@@ -132,7 +137,7 @@ class AppendPipeline:
 
     async def _append(self, request: bytes, born_host: bytes, limits: Limits) -> AppendedBatch:
         self._gate.check()
-        size_bytes, limit = len(request), self._config.append_request_size_bytes_max
+        size_bytes, limit = len(request), self.request_size_bytes_max
         if size_bytes > limit:
             reason = f"a batch of {size_bytes} bytes is too large, the limit is {limit}"
             raise BatchTooLarge(reason, value=size_bytes, limit=limit)

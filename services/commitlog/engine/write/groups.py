@@ -34,13 +34,16 @@ class AppendGroups:
     """The collector of the small requests of a turn."""
 
     _pipeline: AppendPipeline
-    _request_size_bytes_max: int
+    _request_size_bytes_max: int = GROUPED_SIZE_BYTES_MAX
     """Larger requests are written alone."""
-    _waiting: list[AppendWaiter] = field(default_factory=list)
+    _waiting: list[Waiting] = field(default_factory=list)
     _arrived_count: int = 0
     """Number of requests of this turn."""
     _is_grouping: bool = False
     """Whether several requests arrived in the turn before."""
+
+    def __post_init__(self) -> None:
+        self._request_size_bytes_max = min(self._request_size_bytes_max, self._pipeline.request_size_bytes_max)
 
     async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:
         """See AppendPipeline.append."""

@@ -18,7 +18,7 @@ from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument
 from libs.runtime.rpc.by_name import named
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.engine.replicate.leader import Replicas
+from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.steps import (
     PROMISED_EPOCH,
     PROTOCOL_VERSION,
@@ -45,26 +45,23 @@ _LEADING: dict[int, RoleName] = {log_pb.ROLE_ASYNC_MASTER: "async_master", log_p
 class ReplicationServicer:
     """The servicer of reput.commitlog.v1.ReplicationService."""
 
-    _replicas: Replicas
+    _log: Callable[[], OpenLog]
     _service_streams: InflightBudget
     _config: CommitLogConfig
     _decider: Decider
     _setting: Callable[[], RoleSetting]
 
-    def drain(self) -> None:
-        """End the streams with STOPPING."""
-        self._replicas.drain()
-
     async def Replicate(
         self, requests: AsyncIterator[pb.ReplicateRequest], _: object
     ) -> AsyncGenerator[pb.ReplicateResponse | bytes, None]:
         """Send the log to a follower, and receive its acknowledgements."""
+        replicas = self._log().replicas
         with self._service_streams.held(1):
             hello = _hello(await self._next(requests))
-            stream = self._replicas.follow(hello)
+            stream = replicas.follow(hello)
             hearing = asyncio.create_task(self._hear(stream, requests), name="acknowledgements of a replica")
             try:
-                async for step in self._replicas.steps(stream):
+                async for step in replicas.steps(stream):
                     yield chunk_response(step) if isinstance(step, Chunk) else _response(step)
             finally:
                 hearing.cancel()

@@ -199,5 +199,5 @@ async def test_too_large_for_the_store() -> None:
     """A request that is too large for the store is written alone, and its caller gets the refusal."""
     async with Machine(append_request_size_bytes_max=SIZE_BYTES_MAX).running() as log:
         await append(log, message(b"topic"))
-        (answer, _) = await together(of(log), [request(message(bytes(SIZE_BYTES_MAX))), request(message())])
+        (answer, _) = await together(log.groups, [request(message(bytes(SIZE_BYTES_MAX))), request(message())])
         assert isinstance(answer, BatchTooLarge)

@@ -106,7 +106,7 @@ async def test_topics_of_a_leader_that_slept(role: str, monkeypatch: pytest.Monk
     async with cluster.running() as leader:
         await all_in_sync(cluster)
         log, create = leader.log, TopicRegistry.create
-        topics = TopicServicer(log.topics, log.topic_changes, log.gate)
+        topics = TopicServicer(lambda: log)
 
         async def slow(self: TopicRegistry, name: str, **given: Any) -> TopicConfig:
             topic = await create(self, name, **given)

@@ -3,15 +3,8 @@
 
 import pytest
 
-from services.commitlog.engine.follow.other_histories import OtherHistories
-from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.errors import StoreReplaced
 from tests.support.commitlog import Machine, append, message
-
-
-def others_of(log: OpenLog) -> OtherHistories:
-    """The known histories of a log's followers."""
-    return OtherHistories(log.epochs, log.marks, log.gate)
 
 
 async def test_a_longer_log_of_another_name_keeps_appends_out() -> None:
@@ -21,7 +14,7 @@ async def test_a_longer_log_of_another_name_keeps_appends_out() -> None:
     """
     async with Machine().running() as log:
         await append(log, message())
-        others = others_of(log)
+        others = log.other_histories
         with others.followed("another", 10_000):
             assert log.gate.refusals() == ["STORE_REPLACED"]
             with pytest.raises(StoreReplaced, match="index rebuild"):
@@ -43,13 +36,13 @@ async def test_others_keep_nobody_out(history_id: str | None, physical_offset: i
     async with Machine().running() as log:
         await append(log, message())
         name = log.epochs.history_id if history_id is None else history_id
-        with others_of(log).followed(name, physical_offset):
+        with log.other_histories.followed(name, physical_offset):
             assert log.gate.refusals() == []
 
 
 async def test_an_indexer_that_was_pointed_here_by_mistake() -> None:
     """An Indexer of another log, connected by mistake, refuses no appends if the log has an Indexer of its own."""
     async with Machine().running() as log:
-        others = others_of(log)
+        others = log.other_histories
         with others.followed(log.epochs.history_id, 0), others.followed("another", 10_000):
             assert log.gate.refusals() == []

@@ -11,7 +11,6 @@ from reput.commitlog.v1 import append_service_pb2 as pb
 from libs.machine.failpoints import armed
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.inflight import InflightBudget
-from services.commitlog.rpc.append_result import AppendResultEncoder
 from services.commitlog.rpc.append_stream import OUTCOME_SIZE_BYTES, RESPONSE_SIZE_BYTES_MAX, AppendStreamSession
 from tests.support.commitlog import BORN_HOST, Machine, append, message, request
 
@@ -26,8 +25,7 @@ class Caller:
         self.taken_count = 0
         self.stopped = asyncio.Event()
         self.budget = InflightBudget("bytes", WINDOW_BYTES)
-        encoder, config = AppendResultEncoder(log.store_host), machine.process(log).config
-        session = AppendStreamSession(log.pipeline, log.acknowledgements, encoder, self.budget, BORN_HOST, config)
+        session = AppendStreamSession(log, self.budget, BORN_HOST, machine.process(log).config)
         self.responses = session.responses(self.requests(raw, count))
 
     async def requests(self, raw: bytes, count: int) -> AsyncIterator[bytes]:

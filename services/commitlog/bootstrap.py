@@ -119,7 +119,7 @@ class Service:
         service_streams = InflightBudget("streams of services", config.service_stream_count_max)
         inflight = InflightBudget("bytes", config.append_inflight_bytes_max)
         self.append = AppendServicer(log, streams, inflight, config)
-        replication = ReplicationServicer(log, service_streams, config, self._decider, lambda: self._roles.seat)
+        replication = ReplicationServicer(log, service_streams, config, self._decider, lambda: self._roles.setting)
         log_servicer = LogServicer(log, StatusServicer(self.commit_log, self._member), streams, service_streams)
         add = self.server.add_service
         add(append_service_pb2.DESCRIPTOR.services_by_name["AppendService"], self.append, raw=RAW_METHODS)
@@ -160,10 +160,10 @@ class Service:
         elif self._roles.setting == own:  # an operator's choice under other settings must never return
             await self._open_log().identity.remove_setting()
 
-    async def _open(self, seat: Seat, cut: Cut | None = None, reign: Reign = BY_HAND) -> None:
-        leader = self._leader_at(seat.leader_target) if seat.role == SLAVE else None
+    async def _open(self, setting: RoleSetting, cut: Cut | None = None, term: ElectedTerm = BY_HAND) -> None:
+        leader = self._leader_at(setting.leader_target) if setting.role == FOLLOWER_ROLE else None
         host = store_host(self._settings.server.listen_host, self.server.port)
-        await self.commit_log.open(host, leader=leader, cut=cut, reign=reign, role=seat.role)
+        await self.commit_log.open(host, leader=leader, cut=cut, term=term, role=setting.role)
 
     async def _hold(self) -> None:
         """Close the log. Calls get RECOVERING meanwhile. Calls that last too long use a closed log."""

@@ -11,6 +11,7 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
+from services.gateway.rpc.receiving import Receiving
 
 from libs.machine.clock import SystemClock
 from libs.runtime.errors import ConfigError
@@ -22,7 +23,6 @@ from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.renewals import Renewals
 from services.gateway.rpc.caller import Caller as GatewayCaller
 from services.gateway.rpc.caller import Ending
-from services.gateway.rpc.receiving import Receiving
 from services.gateway.rpc.routes import KINDS
 from services.gateway.rpc.store.delivery_client import DeliveryClient
 from services.gateway.rpc.store.leading import Leading

@@ -58,7 +58,7 @@ class CommitLog:
         if role is not None:
             self.config = replace(self.config, role=role)
         store = await asyncio.to_thread(
-            recover_store, self._fs, self.config, self._clock, self.meter, cut=cut, elected=reign.elected
+            recover_store, self._fs, self.config, self._clock, self.meter, cut=cut, elected=term.elected
         )
         log = self.log = OpenLog(
             store,
@@ -68,7 +68,7 @@ class CommitLog:
             listen_host=listen_host,
             on_failure=self._on_failure,
             leader=leader,
-            reign=reign,
+            term=term,
         )
         await asyncio.to_thread(log.topics.begins.settle, log.chain, log.topics.file.topics)
         await log.disk.look()

@@ -62,7 +62,7 @@ class OpenLog:
         listen_host: Host,
         on_failure: Callable[[BaseException], None],
         leader: LeaderAt | None = None,
-        reign: Reign = BY_HAND,
+        term: ElectedTerm = BY_HAND,
     ) -> None:
         """Build all parts of a recovered store. Touches no file.
 
@@ -89,7 +89,7 @@ class OpenLog:
         self.pipeline: Final = AppendPipeline(self.tail, self.state, self.topics, self.gate, log_clock, config, host)
         self.committer: Final = Syncer.committer(self.chain, self.marks, self.state, self.seal, clock, config)
         self.flusher: Final = Syncer.flusher(self.chain, self.marks, self.state, self.seal, clock, config)
-        ledger = reign.ledger or InSyncFileLedger(
+        ledger = term.ledger or InSyncFileLedger(
             fs, self.identity, self.epochs, self.small_files, config, store.in_sync
         )
         self.in_sync: Final = None if leader else InSyncKeeper(

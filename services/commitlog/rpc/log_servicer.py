@@ -147,7 +147,7 @@ class LogServicer:
         log = self._log()
         log.followers.report(IndexerReport(**{name: getattr(request, name) for name in names}))
         log.other_histories.note_own(request.history_id)
-        return named(pb.ReportProgressResponse, log.standing)
+        return named(pb.ReportProgressResponse, log.replica_state)
 
     async def CheckQueueOffsets(
         self, requests: AsyncIterator[pb.CheckQueueOffsetsRequest], _: object

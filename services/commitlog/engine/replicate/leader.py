@@ -24,7 +24,7 @@ from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.keep.queue_snapshot import SnapshotKeeper
 from services.commitlog.engine.replicate.catch_up import CatchUpPace
 from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
-from services.commitlog.engine.replicate.ledger import Witnesses
+from services.commitlog.engine.replicate.ledger import LeasePromises
 from services.commitlog.engine.replicate.steps import PROMISED_EPOCH, QUEUE_OFFSETS, Hello, State, Step
 from services.commitlog.engine.replicate.stream import Replica, ReplicaStream
 from services.commitlog.engine.write.gate import WriteGate

@@ -67,7 +67,7 @@ def recover_store(
     meter: RecoveryMeter,
     *,
     cut: Cut | None = None,
-    elected: Elected | None = None,
+    elected: ElectedEpoch | None = None,
 ) -> RecoveredStore:
     """Claim and recover the store of `config.data_dir`, after a `cut` if any.
 

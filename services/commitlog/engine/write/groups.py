@@ -36,7 +36,7 @@ class AppendGroups:
     _pipeline: AppendPipeline
     _request_size_bytes_max: int = GROUPED_SIZE_BYTES_MAX
     """Larger requests are written alone."""
-    _waiting: list[Waiting] = field(default_factory=list)
+    _waiting: list[AppendWaiter] = field(default_factory=list)
     _arrived_count: int = 0
     """Number of requests of this turn."""
     _is_grouping: bool = False

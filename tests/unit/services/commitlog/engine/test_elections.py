@@ -361,6 +361,6 @@ async def test_a_report_of_another_leader_ends_the_back_off_of_decisions() -> No
         await all_in_sync(cluster)
         follower = next(node for node in cluster.nodes if node is not leader)
         follower.member.loop.failures_in_row_count = 30
-        follower.log.following.leader.move("nowhere:1")
+        follower.log.follower.leader.move("nowhere:1")
         assert follower.member.loop.failures_in_row_count == 0
-        assert follower.roles.seat.leader_target == leader.target
+        assert follower.roles.setting.leader_target == leader.target

@@ -48,12 +48,11 @@ async def test_changes() -> None:
     """Each change of the record is based on the change before it."""
     leader = Leader()
     term = await leader.begin()
-    assert term.load() == InSync([B], 2)
-    await term.record(InSync([B, C], 2), 200)
-    await term.record(InSync([C], 2), 300)
+    assert term.load() == InSync([B], 2, RECORD.floor_physical_offset)
+    await term.record(InSync([B, C], 2, 200))
+    await term.record(InSync([C], 2, 300))
     assert leader.in_sync == (A, C)
-    assert term.load() == InSync([C], 2)
-    assert term.record_seen.floor_physical_offset == 300
+    assert term.load() == InSync([C], 2, 300)
 
 
 @pytest.mark.parametrize("replicated", [200, 300])
@@ -63,14 +62,14 @@ async def test_an_answer_is_lost(replicated: int) -> None:
     term = await leader.begin()
     leader.lose()
     with pytest.raises(CoordinatorUnavailable):
-        await term.record(InSync([B, C], 2), 200)
+        await term.record(InSync([B, C], 2, 200))
     try:
-        await term.record(InSync([B, C], 2), replicated)
+        await term.record(InSync([B, C], 2, replicated))
     except CoordinatorUnavailable:
-        await term.record(InSync([B, C], 2), replicated)
+        await term.record(InSync([B, C], 2, replicated))
     assert leader.in_sync == (A, B, C)
     assert not term.lease.is_lost
-    await term.record(InSync([B], 2), 400)
+    await term.record(InSync([B], 2, 400))
 
 
 async def test_another_leader_has_put_the_same() -> None:
@@ -84,7 +83,7 @@ async def test_another_leader_has_put_the_same() -> None:
     mine = await other.elect(seen, elected_record(seen.record, FACTS, "b:1"))
     assert mine.record is not None
     with pytest.raises(LeaseOver):
-        await term.record(InSync([B, C], 2), 200)
+        await term.record(InSync([B, C], 2, 200))
     assert term.lease.is_lost
     assert leader.coordinator.there == mine
 
@@ -131,7 +130,7 @@ async def test_promises_count_from_the_asking() -> None:
     """Promises last as long as a lease from the time of asking, and the oldest promise of all members counts."""
     leader = Leader()
     term = await leader.begin()
-    await term.record(InSync([B, C], 2), 200)
+    await term.record(InSync([B, C], 2, 200))
     start_s = leader.clock.monotonic_s()
     leader.clock.advance(LEASE_MS)
     term.hear(B, start_s + 3)
@@ -153,7 +152,7 @@ async def test_who_may_be_in_the_set_by_now_must_promise_too() -> None:
     term = await leader.begin()
     leader.lose(2)
     with pytest.raises(CoordinatorUnavailable):
-        await term.record(InSync([B, C], 2), 200)
+        await term.record(InSync([B, C], 2, 200))
     leader.clock.advance(LEASE_MS)
     term.hear(B, leader.clock.monotonic_s())
     assert term.left_ms == 0
@@ -181,6 +180,6 @@ async def test_alone_there_is_nobody_to_ask() -> None:
     """A leader alone in the set needs no promises, because no other member may be elected."""
     leader = Leader()
     term = await leader.begin()
-    await term.record(InSync([], 1), 200)
+    await term.record(InSync([], 1, 200))
     leader.clock.advance(10 * LEASE_MS)
     assert term.is_by_promises

@@ -59,7 +59,7 @@ async def test_a_log_is_built_without_the_disk(role: str) -> None:
     )
     assert disk.operations == []
     assert log.marks.wrote.value == end
-    assert (log.in_sync is None, log.following is None) == (role == "slave", role != "slave")
+    assert (log.in_sync is None, log.follower is None) == (role == "slave", role != "slave")
 
 
 async def test_a_recovery_that_fails_at_its_last_file_gives_the_store_back() -> None:

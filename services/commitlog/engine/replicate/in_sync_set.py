@@ -4,8 +4,9 @@
 Pure: acknowledgements and times go in, the replicated offset and proposals come out.
 Invariants: every member of the recorded set, the leader included, connected or not, has all replicated bytes on its
 disk. During a change the old and the new set both count, until the change is recorded. A joining member has all
-replicated bytes, the start of the leader's epoch, and the topics of the set. Once the set has reached
-min_in_sync_replicas it never shrinks below that size, so every member has all bytes that ever were replicated.
+replicated bytes, the start of the leader's epoch, and the topics of the set. It has acknowledged the topics, so it has
+stored its promise to the epoch before. Once the set has reached min_in_sync_replicas it never shrinks below that size,
+so every member has all bytes that ever were replicated.
 RocketMQ's counterparts are the syncStateSet and minInSyncReplicas; docs/replication.md has the rules for operators.
 """
 

@@ -78,6 +78,26 @@ async def test_who_syncs_seldom_comes_in() -> None:
         assert follower.marks.flushed.value == leader.marks.wrote.value > 0
 
 
+async def test_a_follower_joins_with_its_first_acknowledgement() -> None:
+    """A follower counts once it has the leader's epoch: a follower that only connects may turn out to differ."""
+    one, other = machine(), machine()
+    async with one.running() as leader:
+        wire = Wire(leader)
+        wire.can_acknowledge.clear()
+        follower = await other.start(leader=wire.at(), **SLAVE)
+        following, keeper = follower.following, leader.in_sync
+        assert following is not None
+        assert keeper is not None
+        await eventually(lambda: following.state is FollowingState.FOLLOWING)
+        assert [replica.replica_id for replica in leader.replicas.connected] == ["b"]
+        assert (keeper.set.live_count, keeper.replica_ids) == (1, [""])
+        wire.can_acknowledge.set()
+        await eventually(lambda: keeper.set.live_count == 2)
+        assert follower.epochs.number == leader.epochs.number
+        await other.stop(follower)
+    assert one.failures == other.failures == []
+
+
 async def test_too_few() -> None:
     """Too few members: nothing is written, no message, queue offset or topic; less durable batches are accepted."""
     one, other = machine(), machine(flush_interval_ms=5, flush_pages_min=0)

@@ -32,8 +32,11 @@ ANY_DISK = {
 }
 """Settings for the processes of a store, because the disk of the tests may be full. Flags of a test override them."""
 GRPC_FORKS = "GRPC_ENABLE_FORK_SUPPORT"
-PORTS = (20_000, 32_000)
-"""Below the range that Linux takes ports of outgoing connections from, so that a port stays free through a restart."""
+PORTS = (12_000, 20_000)
+"""Below the ports that `reput up` and the demo choose, and below the ports of outgoing connections in Linux.
+
+So a port stays free until its service has started, and through a restart.
+"""
 RESERVED_MAX = 2_000
 """Most ports that a process reserves against others. The ports that it took first become free again."""
 _reserved: deque[int] = deque()
@@ -89,14 +92,14 @@ def free_port(*, below: int = 0) -> int:
 
 def _reserve(reservations: int, port: int) -> None:
     """Lock the port's byte of the file until this process ends, or has reserved very many more. Raises OSError."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", port))
     if port in _reserved:
         raise BlockingIOError(f"{port} was given to another test of this process")
     fcntl.lockf(reservations, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     _reserved.append(port)
     if len(_reserved) > RESERVED_MAX:
         fcntl.lockf(reservations, fcntl.LOCK_UN, 1, _reserved.popleft())
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", port))
 
 
 @functools.cache

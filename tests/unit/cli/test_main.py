@@ -12,11 +12,13 @@ import pytest
 import typer
 
 from cli.commands.typed.group import first_sentence
-from cli.commands.up import Copy, chosen_ports, copies_of, listen_hosts, stop_at_signals
+from cli.commands.up import FREE_PORTS, Copy, chosen_ports, copies_of, listen_hosts, stop_at_signals
 from cli.document import PAGE, page
 from cli.registry import COMMANDS, app, load, run
 from cli.supervisor import Supervisor
+from demo import cluster
 from libs.runtime.version import VERSION
+from tests.support import surroundings
 from tests.support.reput_up import run_here
 
 WITHOUT_JSON = {"serve commitlog", "serve indexer", "serve janitor", "serve delivery", "serve gateway"}
@@ -162,6 +164,12 @@ def test_up_tells_services_where_the_others_are(tmp_path) -> None:
         assert flags.get("--commitlog-target", commitlog.target) == commitlog.target
         assert flags.get("--indexer-target", indexer.target) == indexer.target
     assert "--indexer-target" in janitor.flags
+
+
+@pytest.mark.parametrize("chosen", [FREE_PORTS, cluster.PORTS], ids=["reput up", "demo"])
+def test_ports_of_tests_are_their_own(chosen: tuple[int, int]) -> None:
+    """A port that a test has reserved is chosen by no store beside it, which knows of no reservations."""
+    assert surroundings.PORTS[1] <= chosen[0]
 
 
 @pytest.mark.parametrize("etcd", [None, "e:2379"])

@@ -27,15 +27,15 @@ def test_all_is_the_door(module) -> None:
     assert {name for name in names if not inspect.ismodule(getattr(module, name))} == set(module.__all__)
 
 
-@pytest.mark.parametrize("name", reput_client.__all__)
-def test_everything_is_documented(name: str) -> None:
+def test_everything_is_documented(subtests: pytest.Subtests) -> None:
     """Each public class and function, and each public method, has a docstring."""
-    thing = getattr(reput_client, name)
-    assert inspect.getdoc(thing)
-    if inspect.isclass(thing):
-        for method_name, method in vars(thing).items():
-            if inspect.isfunction(method) and not method_name.startswith("_"):
-                assert method.__doc__, f"{name}.{method_name}"
+    for name in reput_client.__all__:
+        thing = getattr(reput_client, name)
+        with subtests.test(name):
+            assert inspect.getdoc(thing)
+            for method_name, method in vars(thing).items() if inspect.isclass(thing) else ():
+                if inspect.isfunction(method) and not method_name.startswith("_"):
+                    assert method.__doc__, f"{name}.{method_name}"
 
 
 @pytest.mark.parametrize(("sync_class", "async_class"), TWINS, ids=lambda kind: kind.__name__)

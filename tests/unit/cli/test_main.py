@@ -45,32 +45,40 @@ def test_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m cli.document"
 
 
-@pytest.mark.parametrize("path", sorted(set(commands()) - WITHOUT_JSON))
-def test_json_everywhere(path: str) -> None:
+def test_json_everywhere(subtests: pytest.Subtests) -> None:
     """Each command has --json."""
-    assert any("--json" in parameter.opts for parameter in commands()[path].params)
+    for path, command in commands().items():
+        if path not in WITHOUT_JSON:
+            with subtests.test(path):
+                assert any("--json" in parameter.opts for parameter in command.params)
 
 
-@pytest.mark.parametrize("path", sorted(commands()))
-def test_every_command_has_help(path: str) -> None:
+def test_every_command_has_help(subtests: pytest.Subtests) -> None:
     """Each command and each of its options has a help text."""
-    command = commands()[path]
-    assert command.help
-    for parameter in command.params:
-        if parameter.name != "context":
-            assert parameter.help, parameter.name
+    for path, command in commands().items():
+        with subtests.test(path):
+            assert command.help
+            for parameter in command.params:
+                if parameter.name != "context":
+                    assert parameter.help, parameter.name
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_table_says_what_the_commands_say(name: str) -> None:
+def test_the_table_says_what_the_commands_say(subtests: pytest.Subtests) -> None:
     """`reput --help` prints the table's lines, without importing the commands."""
-    assert COMMANDS[name].line == first_sentence(load(name).help)
+    for name, entry in COMMANDS.items():
+        with subtests.test(name):
+            assert entry.line == first_sentence(load(name).help)
 
 
-@pytest.mark.parametrize("path", sorted(set(commands()) - WITHOUT_JSON))
-def test_every_command_shows_an_example(path: str) -> None:
+def test_every_command_shows_an_example(subtests: pytest.Subtests) -> None:
     """Each command has a line to copy, with the command's own name and existing options."""
-    command = commands()[path]
+    for path, command in commands().items():
+        if path not in WITHOUT_JSON:
+            with subtests.test(path):
+                _check_example(path, command)
+
+
+def _check_example(path: str, command: Any) -> None:
     (example,) = (line for line in command.help.splitlines() if line.startswith("Example: "))
     words = shlex.split(example.removeprefix("Example: "))
     assert words[0] == "reput"

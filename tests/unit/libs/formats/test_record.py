@@ -6,7 +6,7 @@ import pytest
 from libs.formats import crc
 from libs.formats.errors import BadChecksum, BadField, BadLength, BadMagic, FormatError, Truncated
 from libs.formats.records import properties, record
-from tests.support.frame_cases import FRAME_CASES, FrameCase, flipped
+from tests.support.frame_cases import FRAME_CASES, flipped
 from tests.support.records import IPV6_BORN, IPV6_STORE, encoded, make_record
 
 OUTCOMES = {Truncated: "truncated", BadMagic: "bad_magic", BadLength: "bad_length", BadChecksum: "bad_crc"}
@@ -30,24 +30,30 @@ def walk(data: bytes, base_physical_offset: int) -> tuple[int, int, str]:
     return count, position, "ok"
 
 
-@pytest.mark.parametrize("case", FRAME_CASES, ids=lambda case: case.name)
-def test_frames(case: FrameCase) -> None:
+def test_frames(subtests: pytest.Subtests) -> None:
     """Every hostile or good buffer has exactly the outcome of the table, never another exception."""
-    expected = (case.record_count, case.stop_position, case.outcome)
-    assert walk(case.data, case.base_physical_offset) == expected
+    for case in FRAME_CASES:
+        expected = (case.record_count, case.stop_position, case.outcome)
+        with subtests.test(case.name):
+            assert walk(case.data, case.base_physical_offset) == expected
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in FRAME_CASES if case.name.startswith("good_")], ids=lambda case: case.name
-)
-def test_good_frames_are_written_back_byte_for_byte(case: FrameCase) -> None:
+def test_good_frames_are_written_back_byte_for_byte(subtests: pytest.Subtests) -> None:
     """Decoding and encoding again gives the same bytes, with and without the CRC property."""
+    good = [case for case in FRAME_CASES if case.name.startswith("good_")]
+    assert good
+    for case in good:
+        with subtests.test(case.name):
+            _check_written_back(case.data)
+
+
+def _check_written_back(data: bytes) -> None:
     position = 0
-    while position < len(case.data):
-        decoded = record.decode(case.data, position)
+    while position < len(data):
+        decoded = record.decode(data, position)
         has_crc = properties.get(decoded.properties, properties.CRC32) is not None
         again = record.encode(decoded, crc_property=has_crc)
-        assert again == case.data[position : position + decoded.size_bytes]
+        assert again == data[position : position + decoded.size_bytes]
         position += len(again)
 
 

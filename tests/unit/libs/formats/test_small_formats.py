@@ -111,12 +111,13 @@ def delayed(level: str) -> Record:
     return make_record(topic=delay_level.SCHEDULE_TOPIC, properties=raw)
 
 
-@pytest.mark.parametrize(("decode", "error"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_refused(decode: Callable[[], object], error: type[FormatError]) -> None:
+def test_refused(subtests: pytest.Subtests) -> None:
     """Each bad input raises its own error."""
-    with pytest.raises(FormatError) as caught:
-        decode()
-    assert type(caught.value) is error
+    for name, decode, error in REFUSED:
+        with subtests.test(name):
+            with pytest.raises(FormatError) as caught:
+                decode()
+            assert type(caught.value) is error
 
 
 @pytest.mark.parametrize(

@@ -99,16 +99,16 @@ PROPERTY_FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", PROPERTY_FORMS)
 @pytest.mark.parametrize("crc_property", [False, True])
-def test_properties_are_stored_with_separators(build: Build, form: str, crc_property: bool) -> None:
+def test_properties_are_stored_with_separators(build: Build, subtests: pytest.Subtests, crc_property: bool) -> None:
     """Map and string give the same bytes, ended by 0x02, without the client's CRC property, with the store's."""
-    parts, stored = PROPERTY_FORMS[form]
-    appender = Appender(build, crc_property=crc_property)
-    assert appender.append(request(message(b"TopicTest", *parts), message(b"TopicTest", *parts))) > 0
-    for one in records_of(appender):
-        assert properties.remove(one.properties, properties.CRC32) == stored
-        assert len(one.properties) == len(stored) + 20 * crc_property
+    for form, (parts, stored) in PROPERTY_FORMS.items():
+        appender = Appender(build, crc_property=crc_property)
+        with subtests.test(form):
+            assert appender.append(request(message(b"TopicTest", *parts), message(b"TopicTest", *parts))) > 0
+            for one in records_of(appender):
+                assert properties.remove(one.properties, properties.CRC32) == stored
+                assert len(one.properties) == len(stored) + 20 * crc_property
 
 
 def test_queues_and_offsets(build: Build) -> None:

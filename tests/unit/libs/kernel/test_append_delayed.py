@@ -51,36 +51,37 @@ def test_golden_record(build: Build) -> None:
     assert appender.table.counters() == [(SCHEDULE.encode(), 2, 1)]
 
 
+DELAYED = [
+    b"DELAY\x011\x02",
+    b"DELAY\x011",
+    b"DELAY\x01+5\x02A\x01b\x02",
+    b"DELAY\x0119\x02",
+    b"DELAY\x012147483647\x02TAGS\x01t",
+    b"DELAY\x017\x02DELAY\x0199\x02",
+    b"DELAY\x0199\x02DELAY\x017\x02",
+    b"DELAY\x010\x02DELAY\x0118\x02",
+    b"REAL_TOPIC\x01Mine\x02REAL_QID\x01999\x02DELAY\x012\x02REAL_TOPIC\x01Other\x02",
+    b"__CRC32#\x010123456789\x02DELAY\x012\x02KEYS\x01a b\x02",
+    "DELAY\x012\x02имя\x01значение😀\x02😀\x01x\x02".encode(),
+    b"".join(b"name%d\x01v\x02" % number for number in range(90)) + b"DELAY\x014\x02",
+]
+
+
 @pytest.mark.parametrize("crc_property", [False, True])
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"DELAY\x011\x02",
-        b"DELAY\x011",
-        b"DELAY\x01+5\x02A\x01b\x02",
-        b"DELAY\x0119\x02",
-        b"DELAY\x012147483647\x02TAGS\x01t",
-        b"DELAY\x017\x02DELAY\x0199\x02",
-        b"DELAY\x0199\x02DELAY\x017\x02",
-        b"DELAY\x010\x02DELAY\x0118\x02",
-        b"REAL_TOPIC\x01Mine\x02REAL_QID\x01999\x02DELAY\x012\x02REAL_TOPIC\x01Other\x02",
-        b"__CRC32#\x010123456789\x02DELAY\x012\x02KEYS\x01a b\x02",
-        "DELAY\x012\x02имя\x01значение😀\x02😀\x01x\x02".encode(),
-        b"".join(b"name%d\x01v\x02" % number for number in range(90)) + b"DELAY\x014\x02",
-    ],
-)
-def test_properties_are_those_of_the_reference(build: Build, raw: bytes, crc_property: bool) -> None:
+def test_properties_are_those_of_the_reference(build: Build, subtests: pytest.Subtests, crc_property: bool) -> None:
     """String and map give the properties of libs.formats, with any properties around DELAY.
 
     REAL_TOPIC and REAL_QID of the client are dropped.
     """
-    expected = reference.delayed_properties(raw, topic=b"TopicTest", queue_id=3)
-    as_map = message(b"TopicTest", *(entry(*pair) for pair in properties.pieces(raw)), queue_id=3)
-    for one in stored(Appender(build, crc_property=crc_property), string(raw), as_map, string(raw)):
-        assert properties.remove(one.properties, properties.CRC32) == expected
-        assert len(one.properties) == len(expected) + 20 * crc_property
-        assert properties.decode(one.properties)["REAL_TOPIC"] == "TopicTest"
-        assert (one.topic, one.queue_id) == (SCHEDULE, min(18, int(properties.decode(raw)["DELAY"])) - 1)
+    for raw in DELAYED:
+        with subtests.test(repr(raw)):
+            expected = reference.delayed_properties(raw, topic=b"TopicTest", queue_id=3)
+            as_map = message(b"TopicTest", *(entry(*pair) for pair in properties.pieces(raw)), queue_id=3)
+            for one in stored(Appender(build, crc_property=crc_property), string(raw), as_map, string(raw)):
+                assert properties.remove(one.properties, properties.CRC32) == expected
+                assert len(one.properties) == len(expected) + 20 * crc_property
+                assert properties.decode(one.properties)["REAL_TOPIC"] == "TopicTest"
+                assert (one.topic, one.queue_id) == (SCHEDULE, min(18, int(properties.decode(raw)["DELAY"])) - 1)
 
 
 def test_order_is_that_of_a_hash_map(build: Build) -> None:

@@ -77,16 +77,17 @@ def test_as_one_by_one(build: Build, chance: random.Random, crc_property: bool) 
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
-@pytest.mark.parametrize("name", REFUSALS)
-def test_ends_before_what_is_refused(build: Build, name: str) -> None:
+def test_ends_before_what_is_refused(build: Build, subtests: pytest.Subtests) -> None:
     """A refused request, for any fault, and all requests behind it leave no trace."""
     good = request(message(), message(queue_id=None), durability=1)
-    together, alone = Appender(build), Appender(build)
-    end = alone.append(good)
-    assert append_group(together, [good, REFUSALS[name][0], good]) == [(end, 2, 1)]
-    assert traces(together) == traces(alone)
-    assert append_group(together, [REFUSALS[name][0]]) == []
-    assert traces(together) == traces(alone)
+    for name, (refused, *_) in REFUSALS.items():
+        together, alone = Appender(build), Appender(build)
+        end = alone.append(good)
+        with subtests.test(name):
+            assert append_group(together, [good, refused, good]) == [(end, 2, 1)]
+            assert traces(together) == traces(alone)
+            assert append_group(together, [refused]) == []
+            assert traces(together) == traces(alone)
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)

@@ -78,13 +78,18 @@ TIMES = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "out"), TIMES)
 @pytest.mark.parametrize("crc_property", [False, True])
-def test_times(build: Build, raw: bytes, out: int, crc_property: bool) -> None:
+def test_times(build: Build, subtests: pytest.Subtests, crc_property: bool) -> None:
     """A time in seconds takes precedence over milliseconds, and a delay over a time.
 
     The last of equal names counts. The bytes are the reference's.
     """
+    for raw, out in TIMES:
+        with subtests.test(repr(raw)):
+            _check_time(build, raw, out, crc_property=crc_property)
+
+
+def _check_time(build: Build, raw: bytes, out: int, *, crc_property: bool) -> None:
     raw = b"KEYS\x01k\x02" + raw + b"REAL_TOPIC\x01mine\x02\xd1\x8f\x01v\x02"
     added = {b"TIMER_OUT_MS": b"%d" % (STORE_TIME_MS + out), b"REAL_TOPIC": T, b"REAL_QID": b"3"}
     expected = reference.waiting_properties(properties.pieces(raw), added)

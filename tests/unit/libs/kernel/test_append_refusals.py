@@ -177,10 +177,14 @@ WHOLE_REQUEST = {"E_EMPTY", "E_TOO_MANY", "E_FULL"}
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
-@pytest.mark.parametrize("name", REFUSALS)
-def test_refused_request_leaves_no_trace(build: Build, name: str) -> None:
+def test_refused_request_leaves_no_trace(build: Build, subtests: pytest.Subtests) -> None:
     """The right code, field and value; segment and counters as before, also when good messages come first."""
-    data, code, field, value = REFUSALS[name]
+    for name, refusal in REFUSALS.items():
+        with subtests.test(name):
+            _check_refused(build, *refusal)
+
+
+def _check_refused(build: Build, data: bytes, code: str, field: int, value: int | None) -> None:
     prefix = request(message(), message(queue_id=None)) if code not in WHOLE_REQUEST else b""
     appender = Appender(build)
     assert appender.append(request(message(), message(queue_id=None))) > 0

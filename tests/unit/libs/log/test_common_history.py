@@ -111,11 +111,12 @@ class Logs:
         self.tables[follower] = sorted({*kept, *begun})
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_the_common_end_is_the_longest_common_prefix(seed: int) -> None:
+def test_the_common_end_is_the_longest_common_prefix(subtests: pytest.Subtests) -> None:
     """After any writes, losses and copies of three logs the common end is the exact length of the common prefix."""
-    chance = random.Random(seed)
-    logs = Logs(chance)
-    logs.lead()
-    for _ in range(30):
-        chance.choice([logs.lead, logs.write, logs.write, logs.write, logs.lose, logs.follow, logs.follow])()
+    for seed in range(300):
+        chance = random.Random(seed)
+        logs = Logs(chance)
+        with subtests.test(f"seed {seed}"):
+            logs.lead()
+            for _ in range(30):
+                chance.choice([logs.lead, logs.write, logs.write, logs.write, logs.lose, logs.follow, logs.follow])()

@@ -173,13 +173,17 @@ def test_a_smaller_setting_lowers_the_size() -> None:
     assert recorded(group, 0, 0, 20_000) == set()
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_whoever_is_or_may_be_recorded_has_all_that_is_replicated(seed: int) -> None:
+def test_whoever_is_or_may_be_recorded_has_all_that_is_replicated(subtests: pytest.Subtests) -> None:
     """Every member that is or may be recorded has all replicated data, so that any of them may lead next.
 
     The set keeps its minimum size.
     """
-    chance = random.Random(seed)
+    for seed in range(300):
+        with subtests.test(f"seed {seed}"):
+            _check_a_history(random.Random(seed))
+
+
+def _check_a_history(chance: random.Random) -> None:
     setting = chance.choice((1, 2, 3))
     group = set_of(setting=setting)
     disks = dict.fromkeys((B, C, D, NEW_B), 0)

@@ -4,6 +4,7 @@
 import logging
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator
 
 import hypothesis
@@ -44,6 +45,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Run first what takes long, where several run at once."""
     if config.getoption("numprocesses", None):
         items.sort(key=lambda item: not {"e2e", "smoke"} & set(item.path.parts))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List each reason of skipped tests once, with their number, instead of each test."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    for reason, count in Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped).most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason}")
+    terminalreporter.reportchars = terminalreporter.reportchars.replace("s", "")
 
 
 @pytest.fixture(scope="session", autouse=True)

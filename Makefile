@@ -139,7 +139,7 @@ bench-full: $(READY) ## the same with every scenario, for an hour; JSON, a repor
 	@$(VENV)/python -m bench --size full $(if $(ONLY),--only $(ONLY)) $(if $(PEER),--peer $(PEER))
 
 test-long: $(READY) $(ETCD) ## more kills, full disks and steps of the other tests; Spark on a cluster, streams that are killed, the pages' recipes
-	@$(VENV)/python -m pytest -m "long or spark" --deselect tests/e2e/test_failovers.py $(call folders,$(FAST) $(SERVICES) $(SPARK))
+	@$(VENV)/python -m pytest -m "long or spark" --deselect tests/e2e/test_failovers.py $(call folders,tests/unit $(SERVICES) $(SPARK))
 
 bench-spark: $(READY) ## Spark reads from Reput, Kafka and Parquet in turn; JSON and a table under bench/results
 	@$(VENV)/python -m bench.spark

@@ -5,7 +5,9 @@ import importlib
 from pathlib import Path
 
 import reput.commitlog.v1
-from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 
 STUBS = Path(reput.commitlog.v1.__path__[0]).parents[2]
 
@@ -24,3 +26,20 @@ def proto_methods() -> list[MethodDescriptor]:
 def path_of(method: MethodDescriptor) -> str:
     """Return the path of a method, as a call has it."""
     return f"/{method.containing_service.full_name}/{method.name}"
+
+
+def without_rule(method: MethodDescriptor) -> ServiceDescriptor:
+    """The service of a method as if the method's rule had been forgotten in the protos."""
+    file = FileDescriptorProto.FromString(method.containing_service.file.serialized_pb)
+    service = next(service for service in file.service if service.name == method.containing_service.name)
+    next(copy for copy in service.method if copy.name == method.name).ClearField("options")
+    pool = DescriptorPool()
+    _add_imports(pool, method.containing_service.file)
+    pool.Add(file)
+    return pool.FindServiceByName(method.containing_service.full_name)
+
+
+def _add_imports(pool: DescriptorPool, file: FileDescriptor) -> None:
+    for imported in file.dependencies:
+        _add_imports(pool, imported)
+        pool.AddSerializedFile(imported.serialized_pb)

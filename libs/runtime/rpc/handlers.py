@@ -87,7 +87,7 @@ def service_handler(
     assert not unknown, f"{service.full_name} has no method {unknown}"
     is_foreign = not served_as.startswith(OWN_PACKAGE)
     without_rule = {name for name in offered if not is_foreign and f"/{served_as}/{name}" not in ROLES}
-    assert not without_rule, f"{served_as}: libs/runtime/trust/roles.py has no rule for {without_rule}"
+    assert not without_rule, f"{served_as}: the protos have no rule for {without_rule}"
     handlers = {}
     for method in service.methods:
         behaviour = getattr(servicer, method.name, None)

@@ -15,21 +15,10 @@ from collections.abc import Callable
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
-from libs.runtime.trust.roles import ROLES, Role
+from libs.runtime.trust.roles import ROLES, RULES, Role
 
-CLIENTS_CALLS = frozenset(
-    {
-        "/reput.commitlog.v1.TopicService/CreateTopic",
-        "/reput.delivery.v1.DeadLetterService/ReplayDeadLetters",
-        "/reput.delivery.v1.GroupService/SetGroup",
-        "/reput.delivery.v1.GroupService/DeleteGroup",
-        "/reput.delivery.v1.GroupService/ResetGroup",
-        "/reput.indexer.v1.ConsumerOffsetService/ResetConsumerOffset",
-        "/reput.indexer.v1.ConsumerOffsetService/DeleteConsumerGroup",
-    }
-)
-"""Calls that clients may make, too. Other clients of the topic or group must be able to look them up."""
-TOLD = CLIENTS_CALLS | {path for path, role in ROLES.items() if role is Role.OPERATOR}
+TOLD = frozenset(path for path, rule in RULES.items() if rule.is_logged or ROLES[path] is Role.OPERATOR)
+"""Calls that are logged: of operators, and of clients so that other clients of the topic or group can look them up."""
 
 TEXT_LENGTH_MAX = 300
 """Maximum number of characters of a request, and of an outcome, in a line."""

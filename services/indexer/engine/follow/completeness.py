@@ -3,7 +3,7 @@
 
 After a crash, a lost tail or a rebuild the indexes are built again from an earlier offset. An answer given meanwhile
 would lack messages that a reader has seen before: a queue would end earlier, and a consumer would go back. Calls that
-need the indexes are refused until the indexes reach their former end. The registration of a call (rpc) tells whether
+need the indexes are refused until the indexes reach their former end. The rule of a method in the protos tells whether
 it needs them.
 Invariants: `lose` before anything is dropped; complete again when the indexes reach the end that the log had confirmed
 when it was first heard after the loss.

@@ -5,10 +5,11 @@ import pytest
 from reput.indexer.v1 import query_service_pb2, queue_service_pb2
 
 from libs.requests.errors import BadArgument
+from libs.runtime.trust.roles import rule_of
 from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.errors import Incomplete, MessageNotFound
 from services.indexer.rpc import needs
-from tests.support.methods import proto_methods
+from tests.support.methods import proto_methods, without_rule
 
 
 def test_each_method_says_what_it_needs() -> None:
@@ -16,16 +17,15 @@ def test_each_method_says_what_it_needs() -> None:
 
     A new method without an entry fails here, and at the start.
     """
-    methods = [method for method in proto_methods() if method.full_name.startswith("reput.indexer.")]
-    assert {f"{method.containing_service.name}/{method.name}" for method in methods} == needs.NEEDS.keys()
+    indexers = {method.full_name for method in proto_methods() if method.full_name.startswith("reput.indexer.")}
+    assert {method.full_name for method in proto_methods() if rule_of(method).needs} == indexers
 
 
-def test_a_method_that_was_forgotten_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_was_forgotten_is_not_served() -> None:
     """A method without an entry fails the start of the process."""
-    monkeypatch.delitem(needs.NEEDS, "QueueService/Pull")
     (service,) = queue_service_pb2.DESCRIPTOR.services_by_name.values()
-    with pytest.raises(AssertionError, match="QueueService/Pull"):
-        needs.around(service, Completeness())
+    with pytest.raises(AssertionError, match=r"QueueService: the protos do not say what \{'Pull'\} need"):
+        needs.around(without_rule(service.methods_by_name["Pull"]), Completeness())
 
 
 def test_what_is_found_counts() -> None:

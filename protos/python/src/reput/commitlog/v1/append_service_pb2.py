@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from reput.common.v1 import message_pb2 as reput_dot_common_dot_v1_dot_message__pb2
+from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'reput/commitlog/v1/append_service.proto\x12\x12reput.commitlog.v1\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\"\x81\x03\n\rAppendMessage\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x15\n\x08queue_id\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x45\n\nproperties\x18\x04 \x03(\x0b\x32\x31.reput.commitlog.v1.AppendMessage.PropertiesEntry\x12\x17\n\x0fproperty_string\x18\x05 \x01(\x0c\x12\x0c\n\x04\x66lag\x18\x06 \x01(\x05\x12\x10\n\x08sys_flag\x18\x07 \x01(\x05\x12\x14\n\x0c\x62orn_time_ms\x18\x08 \x01(\x03\x12(\n\tborn_host\x18\t \x01(\x0b\x32\x15.reput.common.v1.Host\x12\x17\n\x0freconsume_times\x18\n \x01(\x05\x12#\n\x1bprepared_transaction_offset\x18\x0b \x01(\x03\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_queue_id\"&\n\x06Writer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x03\"\xa1\x01\n\rAppendRequest\x12\x33\n\x08messages\x18\x01 \x03(\x0b\x32!.reput.commitlog.v1.AppendMessage\x12/\n\ndurability\x18\x02 \x01(\x0e\x32\x1b.reput.common.v1.Durability\x12*\n\x06writer\x18\x03 \x01(\x0b\x32\x1a.reput.commitlog.v1.Writer\"\xc4\x02\n\x0c\x41ppendResult\x12\x1d\n\x15start_physical_offset\x18\x01 \x01(\x03\x12\x1b\n\x13\x65nd_physical_offset\x18\x02 \x01(\x03\x12\x15\n\rstore_time_ms\x18\x03 \x01(\x03\x12/\n\ndurability\x18\x04 \x01(\x0e\x32\x1b.reput.common.v1.Durability\x12\x18\n\x10physical_offsets\x18\x05 \x03(\x10\x12\x15\n\rqueue_offsets\x18\x06 \x03(\x10\x12\x11\n\tqueue_ids\x18\x07 \x03(\x0f\x12)\n\nstore_host\x18\x08 \x01(\x0b\x32\x15.reput.common.v1.Host\x12\x13\n\x0bis_repeated\x18\t \x01(\x08\x12\x1b\n\x13store_time_ahead_ms\x18\n \x01(\x03\x12\x0f\n\x07is_late\x18\x0b \x01(\x08\"B\n\x0e\x41ppendResponse\x12\x30\n\x06result\x18\x01 \x01(\x0b\x32 .reput.commitlog.v1.AppendResult\"\xa6\x01\n\x12\x41ppendStateRequest\x12\x33\n\x08messages\x18\x01 \x03(\x0b\x32!.reput.commitlog.v1.AppendMessage\x12/\n\ndurability\x18\x02 \x01(\x0e\x32\x1b.reput.common.v1.Durability\x12*\n\x06writer\x18\x03 \x01(\x0b\x32\x1a.reput.commitlog.v1.Writer\"G\n\x13\x41ppendStateResponse\x12\x30\n\x06result\x18\x01 \x01(\x0b\x32 .reput.commitlog.v1.AppendResult\"\xa7\x01\n\x13\x41ppendStreamRequest\x12\x33\n\x08messages\x18\x01 \x03(\x0b\x32!.reput.commitlog.v1.AppendMessage\x12/\n\ndurability\x18\x02 \x01(\x0e\x32\x1b.reput.common.v1.Durability\x12*\n\x06writer\x18\x03 \x01(\x0b\x32\x1a.reput.commitlog.v1.Writer\"K\n\x14\x41ppendStreamResponse\x12\x33\n\x08outcomes\x18\x01 \x03(\x0b\x32!.reput.commitlog.v1.AppendOutcome\"s\n\rAppendOutcome\x12\x32\n\x06result\x18\x01 \x01(\x0b\x32 .reput.commitlog.v1.AppendResultH\x00\x12#\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\t\n\x07outcome2\xa7\x02\n\rAppendService\x12O\n\x06\x41ppend\x12!.reput.commitlog.v1.AppendRequest\x1a\".reput.commitlog.v1.AppendResponse\x12\x65\n\x0c\x41ppendStream\x12\'.reput.commitlog.v1.AppendStreamRequest\x1a(.reput.commitlog.v1.AppendStreamResponse(\x01\x30\x01\x12^\n\x0b\x41ppendState\x12&.reput.commitlog.v1.AppendStateRequest\x1a\'.reput.commitlog.v1.AppendStateResponseB^\n\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'reput/commitlog/v1/append_service.proto\x12\x12reput.commitlog.v1\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\x81\x03\n\rAppendMessage\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x15\n\x08queue_id\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x45\n\nproperties\x18\x04 \x03(\x0b\x32\x31.reput.commitlog.v1.AppendMessage.PropertiesEntry\x12\x17\n\x0fproperty_string\x18\x05 \x01(\x0c\x12\x0c\n\x04\x66lag\x18\x06 \x01(\x05\x12\x10\n\x08sys_flag\x18\x07 \x01(\x05\x12\x14\n\x0c\x62orn_time_ms\x18\x08 \x01(\x03\x12(\n\tborn_host\x18\t \x01(\x0b\x32\x15.reput.common.v1.Host\x12\x17\n\x0freconsume_times\x18\n \x01(\x05\x12#\n\x1bprepared_transaction_offset\x18\x0b \x01(\x03\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_queue_id\"&\n\x06Writer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x03\"\xa1\x01\n\rAppendRequest\x12\x33\n\x08messages\x18\x01 \x03(\x0b\x32!.reput.commitlog.v1.AppendMessage\x12/\n\ndurability\x18\x02 \x01(\x0e\x32\x1b.reput.common.v1.Durability\x12*\n\x06writer\x18\x03 \x01(\x0b\x32\x1a.reput.commitlog.v1.Writer\"\xc4\x02\n\x0c\x41ppendResult\x12\x1d\n\x15start_physical_offset\x18\x01 \x01(\x03\x12\x1b\n\x13\x65nd_physical_offset\x18\x02 \x01(\x03\x12\x15\n\rstore_time_ms\x18\x03 \x01(\x03\x12/\n\ndurability\x18\x04 \x01(\x0e\x32\x1b.reput.common.v1.Durability\x12\x18\n\x10physical_offsets\x18\x05 \x03(\x10\x12\x15\n\rqueue_offsets\x18\x06 \x03(\x10\x12\x11\n\tqueue_ids\x18\x07 \x03(\x0f\x12)\n\nstore_host\x18\x08 \x01(\x0b\x32\x15.reput.common.v1.Host\x12\x13\n\x0bis_repeated\x18\t \x01(\x08\x12\x1b\n\x13store_time_ahead_ms\x18\n \x01(\x03\x12\x0f\n\x07is_late\x18\x0b \x01(\x08\"B\n\x0e\x41ppendResponse\x12\x30\n\x06result\x18\x01 \x01(\x0b\x32 .reput.commitlog.v1.AppendResult\"\xa6\x01\n\x12\x41ppendStateRequest\x12\x33\n\x08messages\x18\x01 \x03(\x0b\x32!.reput.commitlog.v1.AppendMessage\x12/\n\ndurability\x18\x02 \x01(\x0e\x32\x1b.reput.common.v1.Durability\x12*\n\x06writer\x18\x03 \x01(\x0b\x32\x1a.reput.commitlog.v1.Writer\"G\n\x13\x41ppendStateResponse\x12\x30\n\x06result\x18\x01 \x01(\x0b\x32 .reput.commitlog.v1.AppendResult\"\xa7\x01\n\x13\x41ppendStreamRequest\x12\x33\n\x08messages\x18\x01 \x03(\x0b\x32!.reput.commitlog.v1.AppendMessage\x12/\n\ndurability\x18\x02 \x01(\x0e\x32\x1b.reput.common.v1.Durability\x12*\n\x06writer\x18\x03 \x01(\x0b\x32\x1a.reput.commitlog.v1.Writer\"K\n\x14\x41ppendStreamResponse\x12\x33\n\x08outcomes\x18\x01 \x03(\x0b\x32!.reput.commitlog.v1.AppendOutcome\"s\n\rAppendOutcome\x12\x32\n\x06result\x18\x01 \x01(\x0b\x32 .reput.commitlog.v1.AppendResultH\x00\x12#\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\t\n\x07outcome2\xbf\x02\n\rAppendService\x12W\n\x06\x41ppend\x12!.reput.commitlog.v1.AppendRequest\x1a\".reput.commitlog.v1.AppendResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12m\n\x0c\x41ppendStream\x12\'.reput.commitlog.v1.AppendStreamRequest\x1a(.reput.commitlog.v1.AppendStreamResponse\"\x06\xa2\xbb\x18\x02\x08\x01(\x01\x30\x01\x12\x66\n\x0b\x41ppendState\x12&.reput.commitlog.v1.AppendStateRequest\x1a\'.reput.commitlog.v1.AppendStateResponse\"\x06\xa2\xbb\x18\x02\x08\x02\x42^\n\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,28 +37,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\022reput.commitlog.v1P\001Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\252\002\022Reput.CommitLog.V1'
   _globals['_APPENDMESSAGE_PROPERTIESENTRY']._loaded_options = None
   _globals['_APPENDMESSAGE_PROPERTIESENTRY']._serialized_options = b'8\001'
-  _globals['_APPENDMESSAGE']._serialized_start=120
-  _globals['_APPENDMESSAGE']._serialized_end=505
-  _globals['_APPENDMESSAGE_PROPERTIESENTRY']._serialized_start=443
-  _globals['_APPENDMESSAGE_PROPERTIESENTRY']._serialized_end=492
-  _globals['_WRITER']._serialized_start=507
-  _globals['_WRITER']._serialized_end=545
-  _globals['_APPENDREQUEST']._serialized_start=548
-  _globals['_APPENDREQUEST']._serialized_end=709
-  _globals['_APPENDRESULT']._serialized_start=712
-  _globals['_APPENDRESULT']._serialized_end=1036
-  _globals['_APPENDRESPONSE']._serialized_start=1038
-  _globals['_APPENDRESPONSE']._serialized_end=1104
-  _globals['_APPENDSTATEREQUEST']._serialized_start=1107
-  _globals['_APPENDSTATEREQUEST']._serialized_end=1273
-  _globals['_APPENDSTATERESPONSE']._serialized_start=1275
-  _globals['_APPENDSTATERESPONSE']._serialized_end=1346
-  _globals['_APPENDSTREAMREQUEST']._serialized_start=1349
-  _globals['_APPENDSTREAMREQUEST']._serialized_end=1516
-  _globals['_APPENDSTREAMRESPONSE']._serialized_start=1518
-  _globals['_APPENDSTREAMRESPONSE']._serialized_end=1593
-  _globals['_APPENDOUTCOME']._serialized_start=1595
-  _globals['_APPENDOUTCOME']._serialized_end=1710
-  _globals['_APPENDSERVICE']._serialized_start=1713
-  _globals['_APPENDSERVICE']._serialized_end=2008
+  _globals['_APPENDSERVICE'].methods_by_name['Append']._loaded_options = None
+  _globals['_APPENDSERVICE'].methods_by_name['Append']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_APPENDSERVICE'].methods_by_name['AppendStream']._loaded_options = None
+  _globals['_APPENDSERVICE'].methods_by_name['AppendStream']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_APPENDSERVICE'].methods_by_name['AppendState']._loaded_options = None
+  _globals['_APPENDSERVICE'].methods_by_name['AppendState']._serialized_options = b'\242\273\030\002\010\002'
+  _globals['_APPENDMESSAGE']._serialized_start=155
+  _globals['_APPENDMESSAGE']._serialized_end=540
+  _globals['_APPENDMESSAGE_PROPERTIESENTRY']._serialized_start=478
+  _globals['_APPENDMESSAGE_PROPERTIESENTRY']._serialized_end=527
+  _globals['_WRITER']._serialized_start=542
+  _globals['_WRITER']._serialized_end=580
+  _globals['_APPENDREQUEST']._serialized_start=583
+  _globals['_APPENDREQUEST']._serialized_end=744
+  _globals['_APPENDRESULT']._serialized_start=747
+  _globals['_APPENDRESULT']._serialized_end=1071
+  _globals['_APPENDRESPONSE']._serialized_start=1073
+  _globals['_APPENDRESPONSE']._serialized_end=1139
+  _globals['_APPENDSTATEREQUEST']._serialized_start=1142
+  _globals['_APPENDSTATEREQUEST']._serialized_end=1308
+  _globals['_APPENDSTATERESPONSE']._serialized_start=1310
+  _globals['_APPENDSTATERESPONSE']._serialized_end=1381
+  _globals['_APPENDSTREAMREQUEST']._serialized_start=1384
+  _globals['_APPENDSTREAMREQUEST']._serialized_end=1551
+  _globals['_APPENDSTREAMRESPONSE']._serialized_start=1553
+  _globals['_APPENDSTREAMRESPONSE']._serialized_end=1628
+  _globals['_APPENDOUTCOME']._serialized_start=1630
+  _globals['_APPENDOUTCOME']._serialized_end=1745
+  _globals['_APPENDSERVICE']._serialized_start=1748
+  _globals['_APPENDSERVICE']._serialized_end=2067
 # @@protoc_insertion_point(module_scope)

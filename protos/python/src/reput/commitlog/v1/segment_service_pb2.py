@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(reput/commitlog/v1/segment_service.proto\x12\x12reput.commitlog.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\x01\n\x07Segment\x12\x1c\n\x14\x62\x61se_physical_offset\x18\x01 \x01(\x03\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x13\n\x0bwrote_bytes\x18\x03 \x01(\x03\x12\x34\n\x10\x66irst_store_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0flast_store_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tis_active\x18\x06 \x01(\x08\x12\x12\n\nis_indexed\x18\x07 \x01(\x08\x12\x14\n\x0creader_count\x18\x08 \x01(\x05\"<\n\x13ListSegmentsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"^\n\x14ListSegmentsResponse\x12-\n\x08segments\x18\x01 \x03(\x0b\x32\x1b.reput.commitlog.v1.Segment\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"O\n\x15\x44\x65leteSegmentsRequest\x12\x1d\n\x15\x62\x61se_physical_offsets\x18\x01 \x03(\x03\x12\x17\n\x0f\x61llow_unindexed\x18\x02 \x01(\x08\"\x8a\x01\n\rDeleteOutcome\x12\x1c\n\x14\x62\x61se_physical_offset\x18\x01 \x01(\x03\x12\x12\n\nis_deleted\x18\x02 \x01(\x08\x12\x32\n\x07refusal\x18\x03 \x01(\x0e\x32!.reput.commitlog.v1.DeleteRefusal\x12\x13\n\x0b\x66reed_bytes\x18\x04 \x01(\x03\"j\n\x16\x44\x65leteSegmentsResponse\x12\x33\n\x08outcomes\x18\x01 \x03(\x0b\x32!.reput.commitlog.v1.DeleteOutcome\x12\x1b\n\x13min_physical_offset\x18\x02 \x01(\x03\"8\n\x11ReportDiskRequest\x12\x0f\n\x07is_full\x18\x01 \x01(\x08\x12\x12\n\nused_ratio\x18\x02 \x01(\x01\")\n\x12ReportDiskResponse\x12\x13\n\x0bis_writable\x18\x01 \x01(\x08*\xc0\x01\n\rDeleteRefusal\x12\x1e\n\x1a\x44\x45LETE_REFUSAL_UNSPECIFIED\x10\x00\x12\x19\n\x15\x44\x45LETE_REFUSAL_ACTIVE\x10\x01\x12\x1d\n\x19\x44\x45LETE_REFUSAL_NOT_OLDEST\x10\x02\x12\x1e\n\x1a\x44\x45LETE_REFUSAL_NOT_INDEXED\x10\x03\x12\x1a\n\x16\x44\x45LETE_REFUSAL_UNKNOWN\x10\x04\x12\x19\n\x15\x44\x45LETE_REFUSAL_IN_USE\x10\x05\x32\xb9\x02\n\x0eSegmentService\x12\x61\n\x0cListSegments\x12\'.reput.commitlog.v1.ListSegmentsRequest\x1a(.reput.commitlog.v1.ListSegmentsResponse\x12g\n\x0e\x44\x65leteSegments\x12).reput.commitlog.v1.DeleteSegmentsRequest\x1a*.reput.commitlog.v1.DeleteSegmentsResponse\x12[\n\nReportDisk\x12%.reput.commitlog.v1.ReportDiskRequest\x1a&.reput.commitlog.v1.ReportDiskResponseB^\n\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(reput/commitlog/v1/segment_service.proto\x12\x12reput.commitlog.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!reput/common/v1/method_rule.proto\"\xf8\x01\n\x07Segment\x12\x1c\n\x14\x62\x61se_physical_offset\x18\x01 \x01(\x03\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x13\n\x0bwrote_bytes\x18\x03 \x01(\x03\x12\x34\n\x10\x66irst_store_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0flast_store_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tis_active\x18\x06 \x01(\x08\x12\x12\n\nis_indexed\x18\x07 \x01(\x08\x12\x14\n\x0creader_count\x18\x08 \x01(\x05\"<\n\x13ListSegmentsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"^\n\x14ListSegmentsResponse\x12-\n\x08segments\x18\x01 \x03(\x0b\x32\x1b.reput.commitlog.v1.Segment\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"O\n\x15\x44\x65leteSegmentsRequest\x12\x1d\n\x15\x62\x61se_physical_offsets\x18\x01 \x03(\x03\x12\x17\n\x0f\x61llow_unindexed\x18\x02 \x01(\x08\"\x8a\x01\n\rDeleteOutcome\x12\x1c\n\x14\x62\x61se_physical_offset\x18\x01 \x01(\x03\x12\x12\n\nis_deleted\x18\x02 \x01(\x08\x12\x32\n\x07refusal\x18\x03 \x01(\x0e\x32!.reput.commitlog.v1.DeleteRefusal\x12\x13\n\x0b\x66reed_bytes\x18\x04 \x01(\x03\"j\n\x16\x44\x65leteSegmentsResponse\x12\x33\n\x08outcomes\x18\x01 \x03(\x0b\x32!.reput.commitlog.v1.DeleteOutcome\x12\x1b\n\x13min_physical_offset\x18\x02 \x01(\x03\"8\n\x11ReportDiskRequest\x12\x0f\n\x07is_full\x18\x01 \x01(\x08\x12\x12\n\nused_ratio\x18\x02 \x01(\x01\")\n\x12ReportDiskResponse\x12\x13\n\x0bis_writable\x18\x01 \x01(\x08*\xc0\x01\n\rDeleteRefusal\x12\x1e\n\x1a\x44\x45LETE_REFUSAL_UNSPECIFIED\x10\x00\x12\x19\n\x15\x44\x45LETE_REFUSAL_ACTIVE\x10\x01\x12\x1d\n\x19\x44\x45LETE_REFUSAL_NOT_OLDEST\x10\x02\x12\x1e\n\x1a\x44\x45LETE_REFUSAL_NOT_INDEXED\x10\x03\x12\x1a\n\x16\x44\x45LETE_REFUSAL_UNKNOWN\x10\x04\x12\x19\n\x15\x44\x45LETE_REFUSAL_IN_USE\x10\x05\x32\xd1\x02\n\x0eSegmentService\x12i\n\x0cListSegments\x12\'.reput.commitlog.v1.ListSegmentsRequest\x1a(.reput.commitlog.v1.ListSegmentsResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12o\n\x0e\x44\x65leteSegments\x12).reput.commitlog.v1.DeleteSegmentsRequest\x1a*.reput.commitlog.v1.DeleteSegmentsResponse\"\x06\xa2\xbb\x18\x02\x08\x02\x12\x63\n\nReportDisk\x12%.reput.commitlog.v1.ReportDiskRequest\x1a&.reput.commitlog.v1.ReportDiskResponse\"\x06\xa2\xbb\x18\x02\x08\x02\x42^\n\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,24 +34,30 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.commitlog.v1.segment_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\022reput.commitlog.v1P\001Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\252\002\022Reput.CommitLog.V1'
-  _globals['_DELETEREFUSAL']._serialized_start=938
-  _globals['_DELETEREFUSAL']._serialized_end=1130
-  _globals['_SEGMENT']._serialized_start=98
-  _globals['_SEGMENT']._serialized_end=346
-  _globals['_LISTSEGMENTSREQUEST']._serialized_start=348
-  _globals['_LISTSEGMENTSREQUEST']._serialized_end=408
-  _globals['_LISTSEGMENTSRESPONSE']._serialized_start=410
-  _globals['_LISTSEGMENTSRESPONSE']._serialized_end=504
-  _globals['_DELETESEGMENTSREQUEST']._serialized_start=506
-  _globals['_DELETESEGMENTSREQUEST']._serialized_end=585
-  _globals['_DELETEOUTCOME']._serialized_start=588
-  _globals['_DELETEOUTCOME']._serialized_end=726
-  _globals['_DELETESEGMENTSRESPONSE']._serialized_start=728
-  _globals['_DELETESEGMENTSRESPONSE']._serialized_end=834
-  _globals['_REPORTDISKREQUEST']._serialized_start=836
-  _globals['_REPORTDISKREQUEST']._serialized_end=892
-  _globals['_REPORTDISKRESPONSE']._serialized_start=894
-  _globals['_REPORTDISKRESPONSE']._serialized_end=935
-  _globals['_SEGMENTSERVICE']._serialized_start=1133
-  _globals['_SEGMENTSERVICE']._serialized_end=1446
+  _globals['_SEGMENTSERVICE'].methods_by_name['ListSegments']._loaded_options = None
+  _globals['_SEGMENTSERVICE'].methods_by_name['ListSegments']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_SEGMENTSERVICE'].methods_by_name['DeleteSegments']._loaded_options = None
+  _globals['_SEGMENTSERVICE'].methods_by_name['DeleteSegments']._serialized_options = b'\242\273\030\002\010\002'
+  _globals['_SEGMENTSERVICE'].methods_by_name['ReportDisk']._loaded_options = None
+  _globals['_SEGMENTSERVICE'].methods_by_name['ReportDisk']._serialized_options = b'\242\273\030\002\010\002'
+  _globals['_DELETEREFUSAL']._serialized_start=973
+  _globals['_DELETEREFUSAL']._serialized_end=1165
+  _globals['_SEGMENT']._serialized_start=133
+  _globals['_SEGMENT']._serialized_end=381
+  _globals['_LISTSEGMENTSREQUEST']._serialized_start=383
+  _globals['_LISTSEGMENTSREQUEST']._serialized_end=443
+  _globals['_LISTSEGMENTSRESPONSE']._serialized_start=445
+  _globals['_LISTSEGMENTSRESPONSE']._serialized_end=539
+  _globals['_DELETESEGMENTSREQUEST']._serialized_start=541
+  _globals['_DELETESEGMENTSREQUEST']._serialized_end=620
+  _globals['_DELETEOUTCOME']._serialized_start=623
+  _globals['_DELETEOUTCOME']._serialized_end=761
+  _globals['_DELETESEGMENTSRESPONSE']._serialized_start=763
+  _globals['_DELETESEGMENTSRESPONSE']._serialized_end=869
+  _globals['_REPORTDISKREQUEST']._serialized_start=871
+  _globals['_REPORTDISKREQUEST']._serialized_end=927
+  _globals['_REPORTDISKRESPONSE']._serialized_start=929
+  _globals['_REPORTDISKRESPONSE']._serialized_end=970
+  _globals['_SEGMENTSERVICE']._serialized_start=1168
+  _globals['_SEGMENTSERVICE']._serialized_end=1505
 # @@protoc_insertion_point(module_scope)

@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&reput/commitlog/v1/topic_service.proto\x12\x12reput.commitlog.v1\"\xaf\x01\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x19\n\x11write_queue_count\x18\x03 \x01(\x05\x12\x13\n\x0bis_readable\x18\x04 \x01(\x08\x12\x13\n\x0bis_writable\x18\x05 \x01(\x08\x12\x11\n\tis_system\x18\x06 \x01(\x08\x12\x11\n\tset_apart\x18\x07 \x01(\t\x12\x13\n\x0bqueue_count\x18\x08 \x01(\x05\"\xab\x01\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x19\n\x11write_queue_count\x18\x03 \x01(\x05\x12\x18\n\x0bis_readable\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12\x18\n\x0bis_writable\x18\x05 \x01(\x08H\x01\x88\x01\x01\x42\x0e\n\x0c_is_readableB\x0e\n\x0c_is_writable\"?\n\x13\x43reateTopicResponse\x12(\n\x05topic\x18\x01 \x01(\x0b\x32\x19.reput.commitlog.v1.Topic\"\xe0\x01\n\x12UpdateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x10read_queue_count\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x1e\n\x11write_queue_count\x18\x03 \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x0bis_readable\x18\x04 \x01(\x08H\x02\x88\x01\x01\x12\x18\n\x0bis_writable\x18\x05 \x01(\x08H\x03\x88\x01\x01\x42\x13\n\x11_read_queue_countB\x14\n\x12_write_queue_countB\x0e\n\x0c_is_readableB\x0e\n\x0c_is_writable\"?\n\x13UpdateTopicResponse\x12(\n\x05topic\x18\x01 \x01(\x0b\x32\x19.reput.commitlog.v1.Topic\"\x1f\n\x0fGetTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"<\n\x10GetTopicResponse\x12(\n\x05topic\x18\x01 \x01(\x0b\x32\x19.reput.commitlog.v1.Topic\"R\n\x11ListTopicsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x16\n\x0einclude_system\x18\x03 \x01(\x08\"X\n\x12ListTopicsResponse\x12)\n\x06topics\x18\x01 \x03(\x0b\x32\x19.reput.commitlog.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse2\xe2\x03\n\x0cTopicService\x12^\n\x0b\x43reateTopic\x12&.reput.commitlog.v1.CreateTopicRequest\x1a\'.reput.commitlog.v1.CreateTopicResponse\x12^\n\x0bUpdateTopic\x12&.reput.commitlog.v1.UpdateTopicRequest\x1a\'.reput.commitlog.v1.UpdateTopicResponse\x12U\n\x08GetTopic\x12#.reput.commitlog.v1.GetTopicRequest\x1a$.reput.commitlog.v1.GetTopicResponse\x12[\n\nListTopics\x12%.reput.commitlog.v1.ListTopicsRequest\x1a&.reput.commitlog.v1.ListTopicsResponse\x12^\n\x0b\x44\x65leteTopic\x12&.reput.commitlog.v1.DeleteTopicRequest\x1a\'.reput.commitlog.v1.DeleteTopicResponseB^\n\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&reput/commitlog/v1/topic_service.proto\x12\x12reput.commitlog.v1\x1a!reput/common/v1/method_rule.proto\"\xaf\x01\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x19\n\x11write_queue_count\x18\x03 \x01(\x05\x12\x13\n\x0bis_readable\x18\x04 \x01(\x08\x12\x13\n\x0bis_writable\x18\x05 \x01(\x08\x12\x11\n\tis_system\x18\x06 \x01(\x08\x12\x11\n\tset_apart\x18\x07 \x01(\t\x12\x13\n\x0bqueue_count\x18\x08 \x01(\x05\"\xab\x01\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x19\n\x11write_queue_count\x18\x03 \x01(\x05\x12\x18\n\x0bis_readable\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12\x18\n\x0bis_writable\x18\x05 \x01(\x08H\x01\x88\x01\x01\x42\x0e\n\x0c_is_readableB\x0e\n\x0c_is_writable\"?\n\x13\x43reateTopicResponse\x12(\n\x05topic\x18\x01 \x01(\x0b\x32\x19.reput.commitlog.v1.Topic\"\xe0\x01\n\x12UpdateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x10read_queue_count\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x1e\n\x11write_queue_count\x18\x03 \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x0bis_readable\x18\x04 \x01(\x08H\x02\x88\x01\x01\x12\x18\n\x0bis_writable\x18\x05 \x01(\x08H\x03\x88\x01\x01\x42\x13\n\x11_read_queue_countB\x14\n\x12_write_queue_countB\x0e\n\x0c_is_readableB\x0e\n\x0c_is_writable\"?\n\x13UpdateTopicResponse\x12(\n\x05topic\x18\x01 \x01(\x0b\x32\x19.reput.commitlog.v1.Topic\"\x1f\n\x0fGetTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"<\n\x10GetTopicResponse\x12(\n\x05topic\x18\x01 \x01(\x0b\x32\x19.reput.commitlog.v1.Topic\"R\n\x11ListTopicsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x16\n\x0einclude_system\x18\x03 \x01(\x08\"X\n\x12ListTopicsResponse\x12)\n\x06topics\x18\x01 \x03(\x0b\x32\x19.reput.commitlog.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse2\x8c\x04\n\x0cTopicService\x12h\n\x0b\x43reateTopic\x12&.reput.commitlog.v1.CreateTopicRequest\x1a\'.reput.commitlog.v1.CreateTopicResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x18\x01\x12\x66\n\x0bUpdateTopic\x12&.reput.commitlog.v1.UpdateTopicRequest\x1a\'.reput.commitlog.v1.UpdateTopicResponse\"\x06\xa2\xbb\x18\x02\x08\x03\x12]\n\x08GetTopic\x12#.reput.commitlog.v1.GetTopicRequest\x1a$.reput.commitlog.v1.GetTopicResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12\x63\n\nListTopics\x12%.reput.commitlog.v1.ListTopicsRequest\x1a&.reput.commitlog.v1.ListTopicsResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12\x66\n\x0b\x44\x65leteTopic\x12&.reput.commitlog.v1.DeleteTopicRequest\x1a\'.reput.commitlog.v1.DeleteTopicResponse\"\x06\xa2\xbb\x18\x02\x08\x03\x42^\n\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,28 +33,38 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.commitlog.v1.topic_se
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\022reput.commitlog.v1P\001Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\252\002\022Reput.CommitLog.V1'
-  _globals['_TOPIC']._serialized_start=63
-  _globals['_TOPIC']._serialized_end=238
-  _globals['_CREATETOPICREQUEST']._serialized_start=241
-  _globals['_CREATETOPICREQUEST']._serialized_end=412
-  _globals['_CREATETOPICRESPONSE']._serialized_start=414
-  _globals['_CREATETOPICRESPONSE']._serialized_end=477
-  _globals['_UPDATETOPICREQUEST']._serialized_start=480
-  _globals['_UPDATETOPICREQUEST']._serialized_end=704
-  _globals['_UPDATETOPICRESPONSE']._serialized_start=706
-  _globals['_UPDATETOPICRESPONSE']._serialized_end=769
-  _globals['_GETTOPICREQUEST']._serialized_start=771
-  _globals['_GETTOPICREQUEST']._serialized_end=802
-  _globals['_GETTOPICRESPONSE']._serialized_start=804
-  _globals['_GETTOPICRESPONSE']._serialized_end=864
-  _globals['_LISTTOPICSREQUEST']._serialized_start=866
-  _globals['_LISTTOPICSREQUEST']._serialized_end=948
-  _globals['_LISTTOPICSRESPONSE']._serialized_start=950
-  _globals['_LISTTOPICSRESPONSE']._serialized_end=1038
-  _globals['_DELETETOPICREQUEST']._serialized_start=1040
-  _globals['_DELETETOPICREQUEST']._serialized_end=1074
-  _globals['_DELETETOPICRESPONSE']._serialized_start=1076
-  _globals['_DELETETOPICRESPONSE']._serialized_end=1097
-  _globals['_TOPICSERVICE']._serialized_start=1100
-  _globals['_TOPICSERVICE']._serialized_end=1582
+  _globals['_TOPICSERVICE'].methods_by_name['CreateTopic']._loaded_options = None
+  _globals['_TOPICSERVICE'].methods_by_name['CreateTopic']._serialized_options = b'\242\273\030\004\010\001\030\001'
+  _globals['_TOPICSERVICE'].methods_by_name['UpdateTopic']._loaded_options = None
+  _globals['_TOPICSERVICE'].methods_by_name['UpdateTopic']._serialized_options = b'\242\273\030\002\010\003'
+  _globals['_TOPICSERVICE'].methods_by_name['GetTopic']._loaded_options = None
+  _globals['_TOPICSERVICE'].methods_by_name['GetTopic']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_TOPICSERVICE'].methods_by_name['ListTopics']._loaded_options = None
+  _globals['_TOPICSERVICE'].methods_by_name['ListTopics']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_TOPICSERVICE'].methods_by_name['DeleteTopic']._loaded_options = None
+  _globals['_TOPICSERVICE'].methods_by_name['DeleteTopic']._serialized_options = b'\242\273\030\002\010\003'
+  _globals['_TOPIC']._serialized_start=98
+  _globals['_TOPIC']._serialized_end=273
+  _globals['_CREATETOPICREQUEST']._serialized_start=276
+  _globals['_CREATETOPICREQUEST']._serialized_end=447
+  _globals['_CREATETOPICRESPONSE']._serialized_start=449
+  _globals['_CREATETOPICRESPONSE']._serialized_end=512
+  _globals['_UPDATETOPICREQUEST']._serialized_start=515
+  _globals['_UPDATETOPICREQUEST']._serialized_end=739
+  _globals['_UPDATETOPICRESPONSE']._serialized_start=741
+  _globals['_UPDATETOPICRESPONSE']._serialized_end=804
+  _globals['_GETTOPICREQUEST']._serialized_start=806
+  _globals['_GETTOPICREQUEST']._serialized_end=837
+  _globals['_GETTOPICRESPONSE']._serialized_start=839
+  _globals['_GETTOPICRESPONSE']._serialized_end=899
+  _globals['_LISTTOPICSREQUEST']._serialized_start=901
+  _globals['_LISTTOPICSREQUEST']._serialized_end=983
+  _globals['_LISTTOPICSRESPONSE']._serialized_start=985
+  _globals['_LISTTOPICSRESPONSE']._serialized_end=1073
+  _globals['_DELETETOPICREQUEST']._serialized_start=1075
+  _globals['_DELETETOPICREQUEST']._serialized_end=1109
+  _globals['_DELETETOPICRESPONSE']._serialized_start=1111
+  _globals['_DELETETOPICRESPONSE']._serialized_end=1132
+  _globals['_TOPICSERVICE']._serialized_start=1135
+  _globals['_TOPICSERVICE']._serialized_end=1659
 # @@protoc_insertion_point(module_scope)

@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from reput.common.v1 import message_pb2 as reput_dot_common_dot_v1_dot_message__pb2
+from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+reput/delivery/v1/dead_letter_service.proto\x12\x11reput.delivery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\"9\n\x0f\x44\x65\x61\x64LetterPlace\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x02 \x01(\x03\"\xb6\x01\n\x13\x44\x65\x61\x64LetterSelection\x12\x32\n\x06places\x18\x01 \x03(\x0b\x32\".reput.delivery.v1.DeadLetterPlace\x12\r\n\x05where\x18\x02 \x01(\t\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf1\x01\n\nDeadLetter\x12/\n\x07message\x18\x01 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x14\n\x0corigin_topic\x18\x02 \x01(\t\x12\x1c\n\x0forigin_queue_id\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12 \n\x13origin_queue_offset\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x11origin_message_id\x18\x05 \x01(\t\x12\x15\n\rattempt_count\x18\x06 \x01(\x05\x42\x12\n\x10_origin_queue_idB\x16\n\x14_origin_queue_offset\"\x89\x01\n\x16ListDeadLettersRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x39\n\tselection\x18\x02 \x01(\x0b\x32&.reput.delivery.v1.DeadLetterSelection\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"b\n\x17ListDeadLettersResponse\x12.\n\x07letters\x18\x01 \x03(\x0b\x32\x1d.reput.delivery.v1.DeadLetter\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xaf\x01\n\x18ReplayDeadLettersRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x39\n\tselection\x18\x02 \x01(\x0b\x32&.reput.delivery.v1.DeadLetterSelection\x12\x1e\n\x16letters_per_second_max\x18\x03 \x01(\x05\x12\x18\n\x10letter_count_max\x18\x04 \x01(\x03\x12\x0f\n\x07\x64ry_run\x18\x05 \x01(\x08\"\xa4\x01\n\x19ReplayDeadLettersResponse\x12\x14\n\x0cpassed_count\x18\x01 \x01(\x03\x12\x13\n\x0btotal_count\x18\x02 \x01(\x03\x12\x30\n\x06topics\x18\x03 \x03(\x0b\x32 .reput.delivery.v1.ReplayedTopic\x12\x19\n\x11\x64one_before_count\x18\x04 \x01(\x03\x12\x0f\n\x07is_done\x18\x05 \x01(\x08\"^\n\rReplayedTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\x0ereplayed_count\x18\x02 \x01(\x03\x12\x15\n\rrefused_count\x18\x03 \x01(\x03\x12\x0f\n\x07refusal\x18\x04 \x01(\t2\xef\x01\n\x11\x44\x65\x61\x64LetterService\x12h\n\x0fListDeadLetters\x12).reput.delivery.v1.ListDeadLettersRequest\x1a*.reput.delivery.v1.ListDeadLettersResponse\x12p\n\x11ReplayDeadLetters\x12+.reput.delivery.v1.ReplayDeadLettersRequest\x1a,.reput.delivery.v1.ReplayDeadLettersResponse0\x01\x42Z\n\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+reput/delivery/v1/dead_letter_service.proto\x12\x11reput.delivery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"9\n\x0f\x44\x65\x61\x64LetterPlace\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x02 \x01(\x03\"\xb6\x01\n\x13\x44\x65\x61\x64LetterSelection\x12\x32\n\x06places\x18\x01 \x03(\x0b\x32\".reput.delivery.v1.DeadLetterPlace\x12\r\n\x05where\x18\x02 \x01(\t\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf1\x01\n\nDeadLetter\x12/\n\x07message\x18\x01 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x14\n\x0corigin_topic\x18\x02 \x01(\t\x12\x1c\n\x0forigin_queue_id\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12 \n\x13origin_queue_offset\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x11origin_message_id\x18\x05 \x01(\t\x12\x15\n\rattempt_count\x18\x06 \x01(\x05\x42\x12\n\x10_origin_queue_idB\x16\n\x14_origin_queue_offset\"\x89\x01\n\x16ListDeadLettersRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x39\n\tselection\x18\x02 \x01(\x0b\x32&.reput.delivery.v1.DeadLetterSelection\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"b\n\x17ListDeadLettersResponse\x12.\n\x07letters\x18\x01 \x03(\x0b\x32\x1d.reput.delivery.v1.DeadLetter\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xaf\x01\n\x18ReplayDeadLettersRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x39\n\tselection\x18\x02 \x01(\x0b\x32&.reput.delivery.v1.DeadLetterSelection\x12\x1e\n\x16letters_per_second_max\x18\x03 \x01(\x05\x12\x18\n\x10letter_count_max\x18\x04 \x01(\x03\x12\x0f\n\x07\x64ry_run\x18\x05 \x01(\x08\"\xa4\x01\n\x19ReplayDeadLettersResponse\x12\x14\n\x0cpassed_count\x18\x01 \x01(\x03\x12\x13\n\x0btotal_count\x18\x02 \x01(\x03\x12\x30\n\x06topics\x18\x03 \x03(\x0b\x32 .reput.delivery.v1.ReplayedTopic\x12\x19\n\x11\x64one_before_count\x18\x04 \x01(\x03\x12\x0f\n\x07is_done\x18\x05 \x01(\x08\"^\n\rReplayedTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\x0ereplayed_count\x18\x02 \x01(\x03\x12\x15\n\rrefused_count\x18\x03 \x01(\x03\x12\x0f\n\x07refusal\x18\x04 \x01(\t2\x81\x02\n\x11\x44\x65\x61\x64LetterService\x12p\n\x0fListDeadLetters\x12).reput.delivery.v1.ListDeadLettersRequest\x1a*.reput.delivery.v1.ListDeadLettersResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12z\n\x11ReplayDeadLetters\x12+.reput.delivery.v1.ReplayDeadLettersRequest\x1a,.reput.delivery.v1.ReplayDeadLettersResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x18\x01\x30\x01\x42Z\n\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,22 +35,26 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.delivery.v1.dead_lett
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\021reput.delivery.v1P\001Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\252\002\021Reput.Delivery.V1'
-  _globals['_DEADLETTERPLACE']._serialized_start=130
-  _globals['_DEADLETTERPLACE']._serialized_end=187
-  _globals['_DEADLETTERSELECTION']._serialized_start=190
-  _globals['_DEADLETTERSELECTION']._serialized_end=372
-  _globals['_DEADLETTER']._serialized_start=375
-  _globals['_DEADLETTER']._serialized_end=616
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=619
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=756
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=758
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=856
-  _globals['_REPLAYDEADLETTERSREQUEST']._serialized_start=859
-  _globals['_REPLAYDEADLETTERSREQUEST']._serialized_end=1034
-  _globals['_REPLAYDEADLETTERSRESPONSE']._serialized_start=1037
-  _globals['_REPLAYDEADLETTERSRESPONSE']._serialized_end=1201
-  _globals['_REPLAYEDTOPIC']._serialized_start=1203
-  _globals['_REPLAYEDTOPIC']._serialized_end=1297
-  _globals['_DEADLETTERSERVICE']._serialized_start=1300
-  _globals['_DEADLETTERSERVICE']._serialized_end=1539
+  _globals['_DEADLETTERSERVICE'].methods_by_name['ListDeadLetters']._loaded_options = None
+  _globals['_DEADLETTERSERVICE'].methods_by_name['ListDeadLetters']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_DEADLETTERSERVICE'].methods_by_name['ReplayDeadLetters']._loaded_options = None
+  _globals['_DEADLETTERSERVICE'].methods_by_name['ReplayDeadLetters']._serialized_options = b'\242\273\030\004\010\001\030\001'
+  _globals['_DEADLETTERPLACE']._serialized_start=165
+  _globals['_DEADLETTERPLACE']._serialized_end=222
+  _globals['_DEADLETTERSELECTION']._serialized_start=225
+  _globals['_DEADLETTERSELECTION']._serialized_end=407
+  _globals['_DEADLETTER']._serialized_start=410
+  _globals['_DEADLETTER']._serialized_end=651
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=654
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=791
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=793
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=891
+  _globals['_REPLAYDEADLETTERSREQUEST']._serialized_start=894
+  _globals['_REPLAYDEADLETTERSREQUEST']._serialized_end=1069
+  _globals['_REPLAYDEADLETTERSRESPONSE']._serialized_start=1072
+  _globals['_REPLAYDEADLETTERSRESPONSE']._serialized_end=1236
+  _globals['_REPLAYEDTOPIC']._serialized_start=1238
+  _globals['_REPLAYEDTOPIC']._serialized_end=1332
+  _globals['_DEADLETTERSERVICE']._serialized_start=1335
+  _globals['_DEADLETTERSERVICE']._serialized_end=1592
 # @@protoc_insertion_point(module_scope)

@@ -26,10 +26,11 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from reput.common.v1 import message_pb2 as reput_dot_common_dot_v1_dot_message__pb2
+from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 from reput.delivery.v1 import group_service_pb2 as reput_dot_delivery_dot_v1_dot_group__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(reput/delivery/v1/delivery_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\x1a%reput/delivery/v1/group_service.proto\"\xdb\x01\n\x0eReceiveRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x19\n\x11message_count_max\x18\x03 \x01(\x05\x12,\n\tinvisible\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0etag_expression\x18\x05 \x01(\t\x12\'\n\x04wait\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05where\x18\x07 \x01(\t\x12\x12\n\nattempt_id\x18\x08 \x01(\t\"G\n\x0fReceiveResponse\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".reput.delivery.v1.ReceivedMessage\"\x98\x01\n\x0fReceivedMessage\x12/\n\x07message\x18\x01 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x0e\n\x06handle\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x33\n\x0finvisible_until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"@\n\rSettleRequest\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.reput.delivery.v1.SettleEntry\"\x80\x02\n\x0bSettleEntry\x12\x0e\n\x06handle\x18\x01 \x01(\t\x12%\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x16.reput.delivery.v1.AckH\x00\x12\'\n\x04nack\x18\x03 \x01(\x0b\x32\x17.reput.delivery.v1.NackH\x00\x12+\n\x06\x65xtend\x18\x04 \x01(\x0b\x32\x19.reput.delivery.v1.ExtendH\x00\x12\x31\n\tterminate\x18\x05 \x01(\x0b\x32\x1c.reput.delivery.v1.TerminateH\x00\x12\'\n\x04\x62ury\x18\x06 \x01(\x0b\x32\x17.reput.delivery.v1.BuryH\x00\x42\x08\n\x06\x61\x63tion\"\x05\n\x03\x41\x63k\"D\n\x04Nack\x12(\n\x05\x64\x65lay\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nis_untried\x18\x02 \x01(\x08\"L\n\x06\x45xtend\x12,\n\tinvisible\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0ckeeps_handle\x18\x02 \x01(\x08\"\x0b\n\tTerminate\"\x06\n\x04\x42ury\"D\n\x0eSettleResponse\x12\x32\n\x08outcomes\x18\x01 \x03(\x0b\x32 .reput.delivery.v1.SettleOutcome\"B\n\rSettleOutcome\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.google.rpc.Status\x12\x0e\n\x06handle\x18\x02 \x01(\t\"\xe2\x01\n\x0e\x43onsumeRequest\x12\x30\n\x05\x62\x65gin\x18\x01 \x01(\x0b\x32\x1f.reput.delivery.v1.ConsumeBeginH\x00\x12\x32\n\x06\x63redit\x18\x02 \x01(\x0b\x32 .reput.delivery.v1.ConsumeCreditH\x00\x12\x32\n\x06settle\x18\x03 \x01(\x0b\x32 .reput.delivery.v1.ConsumeSettleH\x00\x12.\n\x04stop\x18\x04 \x01(\x0b\x32\x1e.reput.delivery.v1.ConsumeStopH\x00\x42\x06\n\x04step\"\x82\x01\n\x0c\x43onsumeBegin\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12,\n\tinvisible\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0etag_expression\x18\x04 \x01(\t\x12\r\n\x05where\x18\x05 \x01(\t\":\n\rConsumeCredit\x12\x15\n\rmessage_count\x18\x01 \x01(\x05\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\"P\n\rConsumeSettle\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12/\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x1e.reput.delivery.v1.SettleEntry\"\r\n\x0b\x43onsumeStop\"\xef\x01\n\x0f\x43onsumeResponse\x12\x30\n\x05\x62\x65gun\x18\x01 \x01(\x0b\x32\x1f.reput.delivery.v1.ConsumeBegunH\x00\x12\x36\n\x08messages\x18\x02 \x01(\x0b\x32\".reput.delivery.v1.ConsumeMessagesH\x00\x12\x34\n\x07settled\x18\x03 \x01(\x0b\x32!.reput.delivery.v1.ConsumeSettledH\x00\x12\x34\n\x07stopped\x18\x04 \x01(\x0b\x32!.reput.delivery.v1.ConsumeStoppedH\x00\x42\x06\n\x04step\">\n\x0c\x43onsumeBegun\x12.\n\x06policy\x18\x01 \x01(\x0b\x32\x1e.reput.delivery.v1.GroupPolicy\"G\n\x0f\x43onsumeMessages\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".reput.delivery.v1.ReceivedMessage\"T\n\x0e\x43onsumeSettled\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x32\n\x08outcomes\x18\x02 \x03(\x0b\x32 .reput.delivery.v1.SettleOutcome\"\x10\n\x0e\x43onsumeStopped2\x88\x02\n\x0f\x44\x65liveryService\x12P\n\x07Receive\x12!.reput.delivery.v1.ReceiveRequest\x1a\".reput.delivery.v1.ReceiveResponse\x12M\n\x06Settle\x12 .reput.delivery.v1.SettleRequest\x1a!.reput.delivery.v1.SettleResponse\x12T\n\x07\x43onsume\x12!.reput.delivery.v1.ConsumeRequest\x1a\".reput.delivery.v1.ConsumeResponse(\x01\x30\x01\x42Z\n\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(reput/delivery/v1/delivery_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\x1a%reput/delivery/v1/group_service.proto\"\xdb\x01\n\x0eReceiveRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x19\n\x11message_count_max\x18\x03 \x01(\x05\x12,\n\tinvisible\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0etag_expression\x18\x05 \x01(\t\x12\'\n\x04wait\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05where\x18\x07 \x01(\t\x12\x12\n\nattempt_id\x18\x08 \x01(\t\"G\n\x0fReceiveResponse\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".reput.delivery.v1.ReceivedMessage\"\x98\x01\n\x0fReceivedMessage\x12/\n\x07message\x18\x01 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x0e\n\x06handle\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x33\n\x0finvisible_until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"@\n\rSettleRequest\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.reput.delivery.v1.SettleEntry\"\x80\x02\n\x0bSettleEntry\x12\x0e\n\x06handle\x18\x01 \x01(\t\x12%\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x16.reput.delivery.v1.AckH\x00\x12\'\n\x04nack\x18\x03 \x01(\x0b\x32\x17.reput.delivery.v1.NackH\x00\x12+\n\x06\x65xtend\x18\x04 \x01(\x0b\x32\x19.reput.delivery.v1.ExtendH\x00\x12\x31\n\tterminate\x18\x05 \x01(\x0b\x32\x1c.reput.delivery.v1.TerminateH\x00\x12\'\n\x04\x62ury\x18\x06 \x01(\x0b\x32\x17.reput.delivery.v1.BuryH\x00\x42\x08\n\x06\x61\x63tion\"\x05\n\x03\x41\x63k\"D\n\x04Nack\x12(\n\x05\x64\x65lay\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nis_untried\x18\x02 \x01(\x08\"L\n\x06\x45xtend\x12,\n\tinvisible\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0ckeeps_handle\x18\x02 \x01(\x08\"\x0b\n\tTerminate\"\x06\n\x04\x42ury\"D\n\x0eSettleResponse\x12\x32\n\x08outcomes\x18\x01 \x03(\x0b\x32 .reput.delivery.v1.SettleOutcome\"B\n\rSettleOutcome\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.google.rpc.Status\x12\x0e\n\x06handle\x18\x02 \x01(\t\"\xe2\x01\n\x0e\x43onsumeRequest\x12\x30\n\x05\x62\x65gin\x18\x01 \x01(\x0b\x32\x1f.reput.delivery.v1.ConsumeBeginH\x00\x12\x32\n\x06\x63redit\x18\x02 \x01(\x0b\x32 .reput.delivery.v1.ConsumeCreditH\x00\x12\x32\n\x06settle\x18\x03 \x01(\x0b\x32 .reput.delivery.v1.ConsumeSettleH\x00\x12.\n\x04stop\x18\x04 \x01(\x0b\x32\x1e.reput.delivery.v1.ConsumeStopH\x00\x42\x06\n\x04step\"\x82\x01\n\x0c\x43onsumeBegin\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12,\n\tinvisible\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0etag_expression\x18\x04 \x01(\t\x12\r\n\x05where\x18\x05 \x01(\t\":\n\rConsumeCredit\x12\x15\n\rmessage_count\x18\x01 \x01(\x05\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\"P\n\rConsumeSettle\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12/\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x1e.reput.delivery.v1.SettleEntry\"\r\n\x0b\x43onsumeStop\"\xef\x01\n\x0f\x43onsumeResponse\x12\x30\n\x05\x62\x65gun\x18\x01 \x01(\x0b\x32\x1f.reput.delivery.v1.ConsumeBegunH\x00\x12\x36\n\x08messages\x18\x02 \x01(\x0b\x32\".reput.delivery.v1.ConsumeMessagesH\x00\x12\x34\n\x07settled\x18\x03 \x01(\x0b\x32!.reput.delivery.v1.ConsumeSettledH\x00\x12\x34\n\x07stopped\x18\x04 \x01(\x0b\x32!.reput.delivery.v1.ConsumeStoppedH\x00\x42\x06\n\x04step\">\n\x0c\x43onsumeBegun\x12.\n\x06policy\x18\x01 \x01(\x0b\x32\x1e.reput.delivery.v1.GroupPolicy\"G\n\x0f\x43onsumeMessages\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".reput.delivery.v1.ReceivedMessage\"T\n\x0e\x43onsumeSettled\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x32\n\x08outcomes\x18\x02 \x03(\x0b\x32 .reput.delivery.v1.SettleOutcome\"\x10\n\x0e\x43onsumeStopped2\xa0\x02\n\x0f\x44\x65liveryService\x12X\n\x07Receive\x12!.reput.delivery.v1.ReceiveRequest\x1a\".reput.delivery.v1.ReceiveResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12U\n\x06Settle\x12 .reput.delivery.v1.SettleRequest\x1a!.reput.delivery.v1.SettleResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12\\\n\x07\x43onsume\x12!.reput.delivery.v1.ConsumeRequest\x1a\".reput.delivery.v1.ConsumeResponse\"\x06\xa2\xbb\x18\x02\x08\x01(\x01\x30\x01\x42Z\n\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,50 +38,56 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.delivery.v1.delivery_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\021reput.delivery.v1P\001Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\252\002\021Reput.Delivery.V1'
-  _globals['_RECEIVEREQUEST']._serialized_start=224
-  _globals['_RECEIVEREQUEST']._serialized_end=443
-  _globals['_RECEIVERESPONSE']._serialized_start=445
-  _globals['_RECEIVERESPONSE']._serialized_end=516
-  _globals['_RECEIVEDMESSAGE']._serialized_start=519
-  _globals['_RECEIVEDMESSAGE']._serialized_end=671
-  _globals['_SETTLEREQUEST']._serialized_start=673
-  _globals['_SETTLEREQUEST']._serialized_end=737
-  _globals['_SETTLEENTRY']._serialized_start=740
-  _globals['_SETTLEENTRY']._serialized_end=996
-  _globals['_ACK']._serialized_start=998
-  _globals['_ACK']._serialized_end=1003
-  _globals['_NACK']._serialized_start=1005
-  _globals['_NACK']._serialized_end=1073
-  _globals['_EXTEND']._serialized_start=1075
-  _globals['_EXTEND']._serialized_end=1151
-  _globals['_TERMINATE']._serialized_start=1153
-  _globals['_TERMINATE']._serialized_end=1164
-  _globals['_BURY']._serialized_start=1166
-  _globals['_BURY']._serialized_end=1172
-  _globals['_SETTLERESPONSE']._serialized_start=1174
-  _globals['_SETTLERESPONSE']._serialized_end=1242
-  _globals['_SETTLEOUTCOME']._serialized_start=1244
-  _globals['_SETTLEOUTCOME']._serialized_end=1310
-  _globals['_CONSUMEREQUEST']._serialized_start=1313
-  _globals['_CONSUMEREQUEST']._serialized_end=1539
-  _globals['_CONSUMEBEGIN']._serialized_start=1542
-  _globals['_CONSUMEBEGIN']._serialized_end=1672
-  _globals['_CONSUMECREDIT']._serialized_start=1674
-  _globals['_CONSUMECREDIT']._serialized_end=1732
-  _globals['_CONSUMESETTLE']._serialized_start=1734
-  _globals['_CONSUMESETTLE']._serialized_end=1814
-  _globals['_CONSUMESTOP']._serialized_start=1816
-  _globals['_CONSUMESTOP']._serialized_end=1829
-  _globals['_CONSUMERESPONSE']._serialized_start=1832
-  _globals['_CONSUMERESPONSE']._serialized_end=2071
-  _globals['_CONSUMEBEGUN']._serialized_start=2073
-  _globals['_CONSUMEBEGUN']._serialized_end=2135
-  _globals['_CONSUMEMESSAGES']._serialized_start=2137
-  _globals['_CONSUMEMESSAGES']._serialized_end=2208
-  _globals['_CONSUMESETTLED']._serialized_start=2210
-  _globals['_CONSUMESETTLED']._serialized_end=2294
-  _globals['_CONSUMESTOPPED']._serialized_start=2296
-  _globals['_CONSUMESTOPPED']._serialized_end=2312
-  _globals['_DELIVERYSERVICE']._serialized_start=2315
-  _globals['_DELIVERYSERVICE']._serialized_end=2579
+  _globals['_DELIVERYSERVICE'].methods_by_name['Receive']._loaded_options = None
+  _globals['_DELIVERYSERVICE'].methods_by_name['Receive']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_DELIVERYSERVICE'].methods_by_name['Settle']._loaded_options = None
+  _globals['_DELIVERYSERVICE'].methods_by_name['Settle']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_DELIVERYSERVICE'].methods_by_name['Consume']._loaded_options = None
+  _globals['_DELIVERYSERVICE'].methods_by_name['Consume']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_RECEIVEREQUEST']._serialized_start=259
+  _globals['_RECEIVEREQUEST']._serialized_end=478
+  _globals['_RECEIVERESPONSE']._serialized_start=480
+  _globals['_RECEIVERESPONSE']._serialized_end=551
+  _globals['_RECEIVEDMESSAGE']._serialized_start=554
+  _globals['_RECEIVEDMESSAGE']._serialized_end=706
+  _globals['_SETTLEREQUEST']._serialized_start=708
+  _globals['_SETTLEREQUEST']._serialized_end=772
+  _globals['_SETTLEENTRY']._serialized_start=775
+  _globals['_SETTLEENTRY']._serialized_end=1031
+  _globals['_ACK']._serialized_start=1033
+  _globals['_ACK']._serialized_end=1038
+  _globals['_NACK']._serialized_start=1040
+  _globals['_NACK']._serialized_end=1108
+  _globals['_EXTEND']._serialized_start=1110
+  _globals['_EXTEND']._serialized_end=1186
+  _globals['_TERMINATE']._serialized_start=1188
+  _globals['_TERMINATE']._serialized_end=1199
+  _globals['_BURY']._serialized_start=1201
+  _globals['_BURY']._serialized_end=1207
+  _globals['_SETTLERESPONSE']._serialized_start=1209
+  _globals['_SETTLERESPONSE']._serialized_end=1277
+  _globals['_SETTLEOUTCOME']._serialized_start=1279
+  _globals['_SETTLEOUTCOME']._serialized_end=1345
+  _globals['_CONSUMEREQUEST']._serialized_start=1348
+  _globals['_CONSUMEREQUEST']._serialized_end=1574
+  _globals['_CONSUMEBEGIN']._serialized_start=1577
+  _globals['_CONSUMEBEGIN']._serialized_end=1707
+  _globals['_CONSUMECREDIT']._serialized_start=1709
+  _globals['_CONSUMECREDIT']._serialized_end=1767
+  _globals['_CONSUMESETTLE']._serialized_start=1769
+  _globals['_CONSUMESETTLE']._serialized_end=1849
+  _globals['_CONSUMESTOP']._serialized_start=1851
+  _globals['_CONSUMESTOP']._serialized_end=1864
+  _globals['_CONSUMERESPONSE']._serialized_start=1867
+  _globals['_CONSUMERESPONSE']._serialized_end=2106
+  _globals['_CONSUMEBEGUN']._serialized_start=2108
+  _globals['_CONSUMEBEGUN']._serialized_end=2170
+  _globals['_CONSUMEMESSAGES']._serialized_start=2172
+  _globals['_CONSUMEMESSAGES']._serialized_end=2243
+  _globals['_CONSUMESETTLED']._serialized_start=2245
+  _globals['_CONSUMESETTLED']._serialized_end=2329
+  _globals['_CONSUMESTOPPED']._serialized_start=2331
+  _globals['_CONSUMESTOPPED']._serialized_end=2347
+  _globals['_DELIVERYSERVICE']._serialized_start=2350
+  _globals['_DELIVERYSERVICE']._serialized_end=2638
 # @@protoc_insertion_point(module_scope)

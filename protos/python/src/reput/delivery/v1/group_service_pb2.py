@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%reput/delivery/v1/group_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb7\x01\n\x0bGroupPolicy\x12\x14\n\x0c\x61ttempts_max\x18\x01 \x01(\x05\x12+\n\x08\x62\x61\x63koffs\x18\x02 \x03(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tinvisible\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nis_ordered\x18\x04 \x01(\x08\x12\x10\n\x08\x66rom_end\x18\x05 \x01(\x08\x12\x11\n\tis_paused\x18\x06 \x01(\x08\"\xc0\x01\n\x05Group\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\x06policy\x18\x02 \x01(\x0b\x32\x1e.reput.delivery.v1.GroupPolicy\x12-\n\x06queues\x18\x03 \x03(\x0b\x32\x1d.reput.delivery.v1.GroupQueue\x12\x19\n\x11\x64\x65\x61\x64_letter_count\x18\x04 \x01(\x03\x12/\n\x07\x66ilters\x18\x05 \x03(\x0b\x32\x1e.reput.delivery.v1.GroupFilter\"C\n\x0bGroupFilter\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\x0etag_expression\x18\x02 \x01(\t\x12\r\n\x05where\x18\x03 \x01(\t\"\xab\x03\n\nGroupQueue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x1e\n\x16\x63ommitted_queue_offset\x18\x03 \x01(\x03\x12\x19\n\x11next_queue_offset\x18\x04 \x01(\x03\x12\x18\n\x10max_queue_offset\x18\x05 \x01(\x03\x12\x0b\n\x03lag\x18\x06 \x01(\x03\x12\x17\n\x0fin_flight_count\x18\x07 \x01(\x03\x12\x12\n\nheld_count\x18\x08 \x01(\x03\x12+\n\x08lag_time\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tlag_bytes\x18\n \x01(\x03\x12\x15\n\rwaiting_count\x18\x0b \x01(\x03\x12\x30\n\x0cnext_attempt\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\twaits_for\x18\r \x03(\x0b\x32\x1d.reput.delivery.v1.OlderQueue\x12\x32\n\x0bstandstills\x18\x0e \x03(\x0b\x32\x1d.reput.delivery.v1.Standstill\"{\n\nStandstill\x12\x33\n\x06reason\x18\x01 \x01(\x0e\x32#.reput.delivery.v1.StandstillReason\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x19\n\x0cqueue_offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_queue_offset\"8\n\nOlderQueue\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x18\n\x10\x65nd_queue_offset\x18\x02 \x01(\x03\"P\n\x0fSetGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12.\n\x06policy\x18\x02 \x01(\x0b\x32\x1e.reput.delivery.v1.GroupPolicy\";\n\x10SetGroupResponse\x12\'\n\x05group\x18\x01 \x01(\x0b\x32\x18.reput.delivery.v1.Group\" \n\x0fGetGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\";\n\x10GetGroupResponse\x12\'\n\x05group\x18\x01 \x01(\x0b\x32\x18.reput.delivery.v1.Group\":\n\x11ListGroupsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"W\n\x12ListGroupsResponse\x12(\n\x06groups\x18\x01 \x03(\x0b\x32\x18.reput.delivery.v1.Group\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x12\x44\x65leteGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteGroupResponse\"\x9a\x01\n\x11ResetGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\x08\x65\x61rliest\x18\x03 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x04 \x01(\x08H\x00\x12*\n\x04time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12\x0f\n\x07\x64ry_run\x18\x06 \x01(\x08\x42\x04\n\x02to\"A\n\x12ResetGroupResponse\x12+\n\x05moves\x18\x01 \x03(\x0b\x32\x1c.reput.delivery.v1.QueueMove\"h\n\tQueueMove\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x19\n\x11\x66rom_queue_offset\x18\x02 \x01(\x03\x12\x17\n\x0fto_queue_offset\x18\x03 \x01(\x03\x12\x15\n\rsettled_count\x18\x04 \x01(\x03*\x87\x02\n\x10StandstillReason\x12!\n\x1dSTANDSTILL_REASON_UNSPECIFIED\x10\x00\x12\x1c\n\x18STANDSTILL_REASON_PAUSED\x10\x01\x12!\n\x1dSTANDSTILL_REASON_KEY_BLOCKED\x10\x02\x12 \n\x1cSTANDSTILL_REASON_OPEN_LIMIT\x10\x03\x12\'\n#STANDSTILL_REASON_WAITS_FOR_ATTEMPT\x10\x04\x12\"\n\x1eSTANDSTILL_REASON_OLDER_QUEUES\x10\x05\x12 \n\x1cSTANDSTILL_REASON_FEED_FAILS\x10\x06\x32\xcc\x03\n\x0cGroupService\x12S\n\x08SetGroup\x12\".reput.delivery.v1.SetGroupRequest\x1a#.reput.delivery.v1.SetGroupResponse\x12S\n\x08GetGroup\x12\".reput.delivery.v1.GetGroupRequest\x1a#.reput.delivery.v1.GetGroupResponse\x12Y\n\nListGroups\x12$.reput.delivery.v1.ListGroupsRequest\x1a%.reput.delivery.v1.ListGroupsResponse\x12\\\n\x0b\x44\x65leteGroup\x12%.reput.delivery.v1.DeleteGroupRequest\x1a&.reput.delivery.v1.DeleteGroupResponse\x12Y\n\nResetGroup\x12$.reput.delivery.v1.ResetGroupRequest\x1a%.reput.delivery.v1.ResetGroupResponseBZ\n\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%reput/delivery/v1/group_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!reput/common/v1/method_rule.proto\"\xb7\x01\n\x0bGroupPolicy\x12\x14\n\x0c\x61ttempts_max\x18\x01 \x01(\x05\x12+\n\x08\x62\x61\x63koffs\x18\x02 \x03(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tinvisible\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nis_ordered\x18\x04 \x01(\x08\x12\x10\n\x08\x66rom_end\x18\x05 \x01(\x08\x12\x11\n\tis_paused\x18\x06 \x01(\x08\"\xc0\x01\n\x05Group\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\x06policy\x18\x02 \x01(\x0b\x32\x1e.reput.delivery.v1.GroupPolicy\x12-\n\x06queues\x18\x03 \x03(\x0b\x32\x1d.reput.delivery.v1.GroupQueue\x12\x19\n\x11\x64\x65\x61\x64_letter_count\x18\x04 \x01(\x03\x12/\n\x07\x66ilters\x18\x05 \x03(\x0b\x32\x1e.reput.delivery.v1.GroupFilter\"C\n\x0bGroupFilter\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\x0etag_expression\x18\x02 \x01(\t\x12\r\n\x05where\x18\x03 \x01(\t\"\xab\x03\n\nGroupQueue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x1e\n\x16\x63ommitted_queue_offset\x18\x03 \x01(\x03\x12\x19\n\x11next_queue_offset\x18\x04 \x01(\x03\x12\x18\n\x10max_queue_offset\x18\x05 \x01(\x03\x12\x0b\n\x03lag\x18\x06 \x01(\x03\x12\x17\n\x0fin_flight_count\x18\x07 \x01(\x03\x12\x12\n\nheld_count\x18\x08 \x01(\x03\x12+\n\x08lag_time\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tlag_bytes\x18\n \x01(\x03\x12\x15\n\rwaiting_count\x18\x0b \x01(\x03\x12\x30\n\x0cnext_attempt\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\twaits_for\x18\r \x03(\x0b\x32\x1d.reput.delivery.v1.OlderQueue\x12\x32\n\x0bstandstills\x18\x0e \x03(\x0b\x32\x1d.reput.delivery.v1.Standstill\"{\n\nStandstill\x12\x33\n\x06reason\x18\x01 \x01(\x0e\x32#.reput.delivery.v1.StandstillReason\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x19\n\x0cqueue_offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_queue_offset\"8\n\nOlderQueue\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x18\n\x10\x65nd_queue_offset\x18\x02 \x01(\x03\"P\n\x0fSetGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12.\n\x06policy\x18\x02 \x01(\x0b\x32\x1e.reput.delivery.v1.GroupPolicy\";\n\x10SetGroupResponse\x12\'\n\x05group\x18\x01 \x01(\x0b\x32\x18.reput.delivery.v1.Group\" \n\x0fGetGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\";\n\x10GetGroupResponse\x12\'\n\x05group\x18\x01 \x01(\x0b\x32\x18.reput.delivery.v1.Group\":\n\x11ListGroupsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"W\n\x12ListGroupsResponse\x12(\n\x06groups\x18\x01 \x03(\x0b\x32\x18.reput.delivery.v1.Group\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x12\x44\x65leteGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteGroupResponse\"\x9a\x01\n\x11ResetGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\x08\x65\x61rliest\x18\x03 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x04 \x01(\x08H\x00\x12*\n\x04time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12\x0f\n\x07\x64ry_run\x18\x06 \x01(\x08\x42\x04\n\x02to\"A\n\x12ResetGroupResponse\x12+\n\x05moves\x18\x01 \x03(\x0b\x32\x1c.reput.delivery.v1.QueueMove\"h\n\tQueueMove\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x19\n\x11\x66rom_queue_offset\x18\x02 \x01(\x03\x12\x17\n\x0fto_queue_offset\x18\x03 \x01(\x03\x12\x15\n\rsettled_count\x18\x04 \x01(\x03*\x87\x02\n\x10StandstillReason\x12!\n\x1dSTANDSTILL_REASON_UNSPECIFIED\x10\x00\x12\x1c\n\x18STANDSTILL_REASON_PAUSED\x10\x01\x12!\n\x1dSTANDSTILL_REASON_KEY_BLOCKED\x10\x02\x12 \n\x1cSTANDSTILL_REASON_OPEN_LIMIT\x10\x03\x12\'\n#STANDSTILL_REASON_WAITS_FOR_ATTEMPT\x10\x04\x12\"\n\x1eSTANDSTILL_REASON_OLDER_QUEUES\x10\x05\x12 \n\x1cSTANDSTILL_REASON_FEED_FAILS\x10\x06\x32\xfa\x03\n\x0cGroupService\x12]\n\x08SetGroup\x12\".reput.delivery.v1.SetGroupRequest\x1a#.reput.delivery.v1.SetGroupResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x18\x01\x12[\n\x08GetGroup\x12\".reput.delivery.v1.GetGroupRequest\x1a#.reput.delivery.v1.GetGroupResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12\x61\n\nListGroups\x12$.reput.delivery.v1.ListGroupsRequest\x1a%.reput.delivery.v1.ListGroupsResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12\x66\n\x0b\x44\x65leteGroup\x12%.reput.delivery.v1.DeleteGroupRequest\x1a&.reput.delivery.v1.DeleteGroupResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x18\x01\x12\x63\n\nResetGroup\x12$.reput.delivery.v1.ResetGroupRequest\x1a%.reput.delivery.v1.ResetGroupResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x18\x01\x42Z\n\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,42 +35,52 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.delivery.v1.group_ser
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\021reput.delivery.v1P\001Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\252\002\021Reput.Delivery.V1'
-  _globals['_STANDSTILLREASON']._serialized_start=1966
-  _globals['_STANDSTILLREASON']._serialized_end=2229
-  _globals['_GROUPPOLICY']._serialized_start=126
-  _globals['_GROUPPOLICY']._serialized_end=309
-  _globals['_GROUP']._serialized_start=312
-  _globals['_GROUP']._serialized_end=504
-  _globals['_GROUPFILTER']._serialized_start=506
-  _globals['_GROUPFILTER']._serialized_end=573
-  _globals['_GROUPQUEUE']._serialized_start=576
-  _globals['_GROUPQUEUE']._serialized_end=1003
-  _globals['_STANDSTILL']._serialized_start=1005
-  _globals['_STANDSTILL']._serialized_end=1128
-  _globals['_OLDERQUEUE']._serialized_start=1130
-  _globals['_OLDERQUEUE']._serialized_end=1186
-  _globals['_SETGROUPREQUEST']._serialized_start=1188
-  _globals['_SETGROUPREQUEST']._serialized_end=1268
-  _globals['_SETGROUPRESPONSE']._serialized_start=1270
-  _globals['_SETGROUPRESPONSE']._serialized_end=1329
-  _globals['_GETGROUPREQUEST']._serialized_start=1331
-  _globals['_GETGROUPREQUEST']._serialized_end=1363
-  _globals['_GETGROUPRESPONSE']._serialized_start=1365
-  _globals['_GETGROUPRESPONSE']._serialized_end=1424
-  _globals['_LISTGROUPSREQUEST']._serialized_start=1426
-  _globals['_LISTGROUPSREQUEST']._serialized_end=1484
-  _globals['_LISTGROUPSRESPONSE']._serialized_start=1486
-  _globals['_LISTGROUPSRESPONSE']._serialized_end=1573
-  _globals['_DELETEGROUPREQUEST']._serialized_start=1575
-  _globals['_DELETEGROUPREQUEST']._serialized_end=1610
-  _globals['_DELETEGROUPRESPONSE']._serialized_start=1612
-  _globals['_DELETEGROUPRESPONSE']._serialized_end=1633
-  _globals['_RESETGROUPREQUEST']._serialized_start=1636
-  _globals['_RESETGROUPREQUEST']._serialized_end=1790
-  _globals['_RESETGROUPRESPONSE']._serialized_start=1792
-  _globals['_RESETGROUPRESPONSE']._serialized_end=1857
-  _globals['_QUEUEMOVE']._serialized_start=1859
-  _globals['_QUEUEMOVE']._serialized_end=1963
-  _globals['_GROUPSERVICE']._serialized_start=2232
-  _globals['_GROUPSERVICE']._serialized_end=2692
+  _globals['_GROUPSERVICE'].methods_by_name['SetGroup']._loaded_options = None
+  _globals['_GROUPSERVICE'].methods_by_name['SetGroup']._serialized_options = b'\242\273\030\004\010\001\030\001'
+  _globals['_GROUPSERVICE'].methods_by_name['GetGroup']._loaded_options = None
+  _globals['_GROUPSERVICE'].methods_by_name['GetGroup']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_GROUPSERVICE'].methods_by_name['ListGroups']._loaded_options = None
+  _globals['_GROUPSERVICE'].methods_by_name['ListGroups']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_GROUPSERVICE'].methods_by_name['DeleteGroup']._loaded_options = None
+  _globals['_GROUPSERVICE'].methods_by_name['DeleteGroup']._serialized_options = b'\242\273\030\004\010\001\030\001'
+  _globals['_GROUPSERVICE'].methods_by_name['ResetGroup']._loaded_options = None
+  _globals['_GROUPSERVICE'].methods_by_name['ResetGroup']._serialized_options = b'\242\273\030\004\010\001\030\001'
+  _globals['_STANDSTILLREASON']._serialized_start=2001
+  _globals['_STANDSTILLREASON']._serialized_end=2264
+  _globals['_GROUPPOLICY']._serialized_start=161
+  _globals['_GROUPPOLICY']._serialized_end=344
+  _globals['_GROUP']._serialized_start=347
+  _globals['_GROUP']._serialized_end=539
+  _globals['_GROUPFILTER']._serialized_start=541
+  _globals['_GROUPFILTER']._serialized_end=608
+  _globals['_GROUPQUEUE']._serialized_start=611
+  _globals['_GROUPQUEUE']._serialized_end=1038
+  _globals['_STANDSTILL']._serialized_start=1040
+  _globals['_STANDSTILL']._serialized_end=1163
+  _globals['_OLDERQUEUE']._serialized_start=1165
+  _globals['_OLDERQUEUE']._serialized_end=1221
+  _globals['_SETGROUPREQUEST']._serialized_start=1223
+  _globals['_SETGROUPREQUEST']._serialized_end=1303
+  _globals['_SETGROUPRESPONSE']._serialized_start=1305
+  _globals['_SETGROUPRESPONSE']._serialized_end=1364
+  _globals['_GETGROUPREQUEST']._serialized_start=1366
+  _globals['_GETGROUPREQUEST']._serialized_end=1398
+  _globals['_GETGROUPRESPONSE']._serialized_start=1400
+  _globals['_GETGROUPRESPONSE']._serialized_end=1459
+  _globals['_LISTGROUPSREQUEST']._serialized_start=1461
+  _globals['_LISTGROUPSREQUEST']._serialized_end=1519
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=1521
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=1608
+  _globals['_DELETEGROUPREQUEST']._serialized_start=1610
+  _globals['_DELETEGROUPREQUEST']._serialized_end=1645
+  _globals['_DELETEGROUPRESPONSE']._serialized_start=1647
+  _globals['_DELETEGROUPRESPONSE']._serialized_end=1668
+  _globals['_RESETGROUPREQUEST']._serialized_start=1671
+  _globals['_RESETGROUPREQUEST']._serialized_end=1825
+  _globals['_RESETGROUPRESPONSE']._serialized_start=1827
+  _globals['_RESETGROUPRESPONSE']._serialized_end=1892
+  _globals['_QUEUEMOVE']._serialized_start=1894
+  _globals['_QUEUEMOVE']._serialized_end=1998
+  _globals['_GROUPSERVICE']._serialized_start=2267
+  _globals['_GROUPSERVICE']._serialized_end=2773
 # @@protoc_insertion_point(module_scope)

@@ -25,9 +25,10 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from reput.common.v1 import message_pb2 as reput_dot_common_dot_v1_dot_message__pb2
+from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+reput/delivery/v1/transaction_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\"z\n\x15\x45ndTransactionRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\x16\n\x0eproducer_group\x18\x02 \x01(\t\x12\x31\n\nresolution\x18\x03 \x01(\x0e\x32\x1d.reput.delivery.v1.Resolution\"-\n\x16\x45ndTransactionResponse\x12\x13\n\x0bis_repeated\x18\x01 \x01(\x08\"q\n\x14ReceiveChecksRequest\x12\x17\n\x0fproducer_groups\x18\x01 \x03(\t\x12\x17\n\x0f\x63heck_count_max\x18\x02 \x01(\x05\x12\'\n\x04wait\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"L\n\x15ReceiveChecksResponse\x12\x33\n\x06\x63hecks\x18\x01 \x03(\x0b\x32#.reput.delivery.v1.TransactionCheck\"x\n\x10TransactionCheck\x12\x33\n\x0btransaction\x18\x01 \x01(\x0b\x32\x1e.reput.delivery.v1.Transaction\x12/\n\x07message\x18\x02 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage\"\xe9\x01\n\x0bTransaction\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\x19\n\x11offset_message_id\x18\x02 \x01(\t\x12\x16\n\x0eproducer_group\x18\x03 \x01(\t\x12\r\n\x05topic\x18\x04 \x01(\t\x12\x10\n\x08queue_id\x18\x05 \x01(\x05\x12)\n\x05\x62\x65gun\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x63heck_count\x18\x07 \x01(\x05\x12.\n\nnext_check\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"X\n\x17ListTransactionsRequest\x12\x16\n\x0eproducer_group\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"i\n\x18ListTransactionsResponse\x12\x34\n\x0ctransactions\x18\x01 \x03(\x0b\x32\x1e.reput.delivery.v1.Transaction\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*X\n\nResolution\x12\x1a\n\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x15\n\x11RESOLUTION_COMMIT\x10\x01\x12\x17\n\x13RESOLUTION_ROLLBACK\x10\x02\x32\xcc\x02\n\x12TransactionService\x12\x65\n\x0e\x45ndTransaction\x12(.reput.delivery.v1.EndTransactionRequest\x1a).reput.delivery.v1.EndTransactionResponse\x12\x62\n\rReceiveChecks\x12\'.reput.delivery.v1.ReceiveChecksRequest\x1a(.reput.delivery.v1.ReceiveChecksResponse\x12k\n\x10ListTransactions\x12*.reput.delivery.v1.ListTransactionsRequest\x1a+.reput.delivery.v1.ListTransactionsResponseBZ\n\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+reput/delivery/v1/transaction_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"z\n\x15\x45ndTransactionRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\x16\n\x0eproducer_group\x18\x02 \x01(\t\x12\x31\n\nresolution\x18\x03 \x01(\x0e\x32\x1d.reput.delivery.v1.Resolution\"-\n\x16\x45ndTransactionResponse\x12\x13\n\x0bis_repeated\x18\x01 \x01(\x08\"q\n\x14ReceiveChecksRequest\x12\x17\n\x0fproducer_groups\x18\x01 \x03(\t\x12\x17\n\x0f\x63heck_count_max\x18\x02 \x01(\x05\x12\'\n\x04wait\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"L\n\x15ReceiveChecksResponse\x12\x33\n\x06\x63hecks\x18\x01 \x03(\x0b\x32#.reput.delivery.v1.TransactionCheck\"x\n\x10TransactionCheck\x12\x33\n\x0btransaction\x18\x01 \x01(\x0b\x32\x1e.reput.delivery.v1.Transaction\x12/\n\x07message\x18\x02 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage\"\xe9\x01\n\x0bTransaction\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\x19\n\x11offset_message_id\x18\x02 \x01(\t\x12\x16\n\x0eproducer_group\x18\x03 \x01(\t\x12\r\n\x05topic\x18\x04 \x01(\t\x12\x10\n\x08queue_id\x18\x05 \x01(\x05\x12)\n\x05\x62\x65gun\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x63heck_count\x18\x07 \x01(\x05\x12.\n\nnext_check\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"X\n\x17ListTransactionsRequest\x12\x16\n\x0eproducer_group\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"i\n\x18ListTransactionsResponse\x12\x34\n\x0ctransactions\x18\x01 \x03(\x0b\x32\x1e.reput.delivery.v1.Transaction\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*X\n\nResolution\x12\x1a\n\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x15\n\x11RESOLUTION_COMMIT\x10\x01\x12\x17\n\x13RESOLUTION_ROLLBACK\x10\x02\x32\xe4\x02\n\x12TransactionService\x12m\n\x0e\x45ndTransaction\x12(.reput.delivery.v1.EndTransactionRequest\x1a).reput.delivery.v1.EndTransactionResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12j\n\rReceiveChecks\x12\'.reput.delivery.v1.ReceiveChecksRequest\x1a(.reput.delivery.v1.ReceiveChecksResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12s\n\x10ListTransactions\x12*.reput.delivery.v1.ListTransactionsRequest\x1a+.reput.delivery.v1.ListTransactionsResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x42Z\n\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,24 +36,30 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.delivery.v1.transacti
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\021reput.delivery.v1P\001Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\252\002\021Reput.Delivery.V1'
-  _globals['_RESOLUTION']._serialized_start=1081
-  _globals['_RESOLUTION']._serialized_end=1169
-  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=162
-  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=284
-  _globals['_ENDTRANSACTIONRESPONSE']._serialized_start=286
-  _globals['_ENDTRANSACTIONRESPONSE']._serialized_end=331
-  _globals['_RECEIVECHECKSREQUEST']._serialized_start=333
-  _globals['_RECEIVECHECKSREQUEST']._serialized_end=446
-  _globals['_RECEIVECHECKSRESPONSE']._serialized_start=448
-  _globals['_RECEIVECHECKSRESPONSE']._serialized_end=524
-  _globals['_TRANSACTIONCHECK']._serialized_start=526
-  _globals['_TRANSACTIONCHECK']._serialized_end=646
-  _globals['_TRANSACTION']._serialized_start=649
-  _globals['_TRANSACTION']._serialized_end=882
-  _globals['_LISTTRANSACTIONSREQUEST']._serialized_start=884
-  _globals['_LISTTRANSACTIONSREQUEST']._serialized_end=972
-  _globals['_LISTTRANSACTIONSRESPONSE']._serialized_start=974
-  _globals['_LISTTRANSACTIONSRESPONSE']._serialized_end=1079
-  _globals['_TRANSACTIONSERVICE']._serialized_start=1172
-  _globals['_TRANSACTIONSERVICE']._serialized_end=1504
+  _globals['_TRANSACTIONSERVICE'].methods_by_name['EndTransaction']._loaded_options = None
+  _globals['_TRANSACTIONSERVICE'].methods_by_name['EndTransaction']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_TRANSACTIONSERVICE'].methods_by_name['ReceiveChecks']._loaded_options = None
+  _globals['_TRANSACTIONSERVICE'].methods_by_name['ReceiveChecks']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_TRANSACTIONSERVICE'].methods_by_name['ListTransactions']._loaded_options = None
+  _globals['_TRANSACTIONSERVICE'].methods_by_name['ListTransactions']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_RESOLUTION']._serialized_start=1116
+  _globals['_RESOLUTION']._serialized_end=1204
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=197
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=319
+  _globals['_ENDTRANSACTIONRESPONSE']._serialized_start=321
+  _globals['_ENDTRANSACTIONRESPONSE']._serialized_end=366
+  _globals['_RECEIVECHECKSREQUEST']._serialized_start=368
+  _globals['_RECEIVECHECKSREQUEST']._serialized_end=481
+  _globals['_RECEIVECHECKSRESPONSE']._serialized_start=483
+  _globals['_RECEIVECHECKSRESPONSE']._serialized_end=559
+  _globals['_TRANSACTIONCHECK']._serialized_start=561
+  _globals['_TRANSACTIONCHECK']._serialized_end=681
+  _globals['_TRANSACTION']._serialized_start=684
+  _globals['_TRANSACTION']._serialized_end=917
+  _globals['_LISTTRANSACTIONSREQUEST']._serialized_start=919
+  _globals['_LISTTRANSACTIONSREQUEST']._serialized_end=1007
+  _globals['_LISTTRANSACTIONSRESPONSE']._serialized_start=1009
+  _globals['_LISTTRANSACTIONSRESPONSE']._serialized_end=1114
+  _globals['_TRANSACTIONSERVICE']._serialized_start=1207
+  _globals['_TRANSACTIONSERVICE']._serialized_end=1563
 # @@protoc_insertion_point(module_scope)

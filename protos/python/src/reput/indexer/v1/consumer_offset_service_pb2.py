@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.reput/indexer/v1/consumer_offset_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"T\n\x0e\x43onsumerOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\x0b\n\x03lag\x18\x04 \x01(\x03\"_\n\x1b\x43ommitConsumerOffsetRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x31\n\x07offsets\x18\x02 \x03(\x0b\x32 .reput.indexer.v1.ConsumerOffset\"\x1e\n\x1c\x43ommitConsumerOffsetResponse\"J\n\x18GetConsumerOffsetRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\"M\n\x19GetConsumerOffsetResponse\x12\x30\n\x06offset\x18\x01 \x01(\x0b\x32 .reput.indexer.v1.ConsumerOffset\"\x92\x01\n\x1aResetConsumerOffsetRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\x08\x65\x61rliest\x18\x03 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x04 \x01(\x08H\x00\x12*\n\x04time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x42\x04\n\x02to\"P\n\x1bResetConsumerOffsetResponse\x12\x31\n\x07offsets\x18\x01 \x03(\x0b\x32 .reput.indexer.v1.ConsumerOffset\":\n\x1a\x44\x65leteConsumerGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\";\n\x1b\x44\x65leteConsumerGroupResponse\x12\x1c\n\x14\x64\x65leted_offset_count\x18\x01 \x01(\x03\"B\n\x19ListConsumerGroupsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"Q\n\rConsumerGroup\x12\r\n\x05group\x18\x01 \x01(\t\x12\x31\n\x07offsets\x18\x02 \x03(\x0b\x32 .reput.indexer.v1.ConsumerOffset\"f\n\x1aListConsumerGroupsResponse\x12/\n\x06groups\x18\x01 \x03(\x0b\x32\x1f.reput.indexer.v1.ConsumerGroup\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xd5\x04\n\x15\x43onsumerOffsetService\x12u\n\x14\x43ommitConsumerOffset\x12-.reput.indexer.v1.CommitConsumerOffsetRequest\x1a..reput.indexer.v1.CommitConsumerOffsetResponse\x12l\n\x11GetConsumerOffset\x12*.reput.indexer.v1.GetConsumerOffsetRequest\x1a+.reput.indexer.v1.GetConsumerOffsetResponse\x12r\n\x13ResetConsumerOffset\x12,.reput.indexer.v1.ResetConsumerOffsetRequest\x1a-.reput.indexer.v1.ResetConsumerOffsetResponse\x12r\n\x13\x44\x65leteConsumerGroup\x12,.reput.indexer.v1.DeleteConsumerGroupRequest\x1a-.reput.indexer.v1.DeleteConsumerGroupResponse\x12o\n\x12ListConsumerGroups\x12+.reput.indexer.v1.ListConsumerGroupsRequest\x1a,.reput.indexer.v1.ListConsumerGroupsResponseBV\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.reput/indexer/v1/consumer_offset_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!reput/common/v1/method_rule.proto\"T\n\x0e\x43onsumerOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\x0b\n\x03lag\x18\x04 \x01(\x03\"_\n\x1b\x43ommitConsumerOffsetRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x31\n\x07offsets\x18\x02 \x03(\x0b\x32 .reput.indexer.v1.ConsumerOffset\"\x1e\n\x1c\x43ommitConsumerOffsetResponse\"J\n\x18GetConsumerOffsetRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\"M\n\x19GetConsumerOffsetResponse\x12\x30\n\x06offset\x18\x01 \x01(\x0b\x32 .reput.indexer.v1.ConsumerOffset\"\x92\x01\n\x1aResetConsumerOffsetRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\x08\x65\x61rliest\x18\x03 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x04 \x01(\x08H\x00\x12*\n\x04time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x42\x04\n\x02to\"P\n\x1bResetConsumerOffsetResponse\x12\x31\n\x07offsets\x18\x01 \x03(\x0b\x32 .reput.indexer.v1.ConsumerOffset\":\n\x1a\x44\x65leteConsumerGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\";\n\x1b\x44\x65leteConsumerGroupResponse\x12\x1c\n\x14\x64\x65leted_offset_count\x18\x01 \x01(\x03\"B\n\x19ListConsumerGroupsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"Q\n\rConsumerGroup\x12\r\n\x05group\x18\x01 \x01(\t\x12\x31\n\x07offsets\x18\x02 \x03(\x0b\x32 .reput.indexer.v1.ConsumerOffset\"f\n\x1aListConsumerGroupsResponse\x12/\n\x06groups\x18\x01 \x03(\x0b\x32\x1f.reput.indexer.v1.ConsumerGroup\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\x8b\x05\n\x15\x43onsumerOffsetService\x12\x7f\n\x14\x43ommitConsumerOffset\x12-.reput.indexer.v1.CommitConsumerOffsetRequest\x1a..reput.indexer.v1.CommitConsumerOffsetResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x01\x12v\n\x11GetConsumerOffset\x12*.reput.indexer.v1.GetConsumerOffsetRequest\x1a+.reput.indexer.v1.GetConsumerOffsetResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x01\x12~\n\x13ResetConsumerOffset\x12,.reput.indexer.v1.ResetConsumerOffsetRequest\x1a-.reput.indexer.v1.ResetConsumerOffsetResponse\"\n\xa2\xbb\x18\x06\x08\x01\x10\x01\x18\x01\x12~\n\x13\x44\x65leteConsumerGroup\x12,.reput.indexer.v1.DeleteConsumerGroupRequest\x1a-.reput.indexer.v1.DeleteConsumerGroupResponse\"\n\xa2\xbb\x18\x06\x08\x01\x10\x01\x18\x01\x12y\n\x12ListConsumerGroups\x12+.reput.indexer.v1.ListConsumerGroupsRequest\x1a,.reput.indexer.v1.ListConsumerGroupsResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x01\x42V\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,30 +34,40 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.indexer.v1.consumer_o
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\020reput.indexer.v1P\001Z-reput/clients/go/reputpb/indexer/v1;indexerv1\252\002\020Reput.Indexer.V1'
-  _globals['_CONSUMEROFFSET']._serialized_start=101
-  _globals['_CONSUMEROFFSET']._serialized_end=185
-  _globals['_COMMITCONSUMEROFFSETREQUEST']._serialized_start=187
-  _globals['_COMMITCONSUMEROFFSETREQUEST']._serialized_end=282
-  _globals['_COMMITCONSUMEROFFSETRESPONSE']._serialized_start=284
-  _globals['_COMMITCONSUMEROFFSETRESPONSE']._serialized_end=314
-  _globals['_GETCONSUMEROFFSETREQUEST']._serialized_start=316
-  _globals['_GETCONSUMEROFFSETREQUEST']._serialized_end=390
-  _globals['_GETCONSUMEROFFSETRESPONSE']._serialized_start=392
-  _globals['_GETCONSUMEROFFSETRESPONSE']._serialized_end=469
-  _globals['_RESETCONSUMEROFFSETREQUEST']._serialized_start=472
-  _globals['_RESETCONSUMEROFFSETREQUEST']._serialized_end=618
-  _globals['_RESETCONSUMEROFFSETRESPONSE']._serialized_start=620
-  _globals['_RESETCONSUMEROFFSETRESPONSE']._serialized_end=700
-  _globals['_DELETECONSUMERGROUPREQUEST']._serialized_start=702
-  _globals['_DELETECONSUMERGROUPREQUEST']._serialized_end=760
-  _globals['_DELETECONSUMERGROUPRESPONSE']._serialized_start=762
-  _globals['_DELETECONSUMERGROUPRESPONSE']._serialized_end=821
-  _globals['_LISTCONSUMERGROUPSREQUEST']._serialized_start=823
-  _globals['_LISTCONSUMERGROUPSREQUEST']._serialized_end=889
-  _globals['_CONSUMERGROUP']._serialized_start=891
-  _globals['_CONSUMERGROUP']._serialized_end=972
-  _globals['_LISTCONSUMERGROUPSRESPONSE']._serialized_start=974
-  _globals['_LISTCONSUMERGROUPSRESPONSE']._serialized_end=1076
-  _globals['_CONSUMEROFFSETSERVICE']._serialized_start=1079
-  _globals['_CONSUMEROFFSETSERVICE']._serialized_end=1676
+  _globals['_CONSUMEROFFSETSERVICE'].methods_by_name['CommitConsumerOffset']._loaded_options = None
+  _globals['_CONSUMEROFFSETSERVICE'].methods_by_name['CommitConsumerOffset']._serialized_options = b'\242\273\030\004\010\001\020\001'
+  _globals['_CONSUMEROFFSETSERVICE'].methods_by_name['GetConsumerOffset']._loaded_options = None
+  _globals['_CONSUMEROFFSETSERVICE'].methods_by_name['GetConsumerOffset']._serialized_options = b'\242\273\030\004\010\001\020\001'
+  _globals['_CONSUMEROFFSETSERVICE'].methods_by_name['ResetConsumerOffset']._loaded_options = None
+  _globals['_CONSUMEROFFSETSERVICE'].methods_by_name['ResetConsumerOffset']._serialized_options = b'\242\273\030\006\010\001\020\001\030\001'
+  _globals['_CONSUMEROFFSETSERVICE'].methods_by_name['DeleteConsumerGroup']._loaded_options = None
+  _globals['_CONSUMEROFFSETSERVICE'].methods_by_name['DeleteConsumerGroup']._serialized_options = b'\242\273\030\006\010\001\020\001\030\001'
+  _globals['_CONSUMEROFFSETSERVICE'].methods_by_name['ListConsumerGroups']._loaded_options = None
+  _globals['_CONSUMEROFFSETSERVICE'].methods_by_name['ListConsumerGroups']._serialized_options = b'\242\273\030\004\010\001\020\001'
+  _globals['_CONSUMEROFFSET']._serialized_start=136
+  _globals['_CONSUMEROFFSET']._serialized_end=220
+  _globals['_COMMITCONSUMEROFFSETREQUEST']._serialized_start=222
+  _globals['_COMMITCONSUMEROFFSETREQUEST']._serialized_end=317
+  _globals['_COMMITCONSUMEROFFSETRESPONSE']._serialized_start=319
+  _globals['_COMMITCONSUMEROFFSETRESPONSE']._serialized_end=349
+  _globals['_GETCONSUMEROFFSETREQUEST']._serialized_start=351
+  _globals['_GETCONSUMEROFFSETREQUEST']._serialized_end=425
+  _globals['_GETCONSUMEROFFSETRESPONSE']._serialized_start=427
+  _globals['_GETCONSUMEROFFSETRESPONSE']._serialized_end=504
+  _globals['_RESETCONSUMEROFFSETREQUEST']._serialized_start=507
+  _globals['_RESETCONSUMEROFFSETREQUEST']._serialized_end=653
+  _globals['_RESETCONSUMEROFFSETRESPONSE']._serialized_start=655
+  _globals['_RESETCONSUMEROFFSETRESPONSE']._serialized_end=735
+  _globals['_DELETECONSUMERGROUPREQUEST']._serialized_start=737
+  _globals['_DELETECONSUMERGROUPREQUEST']._serialized_end=795
+  _globals['_DELETECONSUMERGROUPRESPONSE']._serialized_start=797
+  _globals['_DELETECONSUMERGROUPRESPONSE']._serialized_end=856
+  _globals['_LISTCONSUMERGROUPSREQUEST']._serialized_start=858
+  _globals['_LISTCONSUMERGROUPSREQUEST']._serialized_end=924
+  _globals['_CONSUMERGROUP']._serialized_start=926
+  _globals['_CONSUMERGROUP']._serialized_end=1007
+  _globals['_LISTCONSUMERGROUPSRESPONSE']._serialized_start=1009
+  _globals['_LISTCONSUMERGROUPSRESPONSE']._serialized_end=1111
+  _globals['_CONSUMEROFFSETSERVICE']._serialized_start=1114
+  _globals['_CONSUMEROFFSETSERVICE']._serialized_end=1765
 # @@protoc_insertion_point(module_scope)

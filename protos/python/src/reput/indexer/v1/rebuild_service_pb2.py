@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 from reput.indexer.v1 import index_service_pb2 as reput_dot_indexer_dot_v1_dot_index__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&reput/indexer/v1/rebuild_service.proto\x12\x10reput.indexer.v1\x1a$reput/indexer/v1/index_service.proto\"4\n\x15RebuildIndexesRequestJ\x04\x08\x01\x10\x02R\x15start_physical_offset\"\xc4\x01\n\x16RebuildIndexesResponse\x12\x1f\n\x17rebuilt_physical_offset\x18\x01 \x01(\x03\x12\x1e\n\x16target_physical_offset\x18\x02 \x01(\x03\x12\x1c\n\x14\x61pplied_record_count\x18\x03 \x01(\x03\x12+\n\x05state\x18\x04 \x01(\x0e\x32\x1c.reput.indexer.v1.ReputState\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12\x0f\n\x07is_done\x18\x06 \x01(\x08\x32w\n\x0eRebuildService\x12\x65\n\x0eRebuildIndexes\x12\'.reput.indexer.v1.RebuildIndexesRequest\x1a(.reput.indexer.v1.RebuildIndexesResponse0\x01\x42V\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&reput/indexer/v1/rebuild_service.proto\x12\x10reput.indexer.v1\x1a!reput/common/v1/method_rule.proto\x1a$reput/indexer/v1/index_service.proto\"4\n\x15RebuildIndexesRequestJ\x04\x08\x01\x10\x02R\x15start_physical_offset\"\xc4\x01\n\x16RebuildIndexesResponse\x12\x1f\n\x17rebuilt_physical_offset\x18\x01 \x01(\x03\x12\x1e\n\x16target_physical_offset\x18\x02 \x01(\x03\x12\x1c\n\x14\x61pplied_record_count\x18\x03 \x01(\x03\x12+\n\x05state\x18\x04 \x01(\x0e\x32\x1c.reput.indexer.v1.ReputState\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12\x0f\n\x07is_done\x18\x06 \x01(\x08\x32\x81\x01\n\x0eRebuildService\x12o\n\x0eRebuildIndexes\x12\'.reput.indexer.v1.RebuildIndexesRequest\x1a(.reput.indexer.v1.RebuildIndexesResponse\"\x08\xa2\xbb\x18\x04\x08\x03\x10\x01\x30\x01\x42V\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +34,12 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.indexer.v1.rebuild_se
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\020reput.indexer.v1P\001Z-reput/clients/go/reputpb/indexer/v1;indexerv1\252\002\020Reput.Indexer.V1'
-  _globals['_REBUILDINDEXESREQUEST']._serialized_start=98
-  _globals['_REBUILDINDEXESREQUEST']._serialized_end=150
-  _globals['_REBUILDINDEXESRESPONSE']._serialized_start=153
-  _globals['_REBUILDINDEXESRESPONSE']._serialized_end=349
-  _globals['_REBUILDSERVICE']._serialized_start=351
-  _globals['_REBUILDSERVICE']._serialized_end=470
+  _globals['_REBUILDSERVICE'].methods_by_name['RebuildIndexes']._loaded_options = None
+  _globals['_REBUILDSERVICE'].methods_by_name['RebuildIndexes']._serialized_options = b'\242\273\030\004\010\003\020\001'
+  _globals['_REBUILDINDEXESREQUEST']._serialized_start=133
+  _globals['_REBUILDINDEXESREQUEST']._serialized_end=185
+  _globals['_REBUILDINDEXESRESPONSE']._serialized_start=188
+  _globals['_REBUILDINDEXESRESPONSE']._serialized_end=384
+  _globals['_REBUILDSERVICE']._serialized_start=387
+  _globals['_REBUILDSERVICE']._serialized_end=516
 # @@protoc_insertion_point(module_scope)

@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#reput/indexer/v1/scan_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"b\n\tScanRange\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x1a\n\x12start_queue_offset\x18\x03 \x01(\x03\x12\x18\n\x10\x65nd_queue_offset\x18\x04 \x01(\x03\"\x9f\x01\n\nScanFilter\x12\x16\n\x0etag_expression\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04keys\x18\x04 \x03(\t\x12\r\n\x05where\x18\x05 \x01(\t\"\xef\x01\n\x0fPlanScanRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x11\n\tqueue_ids\x18\x02 \x03(\x05\x12,\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1c.reput.indexer.v1.ScanFilter\x12+\n\x06ranges\x18\x04 \x03(\x0b\x32\x1b.reput.indexer.v1.ScanRange\x12\x1b\n\x13partition_count_min\x18\x05 \x01(\x05\x12\x1f\n\x17partition_row_count_max\x18\x06 \x01(\x03\x12 \n\x18partition_size_bytes_max\x18\x07 \x01(\x03\"\x84\x01\n\rScanPartition\x12+\n\x06ranges\x18\x01 \x03(\x0b\x32\x1b.reput.indexer.v1.ScanRange\x12\x11\n\tkey_topic\x18\x02 \x01(\t\x12\x0c\n\x04keys\x18\x03 \x03(\t\x12\x11\n\trow_count\x18\x04 \x01(\x03\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\"h\n\x10PlanScanResponse\x12\x33\n\npartitions\x18\x01 \x03(\x0b\x32\x1f.reput.indexer.v1.ScanPartition\x12\x1f\n\x17indexed_physical_offset\x18\x02 \x01(\x03\"\xaf\x01\n\x0bScanRequest\x12\x32\n\tpartition\x18\x01 \x01(\x0b\x32\x1f.reput.indexer.v1.ScanPartition\x12,\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1c.reput.indexer.v1.ScanFilter\x12\x0f\n\x07\x63olumns\x18\x03 \x03(\t\x12\x18\n\x10\x66rame_size_bytes\x18\x04 \x01(\x05\x12\x13\n\x0b\x63ompression\x18\x05 \x01(\t\"`\n\x0cScanResponse\x12\x11\n\tarrow_ipc\x18\x01 \x01(\x0c\x12\x11\n\trow_count\x18\x02 \x01(\x05\x12*\n\x05range\x18\x03 \x01(\x0b\x32\x1b.reput.indexer.v1.ScanRange2\xa9\x01\n\x0bScanService\x12Q\n\x08PlanScan\x12!.reput.indexer.v1.PlanScanRequest\x1a\".reput.indexer.v1.PlanScanResponse\x12G\n\x04Scan\x12\x1d.reput.indexer.v1.ScanRequest\x1a\x1e.reput.indexer.v1.ScanResponse0\x01\x42V\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#reput/indexer/v1/scan_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!reput/common/v1/method_rule.proto\"b\n\tScanRange\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x1a\n\x12start_queue_offset\x18\x03 \x01(\x03\x12\x18\n\x10\x65nd_queue_offset\x18\x04 \x01(\x03\"\x9f\x01\n\nScanFilter\x12\x16\n\x0etag_expression\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04keys\x18\x04 \x03(\t\x12\r\n\x05where\x18\x05 \x01(\t\"\xef\x01\n\x0fPlanScanRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x11\n\tqueue_ids\x18\x02 \x03(\x05\x12,\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1c.reput.indexer.v1.ScanFilter\x12+\n\x06ranges\x18\x04 \x03(\x0b\x32\x1b.reput.indexer.v1.ScanRange\x12\x1b\n\x13partition_count_min\x18\x05 \x01(\x05\x12\x1f\n\x17partition_row_count_max\x18\x06 \x01(\x03\x12 \n\x18partition_size_bytes_max\x18\x07 \x01(\x03\"\x84\x01\n\rScanPartition\x12+\n\x06ranges\x18\x01 \x03(\x0b\x32\x1b.reput.indexer.v1.ScanRange\x12\x11\n\tkey_topic\x18\x02 \x01(\t\x12\x0c\n\x04keys\x18\x03 \x03(\t\x12\x11\n\trow_count\x18\x04 \x01(\x03\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\"h\n\x10PlanScanResponse\x12\x33\n\npartitions\x18\x01 \x03(\x0b\x32\x1f.reput.indexer.v1.ScanPartition\x12\x1f\n\x17indexed_physical_offset\x18\x02 \x01(\x03\"\xaf\x01\n\x0bScanRequest\x12\x32\n\tpartition\x18\x01 \x01(\x0b\x32\x1f.reput.indexer.v1.ScanPartition\x12,\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1c.reput.indexer.v1.ScanFilter\x12\x0f\n\x07\x63olumns\x18\x03 \x03(\t\x12\x18\n\x10\x66rame_size_bytes\x18\x04 \x01(\x05\x12\x13\n\x0b\x63ompression\x18\x05 \x01(\t\"`\n\x0cScanResponse\x12\x11\n\tarrow_ipc\x18\x01 \x01(\x0c\x12\x11\n\trow_count\x18\x02 \x01(\x05\x12*\n\x05range\x18\x03 \x01(\x0b\x32\x1b.reput.indexer.v1.ScanRange2\xbd\x01\n\x0bScanService\x12[\n\x08PlanScan\x12!.reput.indexer.v1.PlanScanRequest\x1a\".reput.indexer.v1.PlanScanResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x12Q\n\x04Scan\x12\x1d.reput.indexer.v1.ScanRequest\x1a\x1e.reput.indexer.v1.ScanResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x30\x01\x42V\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,20 +34,24 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.indexer.v1.scan_servi
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\020reput.indexer.v1P\001Z-reput/clients/go/reputpb/indexer/v1;indexerv1\252\002\020Reput.Indexer.V1'
-  _globals['_SCANRANGE']._serialized_start=90
-  _globals['_SCANRANGE']._serialized_end=188
-  _globals['_SCANFILTER']._serialized_start=191
-  _globals['_SCANFILTER']._serialized_end=350
-  _globals['_PLANSCANREQUEST']._serialized_start=353
-  _globals['_PLANSCANREQUEST']._serialized_end=592
-  _globals['_SCANPARTITION']._serialized_start=595
-  _globals['_SCANPARTITION']._serialized_end=727
-  _globals['_PLANSCANRESPONSE']._serialized_start=729
-  _globals['_PLANSCANRESPONSE']._serialized_end=833
-  _globals['_SCANREQUEST']._serialized_start=836
-  _globals['_SCANREQUEST']._serialized_end=1011
-  _globals['_SCANRESPONSE']._serialized_start=1013
-  _globals['_SCANRESPONSE']._serialized_end=1109
-  _globals['_SCANSERVICE']._serialized_start=1112
-  _globals['_SCANSERVICE']._serialized_end=1281
+  _globals['_SCANSERVICE'].methods_by_name['PlanScan']._loaded_options = None
+  _globals['_SCANSERVICE'].methods_by_name['PlanScan']._serialized_options = b'\242\273\030\004\010\001\020\003'
+  _globals['_SCANSERVICE'].methods_by_name['Scan']._loaded_options = None
+  _globals['_SCANSERVICE'].methods_by_name['Scan']._serialized_options = b'\242\273\030\004\010\001\020\003'
+  _globals['_SCANRANGE']._serialized_start=125
+  _globals['_SCANRANGE']._serialized_end=223
+  _globals['_SCANFILTER']._serialized_start=226
+  _globals['_SCANFILTER']._serialized_end=385
+  _globals['_PLANSCANREQUEST']._serialized_start=388
+  _globals['_PLANSCANREQUEST']._serialized_end=627
+  _globals['_SCANPARTITION']._serialized_start=630
+  _globals['_SCANPARTITION']._serialized_end=762
+  _globals['_PLANSCANRESPONSE']._serialized_start=764
+  _globals['_PLANSCANRESPONSE']._serialized_end=868
+  _globals['_SCANREQUEST']._serialized_start=871
+  _globals['_SCANREQUEST']._serialized_end=1046
+  _globals['_SCANRESPONSE']._serialized_start=1048
+  _globals['_SCANRESPONSE']._serialized_end=1144
+  _globals['_SCANSERVICE']._serialized_start=1147
+  _globals['_SCANSERVICE']._serialized_end=1336
 # @@protoc_insertion_point(module_scope)

@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from reput.common.v1 import consumer_pb2 as reput_dot_common_dot_v1_dot_consumer__pb2
+from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(reput/janitor/v1/retention_service.proto\x12\x10reput.janitor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\"\x12\n\x10GetStatusRequest\"\xa9\x04\n\x11GetStatusResponse\x12\x12\n\nis_running\x18\x01 \x01(\x08\x12\x33\n\x0flast_check_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0fnext_check_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlast_error\x18\x04 \x01(\t\x12\x1d\n\x15\x64\x65leted_segment_count\x18\x05 \x01(\x03\x12\x13\n\x0b\x66reed_bytes\x18\x06 \x01(\x03\x12.\n\nstart_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x08 \x01(\t\x12%\n\x05\x64isks\x18\t \x03(\x0b\x32\x16.reput.janitor.v1.Disk\x12\x14\n\x0cis_disk_full\x18\n \x01(\x08\x12\x13\n\x0brun_trigger\x18\x0b \x01(\t\x12!\n\x19run_planned_segment_count\x18\x0c \x01(\x05\x12!\n\x19run_deleted_segment_count\x18\r \x01(\x05\x12\x1a\n\x12lost_segment_count\x18\x0e \x01(\x03\x12\x12\n\ndisk_notes\x18\x0f \x03(\t\x12\x12\n\nclock_note\x18\x10 \x01(\t\x12\x31\n\rbelieved_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x8a\x01\n\x04\x44isk\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x03\x12\x12\n\nfree_bytes\x18\x03 \x01(\x03\x12\x14\n\x0cused_percent\x18\x04 \x01(\x05\x12\x0c\n\x04path\x18\x05 \x01(\t\x12\x16\n\town_bytes\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\x0c\n\n_own_bytes\"\x12\n\x10GetPolicyRequest\"\x9e\x03\n\x11GetPolicyResponse\x12\x17\n\x0fretention_hours\x18\x01 \x01(\x05\x12\x14\n\x0c\x64\x65lete_hours\x18\x02 \x03(\x05\x12\x11\n\ttime_zone\x18\x03 \x01(\t\x12\x1e\n\x16\x64\x65lete_batch_count_max\x18\x04 \x01(\x05\x12\x1a\n\x12\x64\x65lete_interval_ms\x18\x05 \x01(\x05\x12\x19\n\x11\x63heck_interval_ms\x18\x06 \x01(\x05\x12\x17\n\x0fretention_bytes\x18\x07 \x01(\x03\x12\x1d\n\x15\x64isk_max_used_percent\x18\x08 \x01(\x05\x12\x1d\n\x15\x64isk_forcible_percent\x18\t \x01(\x05\x12\x19\n\x11\x64isk_full_percent\x18\n \x01(\x05\x12\x13\n\x0b\x64isk_forced\x18\x0b \x01(\x08\x12\x17\n\x0funsafe_segments\x18\x0c \x01(\t\x12\x19\n\x11retry_interval_ms\x18\r \x01(\x05\x12\x1a\n\x12\x63lock_ahead_ms_max\x18\x0e \x01(\x03\x12\x19\n\x11\x63lock_jump_ms_max\x18\x0f \x01(\x03\"6\n\x0eRunOnceRequest\x12\x0f\n\x07\x64ry_run\x18\x01 \x01(\x08\x12\x13\n\x0btrust_clock\x18\x02 \x01(\x08\"\xd1\x01\n\x08\x44\x65\x63ision\x12\x1c\n\x14\x62\x61se_physical_offset\x18\x01 \x01(\x03\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12(\n\x06\x61\x63tion\x18\x03 \x01(\x0e\x32\x18.reput.janitor.v1.Action\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x13\n\x0b\x65xplanation\x18\x05 \x01(\t\x12\x33\n\x0flast_store_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07is_lost\x18\x07 \x01(\x08\"5\n\x0fRunOnceResponse\x12\"\n\x03run\x18\x01 \x01(\x0b\x32\x15.reput.janitor.v1.Run\"\x91\x02\n\x03Run\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nis_dry_run\x18\x02 \x01(\x08\x12\x0f\n\x07trigger\x18\x03 \x01(\t\x12-\n\tdecisions\x18\x04 \x03(\x0b\x32\x1a.reput.janitor.v1.Decision\x12\x1d\n\x15\x64\x65leted_segment_count\x18\x05 \x01(\x05\x12\x13\n\x0b\x66reed_bytes\x18\x06 \x01(\x03\x12\r\n\x05\x65rror\x18\x07 \x01(\t\x12\x31\n\tconsumers\x18\x08 \x03(\x0b\x32\x1e.reput.common.v1.ConsumerBelow\x12\x16\n\x0e\x63onsumer_count\x18\t \x01(\x05\";\n\x12ListHistoryRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"S\n\x13ListHistoryResponse\x12#\n\x04runs\x18\x01 \x03(\x0b\x32\x15.reput.janitor.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*D\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x41\x43TION_KEEP\x10\x01\x12\x11\n\rACTION_DELETE\x10\x02\x32\xea\x02\n\x10RetentionService\x12T\n\tGetStatus\x12\".reput.janitor.v1.GetStatusRequest\x1a#.reput.janitor.v1.GetStatusResponse\x12T\n\tGetPolicy\x12\".reput.janitor.v1.GetPolicyRequest\x1a#.reput.janitor.v1.GetPolicyResponse\x12N\n\x07RunOnce\x12 .reput.janitor.v1.RunOnceRequest\x1a!.reput.janitor.v1.RunOnceResponse\x12Z\n\x0bListHistory\x12$.reput.janitor.v1.ListHistoryRequest\x1a%.reput.janitor.v1.ListHistoryResponseBV\n\x10reput.janitor.v1P\x01Z-reput/clients/go/reputpb/janitor/v1;janitorv1\xaa\x02\x10Reput.Janitor.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(reput/janitor/v1/retention_service.proto\x12\x10reput.janitor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\x1a!reput/common/v1/method_rule.proto\"\x12\n\x10GetStatusRequest\"\xa9\x04\n\x11GetStatusResponse\x12\x12\n\nis_running\x18\x01 \x01(\x08\x12\x33\n\x0flast_check_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0fnext_check_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlast_error\x18\x04 \x01(\t\x12\x1d\n\x15\x64\x65leted_segment_count\x18\x05 \x01(\x03\x12\x13\n\x0b\x66reed_bytes\x18\x06 \x01(\x03\x12.\n\nstart_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x08 \x01(\t\x12%\n\x05\x64isks\x18\t \x03(\x0b\x32\x16.reput.janitor.v1.Disk\x12\x14\n\x0cis_disk_full\x18\n \x01(\x08\x12\x13\n\x0brun_trigger\x18\x0b \x01(\t\x12!\n\x19run_planned_segment_count\x18\x0c \x01(\x05\x12!\n\x19run_deleted_segment_count\x18\r \x01(\x05\x12\x1a\n\x12lost_segment_count\x18\x0e \x01(\x03\x12\x12\n\ndisk_notes\x18\x0f \x03(\t\x12\x12\n\nclock_note\x18\x10 \x01(\t\x12\x31\n\rbelieved_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x8a\x01\n\x04\x44isk\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x03\x12\x12\n\nfree_bytes\x18\x03 \x01(\x03\x12\x14\n\x0cused_percent\x18\x04 \x01(\x05\x12\x0c\n\x04path\x18\x05 \x01(\t\x12\x16\n\town_bytes\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\x0c\n\n_own_bytes\"\x12\n\x10GetPolicyRequest\"\x9e\x03\n\x11GetPolicyResponse\x12\x17\n\x0fretention_hours\x18\x01 \x01(\x05\x12\x14\n\x0c\x64\x65lete_hours\x18\x02 \x03(\x05\x12\x11\n\ttime_zone\x18\x03 \x01(\t\x12\x1e\n\x16\x64\x65lete_batch_count_max\x18\x04 \x01(\x05\x12\x1a\n\x12\x64\x65lete_interval_ms\x18\x05 \x01(\x05\x12\x19\n\x11\x63heck_interval_ms\x18\x06 \x01(\x05\x12\x17\n\x0fretention_bytes\x18\x07 \x01(\x03\x12\x1d\n\x15\x64isk_max_used_percent\x18\x08 \x01(\x05\x12\x1d\n\x15\x64isk_forcible_percent\x18\t \x01(\x05\x12\x19\n\x11\x64isk_full_percent\x18\n \x01(\x05\x12\x13\n\x0b\x64isk_forced\x18\x0b \x01(\x08\x12\x17\n\x0funsafe_segments\x18\x0c \x01(\t\x12\x19\n\x11retry_interval_ms\x18\r \x01(\x05\x12\x1a\n\x12\x63lock_ahead_ms_max\x18\x0e \x01(\x03\x12\x19\n\x11\x63lock_jump_ms_max\x18\x0f \x01(\x03\"6\n\x0eRunOnceRequest\x12\x0f\n\x07\x64ry_run\x18\x01 \x01(\x08\x12\x13\n\x0btrust_clock\x18\x02 \x01(\x08\"\xd1\x01\n\x08\x44\x65\x63ision\x12\x1c\n\x14\x62\x61se_physical_offset\x18\x01 \x01(\x03\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12(\n\x06\x61\x63tion\x18\x03 \x01(\x0e\x32\x18.reput.janitor.v1.Action\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x13\n\x0b\x65xplanation\x18\x05 \x01(\t\x12\x33\n\x0flast_store_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07is_lost\x18\x07 \x01(\x08\"5\n\x0fRunOnceResponse\x12\"\n\x03run\x18\x01 \x01(\x0b\x32\x15.reput.janitor.v1.Run\"\x91\x02\n\x03Run\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nis_dry_run\x18\x02 \x01(\x08\x12\x0f\n\x07trigger\x18\x03 \x01(\t\x12-\n\tdecisions\x18\x04 \x03(\x0b\x32\x1a.reput.janitor.v1.Decision\x12\x1d\n\x15\x64\x65leted_segment_count\x18\x05 \x01(\x05\x12\x13\n\x0b\x66reed_bytes\x18\x06 \x01(\x03\x12\r\n\x05\x65rror\x18\x07 \x01(\t\x12\x31\n\tconsumers\x18\x08 \x03(\x0b\x32\x1e.reput.common.v1.ConsumerBelow\x12\x16\n\x0e\x63onsumer_count\x18\t \x01(\x05\";\n\x12ListHistoryRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"S\n\x13ListHistoryResponse\x12#\n\x04runs\x18\x01 \x03(\x0b\x32\x15.reput.janitor.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*D\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x41\x43TION_KEEP\x10\x01\x12\x11\n\rACTION_DELETE\x10\x02\x32\x8a\x03\n\x10RetentionService\x12\\\n\tGetStatus\x12\".reput.janitor.v1.GetStatusRequest\x1a#.reput.janitor.v1.GetStatusResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12\\\n\tGetPolicy\x12\".reput.janitor.v1.GetPolicyRequest\x1a#.reput.janitor.v1.GetPolicyResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12V\n\x07RunOnce\x12 .reput.janitor.v1.RunOnceRequest\x1a!.reput.janitor.v1.RunOnceResponse\"\x06\xa2\xbb\x18\x02\x08\x03\x12\x62\n\x0bListHistory\x12$.reput.janitor.v1.ListHistoryRequest\x1a%.reput.janitor.v1.ListHistoryResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x42V\n\x10reput.janitor.v1P\x01Z-reput/clients/go/reputpb/janitor/v1;janitorv1\xaa\x02\x10Reput.Janitor.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,30 +35,38 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.janitor.v1.retention_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\020reput.janitor.v1P\001Z-reput/clients/go/reputpb/janitor/v1;janitorv1\252\002\020Reput.Janitor.V1'
-  _globals['_ACTION']._serialized_start=2026
-  _globals['_ACTION']._serialized_end=2094
-  _globals['_GETSTATUSREQUEST']._serialized_start=127
-  _globals['_GETSTATUSREQUEST']._serialized_end=145
-  _globals['_GETSTATUSRESPONSE']._serialized_start=148
-  _globals['_GETSTATUSRESPONSE']._serialized_end=701
-  _globals['_DISK']._serialized_start=704
-  _globals['_DISK']._serialized_end=842
-  _globals['_GETPOLICYREQUEST']._serialized_start=844
-  _globals['_GETPOLICYREQUEST']._serialized_end=862
-  _globals['_GETPOLICYRESPONSE']._serialized_start=865
-  _globals['_GETPOLICYRESPONSE']._serialized_end=1279
-  _globals['_RUNONCEREQUEST']._serialized_start=1281
-  _globals['_RUNONCEREQUEST']._serialized_end=1335
-  _globals['_DECISION']._serialized_start=1338
-  _globals['_DECISION']._serialized_end=1547
-  _globals['_RUNONCERESPONSE']._serialized_start=1549
-  _globals['_RUNONCERESPONSE']._serialized_end=1602
-  _globals['_RUN']._serialized_start=1605
-  _globals['_RUN']._serialized_end=1878
-  _globals['_LISTHISTORYREQUEST']._serialized_start=1880
-  _globals['_LISTHISTORYREQUEST']._serialized_end=1939
-  _globals['_LISTHISTORYRESPONSE']._serialized_start=1941
-  _globals['_LISTHISTORYRESPONSE']._serialized_end=2024
-  _globals['_RETENTIONSERVICE']._serialized_start=2097
-  _globals['_RETENTIONSERVICE']._serialized_end=2459
+  _globals['_RETENTIONSERVICE'].methods_by_name['GetStatus']._loaded_options = None
+  _globals['_RETENTIONSERVICE'].methods_by_name['GetStatus']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_RETENTIONSERVICE'].methods_by_name['GetPolicy']._loaded_options = None
+  _globals['_RETENTIONSERVICE'].methods_by_name['GetPolicy']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_RETENTIONSERVICE'].methods_by_name['RunOnce']._loaded_options = None
+  _globals['_RETENTIONSERVICE'].methods_by_name['RunOnce']._serialized_options = b'\242\273\030\002\010\003'
+  _globals['_RETENTIONSERVICE'].methods_by_name['ListHistory']._loaded_options = None
+  _globals['_RETENTIONSERVICE'].methods_by_name['ListHistory']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_ACTION']._serialized_start=2061
+  _globals['_ACTION']._serialized_end=2129
+  _globals['_GETSTATUSREQUEST']._serialized_start=162
+  _globals['_GETSTATUSREQUEST']._serialized_end=180
+  _globals['_GETSTATUSRESPONSE']._serialized_start=183
+  _globals['_GETSTATUSRESPONSE']._serialized_end=736
+  _globals['_DISK']._serialized_start=739
+  _globals['_DISK']._serialized_end=877
+  _globals['_GETPOLICYREQUEST']._serialized_start=879
+  _globals['_GETPOLICYREQUEST']._serialized_end=897
+  _globals['_GETPOLICYRESPONSE']._serialized_start=900
+  _globals['_GETPOLICYRESPONSE']._serialized_end=1314
+  _globals['_RUNONCEREQUEST']._serialized_start=1316
+  _globals['_RUNONCEREQUEST']._serialized_end=1370
+  _globals['_DECISION']._serialized_start=1373
+  _globals['_DECISION']._serialized_end=1582
+  _globals['_RUNONCERESPONSE']._serialized_start=1584
+  _globals['_RUNONCERESPONSE']._serialized_end=1637
+  _globals['_RUN']._serialized_start=1640
+  _globals['_RUN']._serialized_end=1913
+  _globals['_LISTHISTORYREQUEST']._serialized_start=1915
+  _globals['_LISTHISTORYREQUEST']._serialized_end=1974
+  _globals['_LISTHISTORYRESPONSE']._serialized_start=1976
+  _globals['_LISTHISTORYRESPONSE']._serialized_end=2059
+  _globals['_RETENTIONSERVICE']._serialized_start=2132
+  _globals['_RETENTIONSERVICE']._serialized_end=2526
 # @@protoc_insertion_point(module_scope)

@@ -794,7 +794,7 @@ var File_reput_commitlog_v1_append_service_proto protoreflect.FileDescriptor
 
 const file_reput_commitlog_v1_append_service_proto_rawDesc = "" +
 	"\n" +
-	"'reput/commitlog/v1/append_service.proto\x12\x12reput.commitlog.v1\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\"\x8f\x04\n" +
+	"'reput/commitlog/v1/append_service.proto\x12\x12reput.commitlog.v1\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\x8f\x04\n" +
 	"\rAppendMessage\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1e\n" +
 	"\bqueue_id\x18\x02 \x01(\x05H\x00R\aqueueId\x88\x01\x01\x12\x12\n" +
@@ -862,11 +862,11 @@ const file_reput_commitlog_v1_append_service_proto_rawDesc = "" +
 	"\rAppendOutcome\x12:\n" +
 	"\x06result\x18\x01 \x01(\v2 .reput.commitlog.v1.AppendResultH\x00R\x06result\x12*\n" +
 	"\x05error\x18\x02 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\t\n" +
-	"\aoutcome2\xa7\x02\n" +
-	"\rAppendService\x12O\n" +
-	"\x06Append\x12!.reput.commitlog.v1.AppendRequest\x1a\".reput.commitlog.v1.AppendResponse\x12e\n" +
-	"\fAppendStream\x12'.reput.commitlog.v1.AppendStreamRequest\x1a(.reput.commitlog.v1.AppendStreamResponse(\x010\x01\x12^\n" +
-	"\vAppendState\x12&.reput.commitlog.v1.AppendStateRequest\x1a'.reput.commitlog.v1.AppendStateResponseB^\n" +
+	"\aoutcome2\xbf\x02\n" +
+	"\rAppendService\x12W\n" +
+	"\x06Append\x12!.reput.commitlog.v1.AppendRequest\x1a\".reput.commitlog.v1.AppendResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12m\n" +
+	"\fAppendStream\x12'.reput.commitlog.v1.AppendStreamRequest\x1a(.reput.commitlog.v1.AppendStreamResponse\"\x06\xa2\xbb\x18\x02\b\x01(\x010\x01\x12f\n" +
+	"\vAppendState\x12&.reput.commitlog.v1.AppendStateRequest\x1a'.reput.commitlog.v1.AppendStateResponse\"\x06\xa2\xbb\x18\x02\b\x02B^\n" +
 	"\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3"
 
 var (

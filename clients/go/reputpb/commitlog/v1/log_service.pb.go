@@ -2644,7 +2644,7 @@ var File_reput_commitlog_v1_log_service_proto protoreflect.FileDescriptor
 
 const file_reput_commitlog_v1_log_service_proto_rawDesc = "" +
 	"\n" +
-	"$reput/commitlog/v1/log_service.proto\x12\x12reput.commitlog.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\"\xa1\x01\n" +
+	"$reput/commitlog/v1/log_service.proto\x12\x12reput.commitlog.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xa1\x01\n" +
 	"\x12ReadRecordsRequest\x12)\n" +
 	"\x10physical_offsets\x18\x01 \x03(\x10R\x0fphysicalOffsets\x12,\n" +
 	"\x12record_sizes_bytes\x18\x02 \x03(\x0fR\x10recordSizesBytes\x122\n" +
@@ -2870,15 +2870,15 @@ const file_reput_commitlog_v1_log_service_proto_rawDesc = "" +
 	"\bLogState\x12\x19\n" +
 	"\x15LOG_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14LOG_STATE_RECOVERING\x10\x01\x12\x15\n" +
-	"\x11LOG_STATE_SERVING\x10\x022\xe4\x04\n" +
+	"\x11LOG_STATE_SERVING\x10\x022\x94\x05\n" +
 	"\n" +
-	"LogService\x12^\n" +
-	"\vReadRecords\x12&.reput.commitlog.v1.ReadRecordsRequest\x1a'.reput.commitlog.v1.ReadRecordsResponse\x12f\n" +
-	"\rStreamRecords\x12(.reput.commitlog.v1.StreamRecordsRequest\x1a).reput.commitlog.v1.StreamRecordsResponse0\x01\x12W\n" +
-	"\bDispatch\x12#.reput.commitlog.v1.DispatchRequest\x1a$.reput.commitlog.v1.DispatchResponse0\x01\x12g\n" +
-	"\x0eReportProgress\x12).reput.commitlog.v1.ReportProgressRequest\x1a*.reput.commitlog.v1.ReportProgressResponse\x12r\n" +
-	"\x11CheckQueueOffsets\x12,.reput.commitlog.v1.CheckQueueOffsetsRequest\x1a-.reput.commitlog.v1.CheckQueueOffsetsResponse(\x01\x12X\n" +
-	"\tGetStatus\x12$.reput.commitlog.v1.GetStatusRequest\x1a%.reput.commitlog.v1.GetStatusResponseB^\n" +
+	"LogService\x12f\n" +
+	"\vReadRecords\x12&.reput.commitlog.v1.ReadRecordsRequest\x1a'.reput.commitlog.v1.ReadRecordsResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12n\n" +
+	"\rStreamRecords\x12(.reput.commitlog.v1.StreamRecordsRequest\x1a).reput.commitlog.v1.StreamRecordsResponse\"\x06\xa2\xbb\x18\x02\b\x010\x01\x12_\n" +
+	"\bDispatch\x12#.reput.commitlog.v1.DispatchRequest\x1a$.reput.commitlog.v1.DispatchResponse\"\x06\xa2\xbb\x18\x02\b\x020\x01\x12o\n" +
+	"\x0eReportProgress\x12).reput.commitlog.v1.ReportProgressRequest\x1a*.reput.commitlog.v1.ReportProgressResponse\"\x06\xa2\xbb\x18\x02\b\x02\x12z\n" +
+	"\x11CheckQueueOffsets\x12,.reput.commitlog.v1.CheckQueueOffsetsRequest\x1a-.reput.commitlog.v1.CheckQueueOffsetsResponse\"\x06\xa2\xbb\x18\x02\b\x02(\x01\x12`\n" +
+	"\tGetStatus\x12$.reput.commitlog.v1.GetStatusRequest\x1a%.reput.commitlog.v1.GetStatusResponse\"\x06\xa2\xbb\x18\x02\b\x01B^\n" +
 	"\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3"
 
 var (

@@ -12,6 +12,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
+	_ "reput/clients/go/reputpb/common/v1"
 	sync "sync"
 	unsafe "unsafe"
 )
@@ -1096,7 +1097,7 @@ var File_reput_commitlog_v1_replication_service_proto protoreflect.FileDescripto
 
 const file_reput_commitlog_v1_replication_service_proto_rawDesc = "" +
 	"\n" +
-	",reput/commitlog/v1/replication_service.proto\x12\x12reput.commitlog.v1\x1a$reput/commitlog/v1/log_service.proto\"\x88\x01\n" +
+	",reput/commitlog/v1/replication_service.proto\x12\x12reput.commitlog.v1\x1a$reput/commitlog/v1/log_service.proto\x1a!reput/common/v1/method_rule.proto\"\x88\x01\n" +
 	"\x10ReplicateRequest\x128\n" +
 	"\x05hello\x18\x01 \x01(\v2 .reput.commitlog.v1.ReplicaHelloH\x00R\x05hello\x122\n" +
 	"\x03ack\x18\x02 \x01(\v2\x1e.reput.commitlog.v1.ReplicaAckH\x00R\x03ackB\x06\n" +
@@ -1182,11 +1183,11 @@ const file_reput_commitlog_v1_replication_service_proto_rawDesc = "" +
 	"\vformer_role\x18\x01 \x01(\x0e2\x18.reput.commitlog.v1.RoleR\n" +
 	"formerRole\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12.\n" +
-	"\x13end_physical_offset\x18\x03 \x01(\x03R\x11endPhysicalOffset2\x97\x02\n" +
-	"\x12ReplicationService\x12\\\n" +
-	"\tReplicate\x12$.reput.commitlog.v1.ReplicateRequest\x1a%.reput.commitlog.v1.ReplicateResponse(\x010\x01\x12R\n" +
-	"\aPromote\x12\".reput.commitlog.v1.PromoteRequest\x1a#.reput.commitlog.v1.PromoteResponse\x12O\n" +
-	"\x06Demote\x12!.reput.commitlog.v1.DemoteRequest\x1a\".reput.commitlog.v1.DemoteResponseB^\n" +
+	"\x13end_physical_offset\x18\x03 \x01(\x03R\x11endPhysicalOffset2\xaf\x02\n" +
+	"\x12ReplicationService\x12d\n" +
+	"\tReplicate\x12$.reput.commitlog.v1.ReplicateRequest\x1a%.reput.commitlog.v1.ReplicateResponse\"\x06\xa2\xbb\x18\x02\b\x02(\x010\x01\x12Z\n" +
+	"\aPromote\x12\".reput.commitlog.v1.PromoteRequest\x1a#.reput.commitlog.v1.PromoteResponse\"\x06\xa2\xbb\x18\x02\b\x03\x12W\n" +
+	"\x06Demote\x12!.reput.commitlog.v1.DemoteRequest\x1a\".reput.commitlog.v1.DemoteResponse\"\x06\xa2\xbb\x18\x02\b\x03B^\n" +
 	"\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3"
 
 var (

@@ -13,6 +13,7 @@ import (
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
+	_ "reput/clients/go/reputpb/common/v1"
 	sync "sync"
 	unsafe "unsafe"
 )
@@ -596,7 +597,7 @@ var File_reput_commitlog_v1_segment_service_proto protoreflect.FileDescriptor
 
 const file_reput_commitlog_v1_segment_service_proto_rawDesc = "" +
 	"\n" +
-	"(reput/commitlog/v1/segment_service.proto\x12\x12reput.commitlog.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe4\x02\n" +
+	"(reput/commitlog/v1/segment_service.proto\x12\x12reput.commitlog.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!reput/common/v1/method_rule.proto\"\xe4\x02\n" +
 	"\aSegment\x120\n" +
 	"\x14base_physical_offset\x18\x01 \x01(\x03R\x12basePhysicalOffset\x12\x1d\n" +
 	"\n" +
@@ -642,12 +643,12 @@ const file_reput_commitlog_v1_segment_service_proto_rawDesc = "" +
 	"\x19DELETE_REFUSAL_NOT_OLDEST\x10\x02\x12\x1e\n" +
 	"\x1aDELETE_REFUSAL_NOT_INDEXED\x10\x03\x12\x1a\n" +
 	"\x16DELETE_REFUSAL_UNKNOWN\x10\x04\x12\x19\n" +
-	"\x15DELETE_REFUSAL_IN_USE\x10\x052\xb9\x02\n" +
-	"\x0eSegmentService\x12a\n" +
-	"\fListSegments\x12'.reput.commitlog.v1.ListSegmentsRequest\x1a(.reput.commitlog.v1.ListSegmentsResponse\x12g\n" +
-	"\x0eDeleteSegments\x12).reput.commitlog.v1.DeleteSegmentsRequest\x1a*.reput.commitlog.v1.DeleteSegmentsResponse\x12[\n" +
+	"\x15DELETE_REFUSAL_IN_USE\x10\x052\xd1\x02\n" +
+	"\x0eSegmentService\x12i\n" +
+	"\fListSegments\x12'.reput.commitlog.v1.ListSegmentsRequest\x1a(.reput.commitlog.v1.ListSegmentsResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12o\n" +
+	"\x0eDeleteSegments\x12).reput.commitlog.v1.DeleteSegmentsRequest\x1a*.reput.commitlog.v1.DeleteSegmentsResponse\"\x06\xa2\xbb\x18\x02\b\x02\x12c\n" +
 	"\n" +
-	"ReportDisk\x12%.reput.commitlog.v1.ReportDiskRequest\x1a&.reput.commitlog.v1.ReportDiskResponseB^\n" +
+	"ReportDisk\x12%.reput.commitlog.v1.ReportDiskRequest\x1a&.reput.commitlog.v1.ReportDiskResponse\"\x06\xa2\xbb\x18\x02\b\x02B^\n" +
 	"\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3"
 
 var (

@@ -12,6 +12,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
+	_ "reput/clients/go/reputpb/common/v1"
 	sync "sync"
 	unsafe "unsafe"
 )
@@ -690,7 +691,7 @@ var File_reput_commitlog_v1_topic_service_proto protoreflect.FileDescriptor
 
 const file_reput_commitlog_v1_topic_service_proto_rawDesc = "" +
 	"\n" +
-	"&reput/commitlog/v1/topic_service.proto\x12\x12reput.commitlog.v1\"\x8e\x02\n" +
+	"&reput/commitlog/v1/topic_service.proto\x12\x12reput.commitlog.v1\x1a!reput/common/v1/method_rule.proto\"\x8e\x02\n" +
 	"\x05Topic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x10read_queue_count\x18\x02 \x01(\x05R\x0ereadQueueCount\x12*\n" +
@@ -743,14 +744,14 @@ const file_reput_commitlog_v1_topic_service_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"(\n" +
 	"\x12DeleteTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
-	"\x13DeleteTopicResponse2\xe2\x03\n" +
-	"\fTopicService\x12^\n" +
-	"\vCreateTopic\x12&.reput.commitlog.v1.CreateTopicRequest\x1a'.reput.commitlog.v1.CreateTopicResponse\x12^\n" +
-	"\vUpdateTopic\x12&.reput.commitlog.v1.UpdateTopicRequest\x1a'.reput.commitlog.v1.UpdateTopicResponse\x12U\n" +
-	"\bGetTopic\x12#.reput.commitlog.v1.GetTopicRequest\x1a$.reput.commitlog.v1.GetTopicResponse\x12[\n" +
+	"\x13DeleteTopicResponse2\x8c\x04\n" +
+	"\fTopicService\x12h\n" +
+	"\vCreateTopic\x12&.reput.commitlog.v1.CreateTopicRequest\x1a'.reput.commitlog.v1.CreateTopicResponse\"\b\xa2\xbb\x18\x04\b\x01\x18\x01\x12f\n" +
+	"\vUpdateTopic\x12&.reput.commitlog.v1.UpdateTopicRequest\x1a'.reput.commitlog.v1.UpdateTopicResponse\"\x06\xa2\xbb\x18\x02\b\x03\x12]\n" +
+	"\bGetTopic\x12#.reput.commitlog.v1.GetTopicRequest\x1a$.reput.commitlog.v1.GetTopicResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12c\n" +
 	"\n" +
-	"ListTopics\x12%.reput.commitlog.v1.ListTopicsRequest\x1a&.reput.commitlog.v1.ListTopicsResponse\x12^\n" +
-	"\vDeleteTopic\x12&.reput.commitlog.v1.DeleteTopicRequest\x1a'.reput.commitlog.v1.DeleteTopicResponseB^\n" +
+	"ListTopics\x12%.reput.commitlog.v1.ListTopicsRequest\x1a&.reput.commitlog.v1.ListTopicsResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12f\n" +
+	"\vDeleteTopic\x12&.reput.commitlog.v1.DeleteTopicRequest\x1a'.reput.commitlog.v1.DeleteTopicResponse\"\x06\xa2\xbb\x18\x02\b\x03B^\n" +
 	"\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3"
 
 var (

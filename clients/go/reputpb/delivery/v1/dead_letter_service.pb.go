@@ -614,7 +614,7 @@ var File_reput_delivery_v1_dead_letter_service_proto protoreflect.FileDescriptor
 
 const file_reput_delivery_v1_dead_letter_service_proto_rawDesc = "" +
 	"\n" +
-	"+reput/delivery/v1/dead_letter_service.proto\x12\x11reput.delivery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\"O\n" +
+	"+reput/delivery/v1/dead_letter_service.proto\x12\x11reput.delivery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"O\n" +
 	"\x0fDeadLetterPlace\x12\x19\n" +
 	"\bqueue_id\x18\x01 \x01(\x05R\aqueueId\x12!\n" +
 	"\fqueue_offset\x18\x02 \x01(\x03R\vqueueOffset\"\xd9\x01\n" +
@@ -660,10 +660,10 @@ const file_reput_delivery_v1_dead_letter_service_proto_rawDesc = "" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12%\n" +
 	"\x0ereplayed_count\x18\x02 \x01(\x03R\rreplayedCount\x12#\n" +
 	"\rrefused_count\x18\x03 \x01(\x03R\frefusedCount\x12\x18\n" +
-	"\arefusal\x18\x04 \x01(\tR\arefusal2\xef\x01\n" +
-	"\x11DeadLetterService\x12h\n" +
-	"\x0fListDeadLetters\x12).reput.delivery.v1.ListDeadLettersRequest\x1a*.reput.delivery.v1.ListDeadLettersResponse\x12p\n" +
-	"\x11ReplayDeadLetters\x12+.reput.delivery.v1.ReplayDeadLettersRequest\x1a,.reput.delivery.v1.ReplayDeadLettersResponse0\x01BZ\n" +
+	"\arefusal\x18\x04 \x01(\tR\arefusal2\x81\x02\n" +
+	"\x11DeadLetterService\x12p\n" +
+	"\x0fListDeadLetters\x12).reput.delivery.v1.ListDeadLettersRequest\x1a*.reput.delivery.v1.ListDeadLettersResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12z\n" +
+	"\x11ReplayDeadLetters\x12+.reput.delivery.v1.ReplayDeadLettersRequest\x1a,.reput.delivery.v1.ReplayDeadLettersResponse\"\b\xa2\xbb\x18\x04\b\x01\x18\x010\x01BZ\n" +
 	"\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3"
 
 var (

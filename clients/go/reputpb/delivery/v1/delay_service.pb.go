@@ -351,7 +351,7 @@ var File_reput_delivery_v1_delay_service_proto protoreflect.FileDescriptor
 
 const file_reput_delivery_v1_delay_service_proto_rawDesc = "" +
 	"\n" +
-	"%reput/delivery/v1/delay_service.proto\x12\x11reput.delivery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\"\xea\x01\n" +
+	"%reput/delivery/v1/delay_service.proto\x12\x11reput.delivery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xea\x01\n" +
 	"\x12ListDelayedRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x129\n" +
@@ -375,10 +375,10 @@ const file_reput_delivery_v1_delay_service_proto_rawDesc = "" +
 	"\n" +
 	"message_id\x18\x02 \x01(\tR\tmessageId\"T\n" +
 	"\x15CancelDelayedResponse\x12;\n" +
-	"\amessage\x18\x01 \x01(\v2!.reput.delivery.v1.DelayedMessageR\amessage2\xd0\x01\n" +
-	"\fDelayService\x12\\\n" +
-	"\vListDelayed\x12%.reput.delivery.v1.ListDelayedRequest\x1a&.reput.delivery.v1.ListDelayedResponse\x12b\n" +
-	"\rCancelDelayed\x12'.reput.delivery.v1.CancelDelayedRequest\x1a(.reput.delivery.v1.CancelDelayedResponseBZ\n" +
+	"\amessage\x18\x01 \x01(\v2!.reput.delivery.v1.DelayedMessageR\amessage2\xe0\x01\n" +
+	"\fDelayService\x12d\n" +
+	"\vListDelayed\x12%.reput.delivery.v1.ListDelayedRequest\x1a&.reput.delivery.v1.ListDelayedResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12j\n" +
+	"\rCancelDelayed\x12'.reput.delivery.v1.CancelDelayedRequest\x1a(.reput.delivery.v1.CancelDelayedResponse\"\x06\xa2\xbb\x18\x02\b\x01BZ\n" +
 	"\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3"
 
 var (

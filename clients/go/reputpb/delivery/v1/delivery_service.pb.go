@@ -1437,7 +1437,7 @@ var File_reput_delivery_v1_delivery_service_proto protoreflect.FileDescriptor
 
 const file_reput_delivery_v1_delivery_service_proto_rawDesc = "" +
 	"\n" +
-	"(reput/delivery/v1/delivery_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\x1a%reput/delivery/v1/group_service.proto\"\xac\x02\n" +
+	"(reput/delivery/v1/delivery_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\x1a%reput/delivery/v1/group_service.proto\"\xac\x02\n" +
 	"\x0eReceiveRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12*\n" +
@@ -1513,11 +1513,11 @@ const file_reput_delivery_v1_delivery_service_proto_rawDesc = "" +
 	"\x0eConsumeSettled\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12<\n" +
 	"\boutcomes\x18\x02 \x03(\v2 .reput.delivery.v1.SettleOutcomeR\boutcomes\"\x10\n" +
-	"\x0eConsumeStopped2\x88\x02\n" +
-	"\x0fDeliveryService\x12P\n" +
-	"\aReceive\x12!.reput.delivery.v1.ReceiveRequest\x1a\".reput.delivery.v1.ReceiveResponse\x12M\n" +
-	"\x06Settle\x12 .reput.delivery.v1.SettleRequest\x1a!.reput.delivery.v1.SettleResponse\x12T\n" +
-	"\aConsume\x12!.reput.delivery.v1.ConsumeRequest\x1a\".reput.delivery.v1.ConsumeResponse(\x010\x01BZ\n" +
+	"\x0eConsumeStopped2\xa0\x02\n" +
+	"\x0fDeliveryService\x12X\n" +
+	"\aReceive\x12!.reput.delivery.v1.ReceiveRequest\x1a\".reput.delivery.v1.ReceiveResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12U\n" +
+	"\x06Settle\x12 .reput.delivery.v1.SettleRequest\x1a!.reput.delivery.v1.SettleResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12\\\n" +
+	"\aConsume\x12!.reput.delivery.v1.ConsumeRequest\x1a\".reput.delivery.v1.ConsumeResponse\"\x06\xa2\xbb\x18\x02\b\x01(\x010\x01BZ\n" +
 	"\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3"
 
 var (

@@ -14,6 +14,7 @@ import (
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
+	_ "reput/clients/go/reputpb/common/v1"
 	sync "sync"
 	unsafe "unsafe"
 )
@@ -1264,7 +1265,7 @@ var File_reput_delivery_v1_group_service_proto protoreflect.FileDescriptor
 
 const file_reput_delivery_v1_group_service_proto_rawDesc = "" +
 	"\n" +
-	"%reput/delivery/v1/group_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf7\x01\n" +
+	"%reput/delivery/v1/group_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!reput/common/v1/method_rule.proto\"\xf7\x01\n" +
 	"\vGroupPolicy\x12!\n" +
 	"\fattempts_max\x18\x01 \x01(\x05R\vattemptsMax\x125\n" +
 	"\bbackoffs\x18\x02 \x03(\v2\x19.google.protobuf.DurationR\bbackoffs\x127\n" +
@@ -1352,15 +1353,15 @@ const file_reput_delivery_v1_group_service_proto_rawDesc = "" +
 	"\x1cSTANDSTILL_REASON_OPEN_LIMIT\x10\x03\x12'\n" +
 	"#STANDSTILL_REASON_WAITS_FOR_ATTEMPT\x10\x04\x12\"\n" +
 	"\x1eSTANDSTILL_REASON_OLDER_QUEUES\x10\x05\x12 \n" +
-	"\x1cSTANDSTILL_REASON_FEED_FAILS\x10\x062\xcc\x03\n" +
-	"\fGroupService\x12S\n" +
-	"\bSetGroup\x12\".reput.delivery.v1.SetGroupRequest\x1a#.reput.delivery.v1.SetGroupResponse\x12S\n" +
-	"\bGetGroup\x12\".reput.delivery.v1.GetGroupRequest\x1a#.reput.delivery.v1.GetGroupResponse\x12Y\n" +
+	"\x1cSTANDSTILL_REASON_FEED_FAILS\x10\x062\xfa\x03\n" +
+	"\fGroupService\x12]\n" +
+	"\bSetGroup\x12\".reput.delivery.v1.SetGroupRequest\x1a#.reput.delivery.v1.SetGroupResponse\"\b\xa2\xbb\x18\x04\b\x01\x18\x01\x12[\n" +
+	"\bGetGroup\x12\".reput.delivery.v1.GetGroupRequest\x1a#.reput.delivery.v1.GetGroupResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12a\n" +
 	"\n" +
-	"ListGroups\x12$.reput.delivery.v1.ListGroupsRequest\x1a%.reput.delivery.v1.ListGroupsResponse\x12\\\n" +
-	"\vDeleteGroup\x12%.reput.delivery.v1.DeleteGroupRequest\x1a&.reput.delivery.v1.DeleteGroupResponse\x12Y\n" +
+	"ListGroups\x12$.reput.delivery.v1.ListGroupsRequest\x1a%.reput.delivery.v1.ListGroupsResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12f\n" +
+	"\vDeleteGroup\x12%.reput.delivery.v1.DeleteGroupRequest\x1a&.reput.delivery.v1.DeleteGroupResponse\"\b\xa2\xbb\x18\x04\b\x01\x18\x01\x12c\n" +
 	"\n" +
-	"ResetGroup\x12$.reput.delivery.v1.ResetGroupRequest\x1a%.reput.delivery.v1.ResetGroupResponseBZ\n" +
+	"ResetGroup\x12$.reput.delivery.v1.ResetGroupRequest\x1a%.reput.delivery.v1.ResetGroupResponse\"\b\xa2\xbb\x18\x04\b\x01\x18\x01BZ\n" +
 	"\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3"
 
 var (

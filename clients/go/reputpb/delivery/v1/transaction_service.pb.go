@@ -587,7 +587,7 @@ var File_reput_delivery_v1_transaction_service_proto protoreflect.FileDescriptor
 
 const file_reput_delivery_v1_transaction_service_proto_rawDesc = "" +
 	"\n" +
-	"+reput/delivery/v1/transaction_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\"\xa4\x01\n" +
+	"+reput/delivery/v1/transaction_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xa4\x01\n" +
 	"\x15EndTransactionRequest\x12%\n" +
 	"\x0etransaction_id\x18\x01 \x01(\tR\rtransactionId\x12%\n" +
 	"\x0eproducer_group\x18\x02 \x01(\tR\rproducerGroup\x12=\n" +
@@ -629,11 +629,11 @@ const file_reput_delivery_v1_transaction_service_proto_rawDesc = "" +
 	"Resolution\x12\x1a\n" +
 	"\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11RESOLUTION_COMMIT\x10\x01\x12\x17\n" +
-	"\x13RESOLUTION_ROLLBACK\x10\x022\xcc\x02\n" +
-	"\x12TransactionService\x12e\n" +
-	"\x0eEndTransaction\x12(.reput.delivery.v1.EndTransactionRequest\x1a).reput.delivery.v1.EndTransactionResponse\x12b\n" +
-	"\rReceiveChecks\x12'.reput.delivery.v1.ReceiveChecksRequest\x1a(.reput.delivery.v1.ReceiveChecksResponse\x12k\n" +
-	"\x10ListTransactions\x12*.reput.delivery.v1.ListTransactionsRequest\x1a+.reput.delivery.v1.ListTransactionsResponseBZ\n" +
+	"\x13RESOLUTION_ROLLBACK\x10\x022\xe4\x02\n" +
+	"\x12TransactionService\x12m\n" +
+	"\x0eEndTransaction\x12(.reput.delivery.v1.EndTransactionRequest\x1a).reput.delivery.v1.EndTransactionResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12j\n" +
+	"\rReceiveChecks\x12'.reput.delivery.v1.ReceiveChecksRequest\x1a(.reput.delivery.v1.ReceiveChecksResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12s\n" +
+	"\x10ListTransactions\x12*.reput.delivery.v1.ListTransactionsRequest\x1a+.reput.delivery.v1.ListTransactionsResponse\"\x06\xa2\xbb\x18\x02\b\x01BZ\n" +
 	"\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3"
 
 var (

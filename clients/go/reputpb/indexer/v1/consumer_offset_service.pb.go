@@ -13,6 +13,7 @@ import (
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
+	_ "reput/clients/go/reputpb/common/v1"
 	sync "sync"
 	unsafe "unsafe"
 )
@@ -737,7 +738,7 @@ var File_reput_indexer_v1_consumer_offset_service_proto protoreflect.FileDescrip
 
 const file_reput_indexer_v1_consumer_offset_service_proto_rawDesc = "" +
 	"\n" +
-	".reput/indexer/v1/consumer_offset_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"v\n" +
+	".reput/indexer/v1/consumer_offset_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!reput/common/v1/method_rule.proto\"v\n" +
 	"\x0eConsumerOffset\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12!\n" +
@@ -776,13 +777,15 @@ const file_reput_indexer_v1_consumer_offset_service_proto_rawDesc = "" +
 	"\aoffsets\x18\x02 \x03(\v2 .reput.indexer.v1.ConsumerOffsetR\aoffsets\"}\n" +
 	"\x1aListConsumerGroupsResponse\x127\n" +
 	"\x06groups\x18\x01 \x03(\v2\x1f.reput.indexer.v1.ConsumerGroupR\x06groups\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xd5\x04\n" +
-	"\x15ConsumerOffsetService\x12u\n" +
-	"\x14CommitConsumerOffset\x12-.reput.indexer.v1.CommitConsumerOffsetRequest\x1a..reput.indexer.v1.CommitConsumerOffsetResponse\x12l\n" +
-	"\x11GetConsumerOffset\x12*.reput.indexer.v1.GetConsumerOffsetRequest\x1a+.reput.indexer.v1.GetConsumerOffsetResponse\x12r\n" +
-	"\x13ResetConsumerOffset\x12,.reput.indexer.v1.ResetConsumerOffsetRequest\x1a-.reput.indexer.v1.ResetConsumerOffsetResponse\x12r\n" +
-	"\x13DeleteConsumerGroup\x12,.reput.indexer.v1.DeleteConsumerGroupRequest\x1a-.reput.indexer.v1.DeleteConsumerGroupResponse\x12o\n" +
-	"\x12ListConsumerGroups\x12+.reput.indexer.v1.ListConsumerGroupsRequest\x1a,.reput.indexer.v1.ListConsumerGroupsResponseBV\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\x8b\x05\n" +
+	"\x15ConsumerOffsetService\x12\x7f\n" +
+	"\x14CommitConsumerOffset\x12-.reput.indexer.v1.CommitConsumerOffsetRequest\x1a..reput.indexer.v1.CommitConsumerOffsetResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x01\x12v\n" +
+	"\x11GetConsumerOffset\x12*.reput.indexer.v1.GetConsumerOffsetRequest\x1a+.reput.indexer.v1.GetConsumerOffsetResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x01\x12~\n" +
+	"\x13ResetConsumerOffset\x12,.reput.indexer.v1.ResetConsumerOffsetRequest\x1a-.reput.indexer.v1.ResetConsumerOffsetResponse\"\n" +
+	"\xa2\xbb\x18\x06\b\x01\x10\x01\x18\x01\x12~\n" +
+	"\x13DeleteConsumerGroup\x12,.reput.indexer.v1.DeleteConsumerGroupRequest\x1a-.reput.indexer.v1.DeleteConsumerGroupResponse\"\n" +
+	"\xa2\xbb\x18\x06\b\x01\x10\x01\x18\x01\x12y\n" +
+	"\x12ListConsumerGroups\x12+.reput.indexer.v1.ListConsumerGroupsRequest\x1a,.reput.indexer.v1.ListConsumerGroupsResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x01BV\n" +
 	"\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3"
 
 var (

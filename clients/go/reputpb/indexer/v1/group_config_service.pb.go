@@ -13,6 +13,7 @@ import (
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
+	_ "reput/clients/go/reputpb/common/v1"
 	sync "sync"
 	unsafe "unsafe"
 )
@@ -295,7 +296,7 @@ var File_reput_indexer_v1_group_config_service_proto protoreflect.FileDescriptor
 
 const file_reput_indexer_v1_group_config_service_proto_rawDesc = "" +
 	"\n" +
-	"+reput/indexer/v1/group_config_service.proto\x12\x10reput.indexer.v1\x1a\x1egoogle/protobuf/duration.proto\"\xb9\x01\n" +
+	"+reput/indexer/v1/group_config_service.proto\x12\x10reput.indexer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a!reput/common/v1/method_rule.proto\"\xb9\x01\n" +
 	"\vGroupConfig\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12!\n" +
 	"\fattempts_max\x18\x02 \x01(\x05R\vattemptsMax\x125\n" +
@@ -310,10 +311,10 @@ const file_reput_indexer_v1_group_config_service_proto_rawDesc = "" +
 	"\x15GetGroupConfigRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\"O\n" +
 	"\x16GetGroupConfigResponse\x125\n" +
-	"\x06config\x18\x01 \x01(\v2\x1d.reput.indexer.v1.GroupConfigR\x06config2\xe7\x01\n" +
-	"\x12GroupConfigService\x12l\n" +
-	"\x11StoreGroupConfigs\x12*.reput.indexer.v1.StoreGroupConfigsRequest\x1a+.reput.indexer.v1.StoreGroupConfigsResponse\x12c\n" +
-	"\x0eGetGroupConfig\x12'.reput.indexer.v1.GetGroupConfigRequest\x1a(.reput.indexer.v1.GetGroupConfigResponseBV\n" +
+	"\x06config\x18\x01 \x01(\v2\x1d.reput.indexer.v1.GroupConfigR\x06config2\xfb\x01\n" +
+	"\x12GroupConfigService\x12v\n" +
+	"\x11StoreGroupConfigs\x12*.reput.indexer.v1.StoreGroupConfigsRequest\x1a+.reput.indexer.v1.StoreGroupConfigsResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x01\x12m\n" +
+	"\x0eGetGroupConfig\x12'.reput.indexer.v1.GetGroupConfigRequest\x1a(.reput.indexer.v1.GetGroupConfigResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x01BV\n" +
 	"\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3"
 
 var (

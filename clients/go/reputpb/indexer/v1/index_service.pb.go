@@ -1207,7 +1207,7 @@ var File_reput_indexer_v1_index_service_proto protoreflect.FileDescriptor
 
 const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\n" +
-	"$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\"\x12\n" +
+	"$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\x1a!reput/common/v1/method_rule.proto\"\x12\n" +
 	"\x10GetStatusRequest\"\xcc\t\n" +
 	"\x11GetStatusResponse\x122\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1c.reput.indexer.v1.ReputStateR\x05state\x126\n" +
@@ -1309,12 +1309,12 @@ const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\x0eQueueSelection\x12\x1f\n" +
 	"\x1bQUEUE_SELECTION_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17QUEUE_SELECTION_EXPIRED\x10\x01\x12!\n" +
-	"\x1dQUEUE_SELECTION_UNUSED_TOPICS\x10\x022\xec\x02\n" +
-	"\fIndexService\x12T\n" +
-	"\tGetStatus\x12\".reput.indexer.v1.GetStatusRequest\x1a#.reput.indexer.v1.GetStatusResponse\x12Z\n" +
-	"\vWaitIndexed\x12$.reput.indexer.v1.WaitIndexedRequest\x1a%.reput.indexer.v1.WaitIndexedResponse\x12K\n" +
-	"\x06TrimTo\x12\x1f.reput.indexer.v1.TrimToRequest\x1a .reput.indexer.v1.TrimToResponse\x12]\n" +
-	"\fRemoveQueues\x12%.reput.indexer.v1.RemoveQueuesRequest\x1a&.reput.indexer.v1.RemoveQueuesResponseBV\n" +
+	"\x1dQUEUE_SELECTION_UNUSED_TOPICS\x10\x022\x94\x03\n" +
+	"\fIndexService\x12^\n" +
+	"\tGetStatus\x12\".reput.indexer.v1.GetStatusRequest\x1a#.reput.indexer.v1.GetStatusResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x01\x12d\n" +
+	"\vWaitIndexed\x12$.reput.indexer.v1.WaitIndexedRequest\x1a%.reput.indexer.v1.WaitIndexedResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x03\x12U\n" +
+	"\x06TrimTo\x12\x1f.reput.indexer.v1.TrimToRequest\x1a .reput.indexer.v1.TrimToResponse\"\b\xa2\xbb\x18\x04\b\x02\x10\x01\x12g\n" +
+	"\fRemoveQueues\x12%.reput.indexer.v1.RemoveQueuesRequest\x1a&.reput.indexer.v1.RemoveQueuesResponse\"\b\xa2\xbb\x18\x04\b\x03\x10\x01BV\n" +
 	"\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3"
 
 var (

@@ -461,7 +461,7 @@ var File_reput_indexer_v1_query_service_proto protoreflect.FileDescriptor
 
 const file_reput_indexer_v1_query_service_proto_rawDesc = "" +
 	"\n" +
-	"$reput/indexer/v1/query_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\"\xff\x01\n" +
+	"$reput/indexer/v1/query_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xff\x01\n" +
 	"\x11QueryByKeyRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x129\n" +
@@ -496,12 +496,12 @@ const file_reput_indexer_v1_query_service_proto_rawDesc = "" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\"M\n" +
 	"\x11QueryByIdResponse\x128\n" +
-	"\amessage\x18\x01 \x01(\v2\x1e.reput.common.v1.StoredMessageR\amessage2\x99\x02\n" +
-	"\fQueryService\x12W\n" +
+	"\amessage\x18\x01 \x01(\v2\x1e.reput.common.v1.StoredMessageR\amessage2\xb7\x02\n" +
+	"\fQueryService\x12a\n" +
 	"\n" +
-	"QueryByKey\x12#.reput.indexer.v1.QueryByKeyRequest\x1a$.reput.indexer.v1.QueryByKeyResponse\x12Z\n" +
-	"\vQueryByTime\x12$.reput.indexer.v1.QueryByTimeRequest\x1a%.reput.indexer.v1.QueryByTimeResponse\x12T\n" +
-	"\tQueryById\x12\".reput.indexer.v1.QueryByIdRequest\x1a#.reput.indexer.v1.QueryByIdResponseBV\n" +
+	"QueryByKey\x12#.reput.indexer.v1.QueryByKeyRequest\x1a$.reput.indexer.v1.QueryByKeyResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x03\x12d\n" +
+	"\vQueryByTime\x12$.reput.indexer.v1.QueryByTimeRequest\x1a%.reput.indexer.v1.QueryByTimeResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x03\x12^\n" +
+	"\tQueryById\x12\".reput.indexer.v1.QueryByIdRequest\x1a#.reput.indexer.v1.QueryByIdResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x02BV\n" +
 	"\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3"
 
 var (

@@ -990,7 +990,7 @@ var File_reput_indexer_v1_queue_service_proto protoreflect.FileDescriptor
 
 const file_reput_indexer_v1_queue_service_proto_rawDesc = "" +
 	"\n" +
-	"$reput/indexer/v1/queue_service.proto\x12\x10reput.indexer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\"\x9f\x02\n" +
+	"$reput/indexer/v1/queue_service.proto\x12\x10reput.indexer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\x9f\x02\n" +
 	"\vPullRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12!\n" +
@@ -1066,14 +1066,14 @@ const file_reput_indexer_v1_queue_service_proto_rawDesc = "" +
 	"\bBoundary\x12\x18\n" +
 	"\x14BOUNDARY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eBOUNDARY_LOWER\x10\x01\x12\x12\n" +
-	"\x0eBOUNDARY_UPPER\x10\x022\xd0\x03\n" +
-	"\fQueueService\x12E\n" +
-	"\x04Pull\x12\x1d.reput.indexer.v1.PullRequest\x1a\x1e.reput.indexer.v1.PullResponse\x12V\n" +
-	"\tSubscribe\x12\".reput.indexer.v1.SubscribeRequest\x1a#.reput.indexer.v1.SubscribeResponse0\x01\x12f\n" +
-	"\x0fGetOffsetByTime\x12(.reput.indexer.v1.GetOffsetByTimeRequest\x1a).reput.indexer.v1.GetOffsetByTimeResponse\x12`\n" +
-	"\rGetQueueRange\x12&.reput.indexer.v1.GetQueueRangeRequest\x1a'.reput.indexer.v1.GetQueueRangeResponse\x12W\n" +
+	"\x0eBOUNDARY_UPPER\x10\x022\x82\x04\n" +
+	"\fQueueService\x12O\n" +
+	"\x04Pull\x12\x1d.reput.indexer.v1.PullRequest\x1a\x1e.reput.indexer.v1.PullResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x03\x12`\n" +
+	"\tSubscribe\x12\".reput.indexer.v1.SubscribeRequest\x1a#.reput.indexer.v1.SubscribeResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x030\x01\x12p\n" +
+	"\x0fGetOffsetByTime\x12(.reput.indexer.v1.GetOffsetByTimeRequest\x1a).reput.indexer.v1.GetOffsetByTimeResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x03\x12j\n" +
+	"\rGetQueueRange\x12&.reput.indexer.v1.GetQueueRangeRequest\x1a'.reput.indexer.v1.GetQueueRangeResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x03\x12a\n" +
 	"\n" +
-	"ListQueues\x12#.reput.indexer.v1.ListQueuesRequest\x1a$.reput.indexer.v1.ListQueuesResponseBV\n" +
+	"ListQueues\x12#.reput.indexer.v1.ListQueuesRequest\x1a$.reput.indexer.v1.ListQueuesResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x03BV\n" +
 	"\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3"
 
 var (

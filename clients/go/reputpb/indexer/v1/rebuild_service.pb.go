@@ -12,6 +12,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
+	_ "reput/clients/go/reputpb/common/v1"
 	sync "sync"
 	unsafe "unsafe"
 )
@@ -155,7 +156,7 @@ var File_reput_indexer_v1_rebuild_service_proto protoreflect.FileDescriptor
 
 const file_reput_indexer_v1_rebuild_service_proto_rawDesc = "" +
 	"\n" +
-	"&reput/indexer/v1/rebuild_service.proto\x12\x10reput.indexer.v1\x1a$reput/indexer/v1/index_service.proto\"4\n" +
+	"&reput/indexer/v1/rebuild_service.proto\x12\x10reput.indexer.v1\x1a!reput/common/v1/method_rule.proto\x1a$reput/indexer/v1/index_service.proto\"4\n" +
 	"\x15RebuildIndexesRequestJ\x04\b\x01\x10\x02R\x15start_physical_offset\"\x9b\x02\n" +
 	"\x16RebuildIndexesResponse\x126\n" +
 	"\x17rebuilt_physical_offset\x18\x01 \x01(\x03R\x15rebuiltPhysicalOffset\x124\n" +
@@ -163,9 +164,9 @@ const file_reput_indexer_v1_rebuild_service_proto_rawDesc = "" +
 	"\x14applied_record_count\x18\x03 \x01(\x03R\x12appliedRecordCount\x122\n" +
 	"\x05state\x18\x04 \x01(\x0e2\x1c.reput.indexer.v1.ReputStateR\x05state\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12\x17\n" +
-	"\ais_done\x18\x06 \x01(\bR\x06isDone2w\n" +
-	"\x0eRebuildService\x12e\n" +
-	"\x0eRebuildIndexes\x12'.reput.indexer.v1.RebuildIndexesRequest\x1a(.reput.indexer.v1.RebuildIndexesResponse0\x01BV\n" +
+	"\ais_done\x18\x06 \x01(\bR\x06isDone2\x81\x01\n" +
+	"\x0eRebuildService\x12o\n" +
+	"\x0eRebuildIndexes\x12'.reput.indexer.v1.RebuildIndexesRequest\x1a(.reput.indexer.v1.RebuildIndexesResponse\"\b\xa2\xbb\x18\x04\b\x03\x10\x010\x01BV\n" +
 	"\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3"
 
 var (

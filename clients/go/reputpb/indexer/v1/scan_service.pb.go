@@ -13,6 +13,7 @@ import (
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
+	_ "reput/clients/go/reputpb/common/v1"
 	sync "sync"
 	unsafe "unsafe"
 )
@@ -572,7 +573,7 @@ var File_reput_indexer_v1_scan_service_proto protoreflect.FileDescriptor
 
 const file_reput_indexer_v1_scan_service_proto_rawDesc = "" +
 	"\n" +
-	"#reput/indexer/v1/scan_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x94\x01\n" +
+	"#reput/indexer/v1/scan_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!reput/common/v1/method_rule.proto\"\x94\x01\n" +
 	"\tScanRange\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12,\n" +
@@ -615,10 +616,10 @@ const file_reput_indexer_v1_scan_service_proto_rawDesc = "" +
 	"\fScanResponse\x12\x1b\n" +
 	"\tarrow_ipc\x18\x01 \x01(\fR\barrowIpc\x12\x1b\n" +
 	"\trow_count\x18\x02 \x01(\x05R\browCount\x121\n" +
-	"\x05range\x18\x03 \x01(\v2\x1b.reput.indexer.v1.ScanRangeR\x05range2\xa9\x01\n" +
-	"\vScanService\x12Q\n" +
-	"\bPlanScan\x12!.reput.indexer.v1.PlanScanRequest\x1a\".reput.indexer.v1.PlanScanResponse\x12G\n" +
-	"\x04Scan\x12\x1d.reput.indexer.v1.ScanRequest\x1a\x1e.reput.indexer.v1.ScanResponse0\x01BV\n" +
+	"\x05range\x18\x03 \x01(\v2\x1b.reput.indexer.v1.ScanRangeR\x05range2\xbd\x01\n" +
+	"\vScanService\x12[\n" +
+	"\bPlanScan\x12!.reput.indexer.v1.PlanScanRequest\x1a\".reput.indexer.v1.PlanScanResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x03\x12Q\n" +
+	"\x04Scan\x12\x1d.reput.indexer.v1.ScanRequest\x1a\x1e.reput.indexer.v1.ScanResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x030\x01BV\n" +
 	"\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3"
 
 var (

@@ -1044,7 +1044,7 @@ var File_reput_janitor_v1_retention_service_proto protoreflect.FileDescriptor
 
 const file_reput_janitor_v1_retention_service_proto_rawDesc = "" +
 	"\n" +
-	"(reput/janitor/v1/retention_service.proto\x12\x10reput.janitor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\"\x12\n" +
+	"(reput/janitor/v1/retention_service.proto\x12\x10reput.janitor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\x1a!reput/common/v1/method_rule.proto\"\x12\n" +
 	"\x10GetStatusRequest\"\x97\x06\n" +
 	"\x11GetStatusResponse\x12\x1d\n" +
 	"\n" +
@@ -1140,12 +1140,12 @@ const file_reput_janitor_v1_retention_service_proto_rawDesc = "" +
 	"\x06Action\x12\x16\n" +
 	"\x12ACTION_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vACTION_KEEP\x10\x01\x12\x11\n" +
-	"\rACTION_DELETE\x10\x022\xea\x02\n" +
-	"\x10RetentionService\x12T\n" +
-	"\tGetStatus\x12\".reput.janitor.v1.GetStatusRequest\x1a#.reput.janitor.v1.GetStatusResponse\x12T\n" +
-	"\tGetPolicy\x12\".reput.janitor.v1.GetPolicyRequest\x1a#.reput.janitor.v1.GetPolicyResponse\x12N\n" +
-	"\aRunOnce\x12 .reput.janitor.v1.RunOnceRequest\x1a!.reput.janitor.v1.RunOnceResponse\x12Z\n" +
-	"\vListHistory\x12$.reput.janitor.v1.ListHistoryRequest\x1a%.reput.janitor.v1.ListHistoryResponseBV\n" +
+	"\rACTION_DELETE\x10\x022\x8a\x03\n" +
+	"\x10RetentionService\x12\\\n" +
+	"\tGetStatus\x12\".reput.janitor.v1.GetStatusRequest\x1a#.reput.janitor.v1.GetStatusResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12\\\n" +
+	"\tGetPolicy\x12\".reput.janitor.v1.GetPolicyRequest\x1a#.reput.janitor.v1.GetPolicyResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12V\n" +
+	"\aRunOnce\x12 .reput.janitor.v1.RunOnceRequest\x1a!.reput.janitor.v1.RunOnceResponse\"\x06\xa2\xbb\x18\x02\b\x03\x12b\n" +
+	"\vListHistory\x12$.reput.janitor.v1.ListHistoryRequest\x1a%.reput.janitor.v1.ListHistoryResponse\"\x06\xa2\xbb\x18\x02\b\x01BV\n" +
 	"\x10reput.janitor.v1P\x01Z-reput/clients/go/reputpb/janitor/v1;janitorv1\xaa\x02\x10Reput.Janitor.V1b\x06proto3"
 
 var (

@@ -10,13 +10,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from libs.requests.errors import NotDurableYet
+from libs.requests.errors import NotDurableYet, PeerError
 
 DURABLE_S = 30.0
 """Time for which a batch is sent again. A lost member of the in-sync set does not count any more after
 `replica_lag_ms_max`, 10 s, so that waits of the usual length succeed."""
 AGAIN_S = 0.2
 """Pause after a temporary refusal. A late answer needs no pause: the log itself has waited."""
+PASSING = frozenset({"NOT_ENOUGH_REPLICAS", "WINDOW_FULL"})
+"""Reasons of a log that stays leader, and accepts the same batch a moment later."""
 
 
 class Result(Protocol):
@@ -41,12 +43,22 @@ class Result(Protocol):
 R = TypeVar("R", bound=Result)
 
 
+def is_passing(error: Exception) -> bool:
+    """Return whether a log has refused a batch for a temporary reason, which ends by itself."""
+    return isinstance(error, PeerError) and error.reason in PASSING
+
+
+def line_of(error: Exception) -> str:
+    """Return an error as a part of a line, with the code of a call."""
+    return error.line if isinstance(error, PeerError) else str(error)
+
+
 async def until_durable(
     append: Callable[[], Awaitable[R]],
     *,
     is_repeatable: bool,
-    is_passing: Callable[[Exception], bool],
-    describe: Callable[[Exception], str] = str,
+    is_passing: Callable[[Exception], bool] = is_passing,
+    describe: Callable[[Exception], str] = line_of,
     within_s: float = DURABLE_S,
 ) -> R:
     """Append a batch, and return the answer with its places, once it is as durable as the log promises.

@@ -6,6 +6,9 @@ Engines raise these errors and their own errors; libs/runtime/rpc/errors.py give
 `limit` the nearest value that would be accepted.
 """
 
+from collections import defaultdict
+from typing import Self
+
 
 class ServiceError(Exception):
     """Base class of the refusals and failures of engines."""
@@ -49,6 +52,25 @@ class TopicSetApart(ServiceError):
         self.topic, self.why, self.field = topic, why, field
 
 
+class TopicNotFound(ServiceError):
+    """There is no topic of this name, or with `is_empty` no message of it is indexed.
+
+    `field` is the field of the request with the name, if the request itself has the name.
+    """
+
+    def __init__(self, topic: str, *, field: str | None = None, is_empty: bool = False) -> None:
+        super().__init__(f"topic {topic} has no messages and never had" if is_empty else f"there is no topic {topic}")
+        self.topic, self.field = topic, field
+
+
+class ConsumerOffsetNotFound(ServiceError):
+    """The group has no committed offset for the queue."""
+
+    def __init__(self, group: str, topic: str, queue_id: int) -> None:
+        super().__init__(f"group {group} has no offset for queue {queue_id} of topic {topic}")
+        self.group, self.topic, self.queue_id = group, topic, queue_id
+
+
 class RecordDamaged(ServiceError):
     """Stored bytes fail their check. Needs a replica or an operator, not a retry."""
 
@@ -71,6 +93,33 @@ class DependencyUnavailable(ServiceError):
     def __init__(self, service: str, reason: str) -> None:
         super().__init__(f"{service} is not available: {reason}")
         self.service, self.reason = service, reason
+
+    @classmethod
+    def of(cls, error: "PeerError") -> Self:
+        """Return the error of a caller of the service."""
+        return cls(error.service, error.line)
+
+
+class LogFollows(DependencyUnavailable):
+    """The log is a follower, and only its leader can answer the request."""
+
+
+class PeerError(ServiceError):
+    """Another service has refused or failed a call, or could not be reached.
+
+    `reason` is the name of its ErrorReason, and empty if it did not answer. `code` is the name of gRPC's code. A key
+    that `metadata` lacks is read as an empty text.
+    """
+
+    def __init__(self, service: str, reason: str, text: str, code: str = "UNKNOWN", /, **metadata: str) -> None:
+        self.service, self.reason, self.text, self.code = service, reason, text, code
+        self.metadata = defaultdict(str, metadata)
+        super().__init__(f"{service}: {text or self.line}")
+
+    @property
+    def line(self) -> str:
+        """The code and the text, as a part of a line."""
+        return f"{self.code}: {self.text}"
 
 
 class NotDurableYet(ServiceError):

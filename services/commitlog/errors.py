@@ -95,14 +95,6 @@ class WriterForgotten(WriterError):
     reason = "is not among those that are remembered"
 
 
-class TopicNotFound(ServiceError):
-    """The topic does not exist, and it may not be created automatically."""
-
-    def __init__(self, topic: str, *, field: str) -> None:
-        super().__init__(f"there is no topic {topic}")
-        self.topic, self.field = topic, field
-
-
 class TopicExists(ServiceError):
     """A topic with this name exists."""
 

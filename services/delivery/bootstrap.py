@@ -17,9 +17,9 @@ from reput.delivery.v1 import (
 )
 
 from libs.machine.clock import SystemClock
+from libs.runtime.peer.connection import Connection, Peer
 from libs.runtime.process import Shell
 from libs.runtime.rpc.guard import service_token_of
-from libs.runtime.rpc.peer import Connection, Peer
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.delivery.config import DeliveryConfig

@@ -34,22 +34,6 @@ class NotOwner(ServiceError):
         super().__init__(f"deliveries are not served here now: {reason}")
 
 
-class TopicNotFound(ServiceError):
-    """The topic does not exist."""
-
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"there is no topic {topic}")
-        self.topic = topic
-
-
-class ConsumerOffsetNotFound(ServiceError):
-    """The group has committed no offset for a queue."""
-
-    def __init__(self, group: str, topic: str) -> None:
-        super().__init__(f"group {group} has committed nothing of topic {topic}")
-        self.group, self.topic = group, topic
-
-
 class TransactionNotFound(ServiceError):
     """There is no transaction of this id."""
 
@@ -92,10 +76,6 @@ class DelayedTooLate(ServiceError):
 
 class AppendRefused(ServiceError):
     """The log never takes these messages. Nothing was stored."""
-
-
-class LogFollows(DependencyUnavailable):
-    """The log follows another log, so its Delivery does not deliver."""
 
 
 class MessageDamaged(DependencyUnavailable):

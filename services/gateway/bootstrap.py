@@ -10,9 +10,10 @@ from libs.formats.limits import APPEND_REQUEST_SIZE_BYTES_MAX
 from libs.machine.clock import SystemClock
 from libs.machine.loop import SupervisedLoop
 from libs.runtime.errors import ConfigError
+from libs.runtime.peer.connection import Connection, Peer
+from libs.runtime.peer.leader import LeaderClient
 from libs.runtime.process import Shell
 from libs.runtime.rpc.guard import service_token_of
-from libs.runtime.rpc.peer import Connection, Peer
 from libs.runtime.rpc.request_check import RequestLimits
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
@@ -27,7 +28,6 @@ from services.gateway.rpc.messaging_servicer import SERVED_AS, MessagingServicer
 from services.gateway.rpc.orphans import Orphans
 from services.gateway.rpc.routes import Routes
 from services.gateway.rpc.store.delivery_client import DeliveryClient
-from services.gateway.rpc.store.leading import Leading
 from services.gateway.rpc.store.log_client import LogClient
 from services.gateway.rpc.telemetry import Telemetry
 from services.gateway.rpc.wire import messaging_pb2 as wire
@@ -101,7 +101,7 @@ class Service:
         service = wire.DESCRIPTOR.services_by_name["MessagingService"]
         self.server.add_service(service, servicer, served_as=SERVED_AS)
 
-    def _lead(self, name: str, config: PeerConfig, settings: Settings, shell: Shell) -> Leading:
+    def _lead(self, name: str, config: PeerConfig, settings: Settings, shell: Shell) -> LeaderClient:
         """Connect to each of the targets. Raises ConfigError if a target is empty."""
         peer = Peer(name=name, config=config, token=service_token_of(settings.server))
         interceptors = shell.telemetry.client_interceptors()
@@ -113,7 +113,7 @@ class Service:
             peer.at(target).connect(interceptors=interceptors, reconnect_ms_max=most_ms) for target in targets
         ]
         self._connections += connections
-        return Leading(name, connections)
+        return LeaderClient(name, connections)
 
     async def open(self) -> None:
         """Begin to renew messages, and to ask producers how their transactions end."""

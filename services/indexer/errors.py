@@ -54,14 +54,6 @@ class OtherLog(DependencyUnavailable):
         )
 
 
-class ConsumerOffsetNotFound(ServiceError):
-    """The group has no committed offset for the queue."""
-
-    def __init__(self, group: str, topic: str, queue_id: int) -> None:
-        super().__init__(f"group {group} has no offset for queue {queue_id} of topic {topic}")
-        self.group, self.topic, self.queue_id = group, topic, queue_id
-
-
 class Incomplete(ServiceError):
     """The indexes are being built again, and do not yet hold all records that were answered from them before."""
 
@@ -93,20 +85,8 @@ class RebuildRunning(ServiceError):
         super().__init__(f"a rebuild is under way since {self.started}")
 
 
-class LogFollows(DependencyUnavailable):
-    """The log is a follower, and only its leader can answer the request."""
-
-
 class LogEndsEarlier(DependencyUnavailable):
     """The log ends before an indexed record: it lost its tail, and the indexes are not yet cut."""
-
-
-class TopicNotFound(ServiceError):
-    """No message of this topic is indexed, or the topic was never created."""
-
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic} has no messages and never had")
-        self.topic = topic
 
 
 class NotARecord(ServiceError):

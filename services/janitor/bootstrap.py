@@ -18,9 +18,9 @@ from libs.formats import store_layout
 from libs.log.state import data_dir
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
+from libs.runtime.peer.connection import Peer
 from libs.runtime.process import Shell
 from libs.runtime.rpc.guard import service_token_of
-from libs.runtime.rpc.peer import Peer
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.janitor.config import JanitorConfig

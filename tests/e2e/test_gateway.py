@@ -15,8 +15,9 @@ from services.gateway.rpc.receiving import Receiving
 
 from libs.machine.clock import SystemClock
 from libs.runtime.errors import ConfigError
+from libs.runtime.peer.connection import Connection
+from libs.runtime.peer.leader import LeaderClient
 from libs.runtime.process import running
-from libs.runtime.rpc.peer import Connection
 from libs.runtime.settings import ServerConfig
 from services.gateway.bootstrap import Service, Settings
 from services.gateway.engine.bodies import Bodies
@@ -25,7 +26,6 @@ from services.gateway.rpc.caller import Caller as GatewayCaller
 from services.gateway.rpc.caller import Ending
 from services.gateway.rpc.routes import KINDS
 from services.gateway.rpc.store.delivery_client import DeliveryClient
-from services.gateway.rpc.store.leading import Leading
 from services.gateway.rpc.telemetry import NODE_DELAY_S
 from services.gateway.rpc.wire import messaging_pb2 as wire
 from tests.support.patience import LIMIT_S
@@ -295,7 +295,7 @@ async def test_what_a_consumer_does_not_take_comes_again_at_once(served: Served)
     """Messages on their way to a consumer that leaves are delivered again at once."""
     caller = served.caller()
     await caller.send("t", *[caller.message("t", bytes([index])) for index in range(3)])
-    delivery = DeliveryClient(Leading("delivery", [Connection(served.delivery, LIMIT_S, lambda: ())]))
+    delivery = DeliveryClient(LeaderClient("delivery", [Connection(served.delivery, LIMIT_S, lambda: ())]))
     renewals = Renewals(delivery, SystemClock(), count_max=10)
     receiving = Receiving(delivery, renewals, Bodies(size_bytes_max=1), Ending(), SystemClock())
     answers = receiving.receive(receive_request("t", auto_renew=True), GatewayCaller("c", "", "", ""), Gone())  # type: ignore[arg-type]
@@ -317,7 +317,7 @@ async def test_a_renewed_message_keeps_its_handle(served: Served) -> None:
     await caller.send("t")
     (message,) = await caller.receive("t", invisible_duration=Duration(seconds=LONG_ENOUGH_S))
     handle = message.system_properties.receipt_handle
-    delivery = DeliveryClient(Leading("delivery", [Connection(served.delivery, LIMIT_S, lambda: ())]))
+    delivery = DeliveryClient(LeaderClient("delivery", [Connection(served.delivery, LIMIT_S, lambda: ())]))
     assert await delivery.renew([handle, "nonsense"], 3_600) == {handle: True, "nonsense": False}
     assert await caller.receive("t", wait_s=LONG_ENOUGH_S + 1) == []
     assert (await caller.ack("t", handle)).status.code == OK

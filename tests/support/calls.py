@@ -8,8 +8,8 @@ from typing import Any, cast
 import grpc
 from google.protobuf.message import Message
 
+from libs.runtime.peer.connection import Connection
 from libs.runtime.rpc.errors import STATUS_METADATA_KEY, ErrorTable, code_of, status_of
-from libs.runtime.rpc.peer import Connection
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.inflight import InflightBudget

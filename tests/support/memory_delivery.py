@@ -13,7 +13,7 @@ from libs.formats.records.delivery_record import Place, Policy
 from libs.formats.state.system_topics import HALF_TOPIC, TIMER_TOPIC
 from libs.log.log_clock import LogClock
 from libs.machine.testing.manual_clock import ManualClock
-from libs.requests.errors import DependencyUnavailable
+from libs.requests.errors import DependencyUnavailable, LogFollows, TopicNotFound
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.own.group_engine import GroupEngine
 from services.delivery.engine.own.journal_owner import JournalOwner
@@ -29,7 +29,7 @@ from services.delivery.engine.ports.messages import (
     Wanted,
     Written,
 )
-from services.delivery.errors import JournalLost, LogFollows, NotOwner, TopicNotFound
+from services.delivery.errors import JournalLost, NotOwner
 from tests.support.memory_timers import MemoryTimers, Sent
 from tests.support.memory_transactions import MemoryHalves
 from tests.support.patience import eventually

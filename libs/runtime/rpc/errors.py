@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import grpc
 from google.protobuf.any import pack
 from google.protobuf.duration import from_milliseconds
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from reput.common.v1.error_reason_pb2 import ErrorReason
@@ -36,9 +36,6 @@ TEXT_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX = 600, 300
 """Maximum size of a status text, and of a value of its metadata, which may repeat parts of a request. All metadata of a
 call must fit into 8 KiB, with the text percent-encoded and the details in base64. Otherwise the caller would get no
 status."""
-
-PASSING = frozenset({"NOT_ENOUGH_REPLICAS", "WINDOW_FULL"})
-"""Reasons of a log that stays leader, and accepts the same batch a moment later."""
 
 LEFT_OUT = " … ".encode()
 """The mark that replaces the middle of a long text."""
@@ -119,6 +116,7 @@ BASE_TABLE: ErrorTable = {
     errors.BadTopicName: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "BAD_TOPIC_NAME", ("field", "value", "limit")),
     errors.BadPageToken: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "BAD_PAGE_TOKEN", ("field",)),
     errors.TopicSetApart: ErrorRow(grpc.StatusCode.FAILED_PRECONDITION, "TOPIC_SET_APART", ("topic", "why", "field")),
+    errors.TopicNotFound: ErrorRow(grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND", ("topic", "field")),
     errors.RecordDamaged: ErrorRow(grpc.StatusCode.DATA_LOSS, "RECORD_DAMAGED", ("segment", "position", "reason")),
     errors.WindowFull: ErrorRow(grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
     errors.DependencyUnavailable: ErrorRow(
@@ -159,30 +157,6 @@ def status_of(error: Exception, table: ErrorTable) -> Status:
 def code_of(status: Status) -> grpc.StatusCode:
     """Return the code of a status as gRPC's StatusCode."""
     return next(code for code in grpc.StatusCode if code.value[0] == status.code)
-
-
-def error_info(error: grpc.aio.AioRpcError) -> ErrorInfo:
-    """Return the ErrorInfo of a failed call. It is empty if the call has none."""
-    info = ErrorInfo()
-    for key, value in error.trailing_metadata() or ():
-        if key == STATUS_METADATA_KEY and isinstance(value, bytes):
-            try:
-                status = Status.FromString(value)
-            except DecodeError:
-                continue
-            for detail in status.details:
-                detail.Unpack(info)  # has no effect for a detail of another type
-    return info
-
-
-def is_passing(error: Exception) -> bool:
-    """Return whether a call was refused for a temporary reason, which ends by itself."""
-    return isinstance(error, grpc.aio.AioRpcError) and error_info(error).reason in PASSING
-
-
-def describe(error: Exception) -> str:
-    """Return the code and text of a failed call, as a part of a line."""
-    return f"{error.code().name}: {error.details()}" if isinstance(error, grpc.aio.AioRpcError) else str(error)
 
 
 def _find(error: Exception, table: ErrorTable) -> ErrorRow | None:

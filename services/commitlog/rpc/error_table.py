@@ -27,7 +27,6 @@ ERROR_TABLE: ErrorTable = {
         _CODES.ALREADY_EXISTS, "WRITER_CONTENT_DIFFERS", ("field", "value", "writer_id")
     ),
     errors.WriterForgotten: ErrorRow(_CODES.FAILED_PRECONDITION, "WRITER_FORGOTTEN", ("field", "value", "writer_id")),
-    errors.TopicNotFound: ErrorRow(_CODES.NOT_FOUND, "TOPIC_NOT_FOUND", ("topic", "field")),
     errors.TopicExists: ErrorRow(_CODES.ALREADY_EXISTS, "TOPIC_EXISTS", ("topic", "field")),
     errors.TopicForbidden: ErrorRow(_CODES.PERMISSION_DENIED, "TOPIC_FORBIDDEN", ("topic", "permission", "field")),
     errors.NotARecord: ErrorRow(_CODES.INVALID_ARGUMENT, "NOT_A_RECORD", ("value", "field")),

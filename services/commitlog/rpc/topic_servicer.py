@@ -10,11 +10,11 @@ from reput.commitlog.v1 import topic_service_pb2 as pb
 from libs.formats.config.topics_json import TopicConfig
 from libs.formats.state.system_topics import is_system_topic
 from libs.requests.checks import size_of_page
+from libs.requests.errors import TopicNotFound
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.by_name import named
 from services.commitlog.engine.durable.topic_changes import TopicChanges
 from services.commitlog.engine.open_log import OpenLog
-from services.commitlog.errors import TopicNotFound
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 LIST = "topics"

@@ -13,7 +13,6 @@ from services.delivery.errors import (
     JournalLost,
     JournalNotDurable,
     NotOwner,
-    TopicNotFound,
     TransactionEnded,
     TransactionNotFound,
     TransactionRefused,
@@ -24,7 +23,6 @@ _CODES = grpc.StatusCode
 ERROR_TABLE: ErrorTable = {
     HandleOutdated: ErrorRow(_CODES.FAILED_PRECONDITION, "HANDLE_OUTDATED", ("topic", "queue_id", "queue_offset")),
     GroupNotFound: ErrorRow(_CODES.NOT_FOUND, "GROUP_NOT_FOUND", ("group",)),
-    TopicNotFound: ErrorRow(_CODES.NOT_FOUND, "TOPIC_NOT_FOUND", ("topic",)),
     TransactionNotFound: ErrorRow(_CODES.NOT_FOUND, "TRANSACTION_NOT_FOUND", ("transaction_id",)),
     TransactionEnded: ErrorRow(_CODES.FAILED_PRECONDITION, "TRANSACTION_ENDED", ("transaction_id", "ended_as")),
     TransactionRefused: ErrorRow(_CODES.FAILED_PRECONDITION, "TRANSACTION_REFUSED", ("transaction_id",)),

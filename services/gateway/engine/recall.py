@@ -5,7 +5,8 @@ import base64
 import binascii
 from dataclasses import dataclass
 
-from services.gateway.errors import PeerRefused, Refused
+from libs.requests.errors import PeerError
+from services.gateway.errors import Refused
 
 VERSION, BROKER = "v1", "reput"
 HANDLE_SIZE_BYTES_MAX = 4_096
@@ -37,7 +38,7 @@ def decode(text: str) -> RecallHandle:
     return RecallHandle(topic=parts[1], deliver_ms=int(parts[3]), message_id=parts[4])
 
 
-def refused(handle: RecallHandle, error: PeerRefused, now_ms: int) -> Exception:
+def refused(handle: RecallHandle, error: PeerError, now_ms: int) -> Exception:
     """Return why a message can't be recalled. A message sent with a past delivery time is too late, too."""
     if error.reason == "DELAYED_NOT_FOUND" and handle.deliver_ms <= now_ms:
         return Refused("ILLEGAL_DELIVERY_TIME", f"message {handle.message_id} was delivered: its time is over")

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 from libs.machine.clock import Clock
 from libs.machine.loop import in_steps
-from libs.requests.errors import BadArgument, ServiceError
+from libs.requests.errors import BadArgument, PeerError, ServiceError
 from services.gateway.engine import recall
 from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.names import is_of_group
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
-from services.gateway.errors import PeerRefused, Refused
+from services.gateway.errors import Refused
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.caller import Caller, Context
 from services.gateway.rpc.codec import delivery_ms, is_transaction, to_store
@@ -172,7 +172,7 @@ class MessagingServicer:
             async with contextlib.aclosing(self._telemetry.answers(caller, requests, context)) as answers:
                 async for answer in answers:
                     yield answer
-        except (Refused, PeerRefused) as error:
+        except (Refused, PeerError) as error:
             status = status_of(error)
             yield wire.TelemetryResponse(status=status)
             if status.code not in COME_AGAIN:
@@ -198,7 +198,7 @@ class MessagingServicer:
             raise Refused("BAD_REQUEST", f"the recall handle is of a message of topic {handle.topic}")
         try:
             await self._delivery.cancel(topic, handle.message_id)
-        except PeerRefused as error:
+        except PeerError as error:
             raise recall.refused(handle, error, self._clock.now_ms()) from error
         return wire.RecallMessageResponse(status=OK, message_id=handle.message_id)
 

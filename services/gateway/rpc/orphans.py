@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from reput.delivery.v1.transaction_service_pb2 import TransactionCheck
 
 from libs.machine.loop import SupervisedLoop
+from libs.requests.errors import PeerError
 from services.gateway.engine.producers import Producers
-from services.gateway.errors import PeerRefused
 from services.gateway.rpc.store.delivery_client import DeliveryClient
 
 WAIT_S = 1.0
@@ -27,7 +27,7 @@ class Orphans:
         self._delivery, self._producers = delivery, producers
         self._turn = 0
         self._loop = SupervisedLoop(
-            "orphans", self._ask, interval_ms=20, backoff_ms_max=2_000, expected_errors=(PeerRefused,)
+            "orphans", self._ask, interval_ms=20, backoff_ms_max=2_000, expected_errors=(PeerError,)
         )
 
     def start(self) -> None:

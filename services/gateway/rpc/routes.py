@@ -25,7 +25,7 @@ KINDS = (
 
 
 class Routes:
-    """The routes of topics. Raises Refused and PeerRefused."""
+    """The routes of topics. Raises Refused and PeerError."""
 
     def __init__(self, log: LogClient) -> None:
         self._log = log

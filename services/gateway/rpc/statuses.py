@@ -4,8 +4,8 @@
 import logging
 from collections.abc import Mapping
 
-from libs.requests.errors import ServiceError
-from services.gateway.errors import PeerRefused, Refused
+from libs.requests.errors import PeerError, ServiceError
+from services.gateway.errors import Refused
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
 OK = wire.Status(code=wire.CODE_OK, message="OK")
@@ -52,6 +52,7 @@ OF_FIELDS: Mapping[str, str] = {
 }
 """Codes for refusals with the reason BAD_ARGUMENT, by the field at fault."""
 PASSING = "HA_NOT_AVAILABLE"
+LATE = "DEADLINE_EXCEEDED"
 
 _log = logging.getLogger(__name__)
 
@@ -65,10 +66,10 @@ def status_of(error: ServiceError) -> wire.Status:
     """Return the status of an error."""
     if isinstance(error, Refused):
         return status(error.code, str(error))
-    assert isinstance(error, PeerRefused)
-    if error.is_late:
+    assert isinstance(error, PeerError)
+    if error.code == LATE:
         return status("PROXY_TIMEOUT", str(error))
-    code = OF_FIELDS.get(error.field) if error.reason == "BAD_ARGUMENT" else None
+    code = OF_FIELDS.get(error.metadata["field"]) if error.reason == "BAD_ARGUMENT" else None
     code = code or CODES.get(error.reason)
     if code is None:
         _log.error("a service has refused what a gateway should not ask for: %s: %s", error.reason, error)
@@ -78,4 +79,4 @@ def status_of(error: ServiceError) -> wire.Status:
 
 def is_passing(error: ServiceError) -> bool:
     """Return whether a retry may succeed later: a service is unreachable or late, or is about to serve."""
-    return isinstance(error, PeerRefused) and (error.is_late or CODES.get(error.reason) == PASSING)
+    return isinstance(error, PeerError) and (error.code == LATE or CODES.get(error.reason) == PASSING)

@@ -8,11 +8,11 @@ from typing import TypeAlias
 from reput.delivery.v1.group_service_pb2 import GroupPolicy
 from reput.delivery.v1.transaction_service_pb2 import TransactionCheck
 
-from libs.requests.errors import ServiceError
+from libs.requests.errors import PeerError, ServiceError
 from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
-from services.gateway.errors import PeerRefused, Refused
+from services.gateway.errors import Refused
 from services.gateway.rpc import settings
 from services.gateway.rpc.caller import Caller, Context, WorkCanceller
 from services.gateway.rpc.codec import question
@@ -60,7 +60,7 @@ class Telemetry:
     ) -> AsyncGenerator[wire.TelemetryResponse, None]:
         """Answer the client's requests until the client ends the stream or the gateway stops.
 
-        Raises Refused for a stream beyond the limit, and Refused and PeerRefused for settings that are never accepted.
+        Raises Refused for a stream beyond the limit, and Refused and PeerError for settings that are never accepted.
         """
         if self._stream_count >= self._stream_count_max:
             limit = f"client_stream_count_max, {self._stream_count_max}"
@@ -130,11 +130,11 @@ class Telemetry:
         return settings.of_consumer(said, policy, is_node=is_node)
 
     async def _policy(self, group: str) -> GroupPolicy:
-        """Return a group's policy. Raises PeerRefused when the call is refused, or all retries have failed."""
+        """Return a group's policy. Raises PeerError when the call is refused, or all retries have failed."""
         for _ in range(POLICY_TRIES - 1):
             try:
                 return await self._delivery.policy(group)
-            except PeerRefused as error:
+            except PeerError as error:
                 if not is_passing(error):
                     raise
                 await asyncio.sleep(POLICY_INTERVAL_S)

@@ -9,7 +9,7 @@ from libs.formats.state.system_topics import DELIVERY_TOPIC, TIMER_TOPIC
 from libs.machine.loop import in_steps
 from libs.requests import arguments
 from libs.requests.checks import check_range, size_of_page
-from libs.requests.errors import BadArgument
+from libs.requests.errors import BadArgument, ConsumerOffsetNotFound, TopicNotFound
 from libs.requests.page_token import decode_token, encode_token
 from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.time_search import first_at_or_after
@@ -18,7 +18,6 @@ from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
 from services.indexer.engine.groups.timer_wheel import TimerWheel
 from services.indexer.engine.indexer import Follow
 from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT
-from services.indexer.errors import ConsumerOffsetNotFound, TopicNotFound
 
 OFFSET_COUNT_MAX = 1_000
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
@@ -96,7 +95,7 @@ class ConsumerOffsetServicer:
                 else:
                     offsets[topic, queue_id] = queue.min_queue_offset if to == "earliest" else queue.max_queue_offset
         if not offsets:
-            raise TopicNotFound(topic)
+            raise TopicNotFound(topic, is_empty=True)
         self._groups.commit(group, offsets)
         await self._groups.save()
         await self._shared_state.send()

@@ -3,11 +3,10 @@
 
 import grpc
 
-from libs.requests.errors import WindowFull
+from libs.requests.errors import ConsumerOffsetNotFound, WindowFull
 from libs.runtime.rpc.errors import ErrorRow, ErrorTable
 from libs.segments.errors import SegmentUnreadable
 from services.indexer.errors import (
-    ConsumerOffsetNotFound,
     GroupsUnknown,
     Incomplete,
     MessageNotFound,
@@ -17,7 +16,6 @@ from services.indexer.errors import (
     OffsetTrimmed,
     QueueNotFound,
     RebuildRunning,
-    TopicNotFound,
 )
 
 _CODES = grpc.StatusCode
@@ -25,7 +23,6 @@ _CODES = grpc.StatusCode
 ERROR_TABLE: ErrorTable = {
     OffsetBeyondEnd: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_BEYOND_END", ("field", "value", "max")),
     OffsetTrimmed: ErrorRow(_CODES.OUT_OF_RANGE, "OFFSET_TRIMMED", ("field", "value", "min")),
-    TopicNotFound: ErrorRow(_CODES.NOT_FOUND, "TOPIC_NOT_FOUND", ("topic",)),
     QueueNotFound: ErrorRow(_CODES.NOT_FOUND, "QUEUE_NOT_FOUND", ("topic", "queue_id")),
     MessageNotFound: ErrorRow(_CODES.NOT_FOUND, "MESSAGE_NOT_FOUND", ("message_id",)),
     ConsumerOffsetNotFound: ErrorRow(_CODES.NOT_FOUND, "CONSUMER_OFFSET_NOT_FOUND", ("group", "topic", "queue_id")),

@@ -5,18 +5,12 @@ Every call has a deadline. A failed call becomes DependencyUnavailable with the 
 retry, because the loop looks again soon.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TypeVar
-
-import grpc
-from google.protobuf.message import Message
 from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc, segment_service_pb2, segment_service_pb2_grpc
 from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 
 from libs.requests.errors import DependencyUnavailable
-from libs.runtime.rpc.errors import describe
-from libs.runtime.rpc.peer import Connection
+from libs.runtime.peer.calls import PeerClient
+from libs.runtime.peer.connection import Connection
 from services.janitor.engine.facts import (
     INDEX_OWNER,
     LOG_OWNER,
@@ -29,8 +23,6 @@ from services.janitor.engine.facts import (
 )
 from services.janitor.errors import OwnerRefused
 
-R = TypeVar("R")
-
 PAGE_SIZE = 1000
 
 
@@ -40,7 +32,7 @@ class CommitLogClient:
     def __init__(self, connection: Connection) -> None:
         self._stub = segment_service_pb2_grpc.SegmentServiceStub(connection.channel)
         self._log = log_service_pb2_grpc.LogServiceStub(connection.channel)
-        self._owner = _Owner(LOG_OWNER, connection)
+        self._owner = PeerClient(LOG_OWNER, connection, {})
 
     async def log_facts(self) -> LogFacts:
         """See LogOwner."""
@@ -62,12 +54,9 @@ class CommitLogClient:
     async def _segments(self) -> list[SegmentFacts]:
         segments: list[SegmentFacts] = []
         request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE)
-        while True:
-            page = await self._owner.call(self._stub.ListSegments, request)
+        async for page in self._owner.pages(self._stub.ListSegments, request):
             segments.extend(map(segment_facts, page.segments))
-            if not page.next_page_token:
-                return segments
-            request.page_token = page.next_page_token
+        return segments
 
     async def delete_segment(self, base_physical_offset: int, *, allow_unindexed: bool) -> int:
         """See LogOwner."""
@@ -87,7 +76,7 @@ class IndexerClient:
 
     def __init__(self, connection: Connection) -> None:
         self._stub = index_service_pb2_grpc.IndexServiceStub(connection.channel)
-        self._owner = _Owner(INDEX_OWNER, connection)
+        self._owner = PeerClient(INDEX_OWNER, connection, {})
 
     async def index_facts(self) -> IndexFacts:
         """See IndexOwner."""
@@ -103,19 +92,6 @@ class IndexerClient:
             for one in told.consumers
         ]
         return Trimmed(told.freed_bytes, consumers, told.consumer_count, told.own_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Owner:
-    service: str
-    connection: Connection
-
-    async def call(self, method: Callable[..., Awaitable[R]], request: Message) -> R:
-        """Call the owner. Raises DependencyUnavailable."""
-        try:
-            return await method(request, **self.connection.options())
-        except grpc.aio.AioRpcError as error:
-            raise DependencyUnavailable(self.service, describe(error)) from error
 
 
 def segment_facts(segment: segment_service_pb2.Segment) -> SegmentFacts:

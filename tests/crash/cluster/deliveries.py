@@ -19,8 +19,9 @@ from reput.delivery.v1 import (
 )
 
 from libs.requests.errors import ServiceError
-from libs.runtime.rpc.errors import error_info
-from libs.runtime.rpc.peer import Connection
+from libs.runtime.peer.calls import error_info
+from libs.runtime.peer.connection import Connection
+from libs.runtime.peer.leader import LeaderClient
 from libs.segments.errors import StoreFull
 from services.commitlog.engine.open_log import OpenLog
 from services.delivery.config import DeliveryConfig
@@ -41,7 +42,6 @@ from services.gateway.engine.producers import Producers
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.messaging_servicer import MessagingServicer
 from services.gateway.rpc.store.delivery_client import DeliveryClient
-from services.gateway.rpc.store.leading import Leading
 from services.gateway.rpc.store.log_client import LogClient as GatewayLog
 from services.indexer.rpc.error_table import ERROR_TABLE as INDEXER_ERRORS
 from tests.crash.cluster.indexes import LogIndex, Shown
@@ -133,11 +133,11 @@ class Delivery:
         self.groups: Any = group_service_pb2_grpc.GroupServiceStub(to_delivery.channel)
         self.delays: Any = delay_service_pb2_grpc.DelayServiceStub(to_delivery.channel)
         self.transactions: Any = transaction_service_pb2_grpc.TransactionServiceStub(to_delivery.channel)
-        self.gateway_log = GatewayLog(Leading("commitlog", [to_log]), clock, creates_topics=True)
+        self.gateway_log = GatewayLog(LeaderClient("commitlog", [to_log]), clock, creates_topics=True)
         nothing: Any = None
         self.gateway = MessagingServicer(
             self.gateway_log,
-            DeliveryClient(Leading("delivery", [to_delivery])),
+            DeliveryClient(LeaderClient("delivery", [to_delivery])),
             nothing,
             nothing,
             nothing,

@@ -20,8 +20,9 @@ from reput.indexer.v1 import index_service_pb2 as status_pb
 from reput.indexer.v1 import query_service_pb2 as queries_pb
 from reput.indexer.v1 import queue_service_pb2 as queues_pb
 
+from libs.requests.errors import ConsumerOffsetNotFound
 from services.commitlog.engine.open_log import OpenLog
-from services.indexer.errors import ConsumerOffsetNotFound, MessageNotFound
+from services.indexer.errors import MessageNotFound
 from tests.support.calls import log_servicer_of
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from reput.commitlog.v1 import append_service_pb2 as pb
 from reput.commitlog.v1 import topic_service_pb2, topic_service_pb2_grpc
 
-from libs.runtime.rpc.peer import Connection
-from services.gateway.rpc.store.leading import Leading
+from libs.runtime.peer.connection import Connection
+from libs.runtime.peer.leader import LeaderClient
 from services.gateway.rpc.store.log_client import LogClient as GatewayLog
 from tests.crash.cluster.clients import whom
 from tests.crash.cluster.deliveries import ask
@@ -45,7 +45,7 @@ async def produce(world: "ClusterWorld", chance: random.Random) -> None:
         count += 1
         mark = b"<produced %06d>" % count
         message = pb.AppendMessage(topic="orders", body=mark, properties={"UNIQ_KEY": mark.decode()})
-        leading = Leading("commitlog", [connect(node)])
+        leading = LeaderClient("commitlog", [connect(node)])
         gateway = GatewayLog(leading, node.clock, creates_topics=True, is_once=is_once)
         if (await ask(world, node.process, lambda g=gateway, m=message: g.append([m]))).is_done:  # type: ignore[misc]
             world.promises.done.add(mark)

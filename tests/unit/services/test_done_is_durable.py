@@ -19,17 +19,17 @@ from libs.formats.records.delivery_record import Settled
 from libs.formats.records.state_record import StateRecord
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests import durable
-from libs.requests.errors import NotDurableYet
-from libs.runtime.rpc.errors import error_info
-from libs.runtime.rpc.peer import Connection
+from libs.requests.errors import NotDurableYet, PeerError
+from libs.runtime.peer.calls import error_info
+from libs.runtime.peer.connection import Connection
+from libs.runtime.peer.leader import LeaderClient
 from services.commitlog.engine.open_log import OpenLog
 from services.delivery.engine.journal.journal import Journal
 from services.delivery.engine.journal.store_time import StoreTime
 from services.delivery.errors import JournalNotDurable
 from services.delivery.rpc.log.log_client import LogClient as DeliveryLog
-from services.gateway.errors import PeerRefused, Refused
+from services.gateway.errors import Refused
 from services.gateway.rpc.statuses import status_of
-from services.gateway.rpc.store.leading import Leading
 from services.gateway.rpc.store.log_client import LogClient as GatewayLog
 from services.gateway.rpc.wire import messaging_pb2 as wire_pb
 from services.indexer.rpc.log.appender import LogAppender
@@ -160,7 +160,7 @@ async def test_an_asynchronous_master_answers_at_once() -> None:
         journal = Journal(DeliveryLog(one.log), "o" * 32, StoreTime(ManualClock()))
         await journal.begin(EVENT)
         await LogAppender(one.log, lambda _: one.log).share([StateRecord(origin="o" * 32, number=1)])
-        await GatewayLog(Leading("commitlog", [one.log]), ManualClock(), creates_topics=True).append([MESSAGE])
+        await GatewayLog(LeaderClient("commitlog", [one.log]), ManualClock(), creates_topics=True).append([MESSAGE])
         assert (await made(one, "audit")).name == "audit"
         await journal.close()
 
@@ -168,20 +168,20 @@ async def test_an_asynchronous_master_answers_at_once() -> None:
 async def test_a_message_of_the_gateway() -> None:
     """The producer gets RocketMQ's code for it, and sends the message again."""
     async with store() as one:
-        log = GatewayLog(Leading("commitlog", [one.log]), ManualClock(), creates_topics=True)
+        log = GatewayLog(LeaderClient("commitlog", [one.log]), ManualClock(), creates_topics=True)
         assert list(await log.append([MESSAGE])) == [0]
         one.hold()
         with pytest.raises(Refused) as refused:
             await log.append([MESSAGE])
         assert status_of(refused.value).code == wire_pb.CODE_SLAVE_PERSISTENCE_TIMEOUT
         assert one.repeated_count == 0
-        assert status_of(PeerRefused("delivery", "NOT_DURABLE_YET", "")).code == wire_pb.CODE_SLAVE_PERSISTENCE_TIMEOUT
+        assert status_of(PeerError("delivery", "NOT_DURABLE_YET", "")).code == wire_pb.CODE_SLAVE_PERSISTENCE_TIMEOUT
 
 
 async def test_a_message_of_the_gateway_that_is_known_by_its_id() -> None:
     """The gateway itself sends the message again, so that its producer gets a success for a single stored message."""
     async with store() as one:
-        log = GatewayLog(Leading("commitlog", [one.log]), ManualClock(), creates_topics=True, is_once=True)
+        log = GatewayLog(LeaderClient("commitlog", [one.log]), ManualClock(), creates_topics=True, is_once=True)
         assert list(await not_done_before(one, lambda: log.append([MESSAGE]))) == [0]
 
 

@@ -6,11 +6,11 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2, topic_service_pb2, topic_service_pb2_grpc
 
 from libs.machine.testing.manual_clock import ManualClock
-from libs.runtime.rpc.errors import error_info
-from libs.runtime.rpc.peer import Connection
+from libs.requests.errors import PeerError
+from libs.runtime.peer.calls import error_info
+from libs.runtime.peer.connection import Connection
+from libs.runtime.peer.leader import LeaderClient
 from services.commitlog.engine.open_log import OpenLog
-from services.gateway.errors import PeerRefused
-from services.gateway.rpc.store.leading import Leading
 from services.gateway.rpc.store.log_client import LogClient
 from tests.support.calls import connection_to, servicers_of
 from tests.support.commitlog import Machine, make_config
@@ -44,11 +44,15 @@ async def test_the_gateway_asks_the_log_that_leads() -> None:
     leader = await one.start()
     follower = await other.start(leader=wire.at(), role="slave", replica_id="b", reconnect_ms_max=100)
     await leader.topic_changes.create("orders", write_queue_count=1)
-    log = LogClient(Leading("commitlog", [connect(follower), connect(leader)]), ManualClock(), creates_topics=False)
+    log = LogClient(
+        LeaderClient("commitlog", [connect(follower), connect(leader)]), ManualClock(), creates_topics=False
+    )
     assert list(await log.append([MESSAGE])) == [0]
     missing = append_service_pb2.AppendMessage(topic="missing", body=b"one", properties={"UNIQ_KEY": "ID2"})
-    log = LogClient(Leading("commitlog", [connect(follower), connect(leader)]), ManualClock(), creates_topics=False)
-    with pytest.raises(PeerRefused) as refusal:
+    log = LogClient(
+        LeaderClient("commitlog", [connect(follower), connect(leader)]), ManualClock(), creates_topics=False
+    )
+    with pytest.raises(PeerError) as refusal:
         await log.append([missing])
     assert refusal.value.reason == "TOPIC_NOT_FOUND"
     await other.stop(follower)

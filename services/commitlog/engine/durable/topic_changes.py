@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from libs.formats.config.topics_json import TopicConfig
+from libs.requests.errors import TopicNotFound
 from services.commitlog.engine.write.topics import TopicRegistry
-from services.commitlog.errors import TopicExists, TopicNotFound
+from services.commitlog.errors import TopicExists
 
 UNANSWERED_COUNT_MAX = 1_000
 """Most remembered changes without a positive answer to their callers."""

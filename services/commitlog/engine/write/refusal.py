@@ -18,7 +18,7 @@ from libs.formats.limits import (
 from libs.formats.state import set_apart
 from libs.kernel import layout
 from libs.kernel.append.append_columns import AppendColumns, AppendLimits
-from libs.requests.errors import BadArgument, BadTopicName, MalformedRequest, ServiceError, TopicSetApart
+from libs.requests.errors import BadArgument, BadTopicName, MalformedRequest, ServiceError, TopicNotFound, TopicSetApart
 from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.errors import (
     BadProperties,
@@ -29,7 +29,6 @@ from services.commitlog.errors import (
     PropertiesTooLarge,
     QueueOutOfRange,
     TopicForbidden,
-    TopicNotFound,
 )
 
 

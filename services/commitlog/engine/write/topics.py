@@ -34,9 +34,9 @@ from libs.log.state.topic_begins import TopicBegins
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
-from libs.requests.errors import BadArgument, BadTopicName, TopicSetApart
+from libs.requests.errors import BadArgument, BadTopicName, TopicNotFound, TopicSetApart
 from services.commitlog.config import CommitLogConfig
-from services.commitlog.errors import TopicExists, TopicForbidden, TopicNotFound
+from services.commitlog.errors import TopicExists, TopicForbidden
 
 _SHOWN_SIZE_MAX = 80
 

@@ -19,8 +19,8 @@ import grpc
 from google.protobuf.message import Message
 
 from libs.runtime.errors import ConfigError
-from libs.runtime.rpc.errors import describe
-from libs.runtime.rpc.peer import RECONNECT_MS_MIN, RenewedChannel
+from libs.runtime.peer.calls import describe
+from libs.runtime.peer.connection import RECONNECT_MS_MIN, RenewedChannel
 from libs.runtime.trust.tokens import read_file
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable
 from services.commitlog.rpc.coordinate import etcd_pb2 as pb

@@ -8,7 +8,7 @@ has processed the step before it. The leader sends a step at least each half sec
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -21,9 +21,9 @@ from libs.formats.epoch import Epoch
 from libs.formats.errors import FormatError
 from libs.formats.protobuf_wire import LENGTH_DELIMITED, signed
 from libs.formats.protobuf_wire import fields as fields_of
-from libs.requests.errors import DependencyUnavailable
-from libs.runtime.rpc.errors import describe, error_info
-from libs.runtime.rpc.peer import Connection
+from libs.requests.errors import DependencyUnavailable, PeerError
+from libs.runtime.peer.calls import PeerErrors, peer_errors
+from libs.runtime.peer.connection import Connection
 from services.commitlog.config import LEASE_DURATION_MS_MAX
 from services.commitlog.engine.replicate.steps import (
     PROMISED_EPOCH,
@@ -59,12 +59,11 @@ class LeaderLink:
         Raises DependencyUnavailable, HistoryDiffers, NotLeader and StaleEpoch.
         """
         stream = _Stream(self._replicate(metadata=self._leader.metadata()), self._silence_ms, hello)
-        with _leader_errors(hello):
-            try:
-                await stream.write(pb.ReplicateRequest(hello=_hello(hello)))
-                yield stream
-            finally:
-                stream.call.cancel()
+        try:
+            await stream.write(pb.ReplicateRequest(hello=_hello(hello)))
+            yield stream
+        finally:
+            stream.call.cancel()
 
 
 class _Stream:
@@ -73,11 +72,14 @@ class _Stream:
     def __init__(self, call: Any, silence_ms: int, hello: Hello) -> None:
         self.call = call
         self._silence_ms = silence_ms
-        self._hello = hello
+        self._errors = _errors(hello)
 
     async def write(self, request: pb.ReplicateRequest) -> None:
-        with _leader_errors(self._hello):
-            await self.call.write(request)
+        with peer_errors(SERVICE, self._errors):
+            try:
+                await self.call.write(request)
+            except asyncio.InvalidStateError as error:
+                raise DependencyUnavailable(SERVICE, "the stream has ended") from error
 
     async def acknowledge(self, ack: Ack) -> None:
         await self.write(
@@ -93,7 +95,7 @@ class _Stream:
         )
 
     async def __aiter__(self) -> AsyncIterator[Step]:
-        with _leader_errors(self._hello):
+        with peer_errors(SERVICE, self._errors):
             while True:
                 try:
                     async with asyncio.timeout(self._silence_ms / 1000):
@@ -185,19 +187,16 @@ def _chunk(content: memoryview) -> Chunk:
     )
 
 
-@contextlib.contextmanager
-def _leader_errors(hello: Hello) -> Iterator[None]:
-    """Convert the errors of calls in a block to DependencyUnavailable, or to the leader's reason for a refusal."""
-    try:
-        yield
-    except grpc.aio.AioRpcError as error:
-        info = error_info(error)
-        if info.reason == "HISTORY_DIFFERS":
-            raise HistoryDiffers(mine=hello.history_id, theirs=info.metadata["mine"]) from error
-        if info.reason == "NOT_LEADER":
-            raise NotLeader(info.metadata.get("leader", "")) from error
-        if info.reason == "STALE_EPOCH" and info.metadata["field"] == PROMISED_EPOCH:
-            raise StaleEpoch(epoch=int(info.metadata["epoch"]), field=PROMISED_EPOCH) from error
-        raise DependencyUnavailable(SERVICE, describe(error)) from error
-    except asyncio.InvalidStateError as error:  # a write to a call that has ended
-        raise DependencyUnavailable(SERVICE, "the stream has ended") from error
+def _errors(hello: Hello) -> PeerErrors:
+    """Return the leader's reasons for a refusal. Every other failure is DependencyUnavailable."""
+
+    def stale_epoch(error: PeerError) -> Exception:
+        if error.metadata["field"] != PROMISED_EPOCH:
+            return DependencyUnavailable.of(error)
+        return StaleEpoch(epoch=int(error.metadata["epoch"]), field=PROMISED_EPOCH)
+
+    return {
+        "HISTORY_DIFFERS": lambda error: HistoryDiffers(mine=hello.history_id, theirs=error.metadata["mine"]),
+        "NOT_LEADER": lambda error: NotLeader(error.metadata["leader"]),
+        "STALE_EPOCH": stale_epoch,
+    }

@@ -3,10 +3,9 @@
 
 from dataclasses import dataclass
 
-from libs.requests.errors import DependencyUnavailable
+from libs.requests.errors import DependencyUnavailable, TopicNotFound
 from services.delivery.engine.ports.index import Index
 from services.delivery.engine.ports.messages import Found, Wanted
-from services.delivery.errors import TopicNotFound
 
 SIZE_BYTES_MAX = 1 << 20
 """Size of the letters of a read; a single larger letter still fits."""

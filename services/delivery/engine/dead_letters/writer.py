@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from libs.formats.records.delivery_record import Event, Flight, Place, Postponed, Settled
 from libs.machine.loop import SupervisedLoop
-from libs.requests.errors import DependencyUnavailable
+from libs.requests.errors import DependencyUnavailable, TopicNotFound
 from services.delivery.engine.journal.group_time import GroupTime
 from services.delivery.engine.journal.journal import Journal
 from services.delivery.engine.ports.index import Index
@@ -29,7 +29,7 @@ from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.last_attempts import LastAttempt
 from services.delivery.engine.state.queue import QueueState
 from services.delivery.engine.state.tally import Tally
-from services.delivery.errors import AppendRefused, JournalLost, MessageDamaged, TopicNotFound
+from services.delivery.errors import AppendRefused, JournalLost, MessageDamaged
 
 LETTER_AGAIN_MS = 30_000
 """The pause before a letter that the log refused, or a message that can't be read, is tried again."""

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 
 from libs.formats.records.delivery_record import Event, Moved, Place, Settled, Took
 from libs.formats.state.system_topics import DELIVERY_LEFT_QUEUE_ID, TIMER_TOPIC
-from libs.requests.errors import DependencyUnavailable
+from libs.requests.errors import DependencyUnavailable, TopicNotFound
 from services.delivery.engine.journal.copier import JOURNAL_GROUP, JOURNAL_PLACE
 from services.delivery.engine.journal.journal import Journal
 from services.delivery.engine.own.group_engine import GroupEngine
 from services.delivery.engine.ports.index import Index
 from services.delivery.engine.state.queue import QueueState
-from services.delivery.errors import JournalLost, TopicNotFound
+from services.delivery.errors import JournalLost
 
 LAST_PLACE = (JOURNAL_PLACE[0], DELIVERY_LEFT_QUEUE_ID)
 TIMER_PLACE = (TIMER_TOPIC, 0)

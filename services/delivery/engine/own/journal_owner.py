@@ -20,7 +20,7 @@ from libs.machine.clock import Clock
 from libs.machine.loop import SupervisedLoop
 from libs.machine.trouble import Trouble
 from libs.machine.workers import workers
-from libs.requests.errors import DependencyUnavailable
+from libs.requests.errors import DependencyUnavailable, LogFollows
 from services.delivery.engine.journal.copier import JOURNAL_GROUP, JOURNAL_PLACE, JournalCopier
 from services.delivery.engine.journal.group_time import FormerTime
 from services.delivery.engine.journal.journal import Journal
@@ -33,7 +33,7 @@ from services.delivery.engine.ports.log import Log
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.repeats import Repeats
 from services.delivery.engine.state.tally import Tally
-from services.delivery.errors import JournalLost, JournalUnreadable, LogFollows, NotOwner
+from services.delivery.errors import JournalLost, JournalUnreadable, NotOwner
 
 MAINTENANCE_INTERVAL_S = 1.0
 FOLLOW_LOOK_S = 1.0

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from libs.formats.records.delivery_record import Place
 from libs.machine.clock import Clock
+from libs.requests.errors import TopicNotFound
 from services.delivery.engine.journal.group_time import GroupTime
 from services.delivery.engine.own.standstill import Standstill, standstills
 from services.delivery.engine.ports.index import Index
@@ -19,7 +20,7 @@ from services.delivery.engine.receive.positions import Positions
 from services.delivery.engine.state.dead_letter_topic import dead_letter_topic
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.queue import QueueState
-from services.delivery.errors import GroupNotFound, MessageDamaged, TopicNotFound
+from services.delivery.errors import GroupNotFound, MessageDamaged
 
 
 @dataclass(frozen=True, slots=True)

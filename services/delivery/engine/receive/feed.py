@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 
 from libs.machine.loop import SupervisedLoop
 from libs.machine.trouble import Trouble
-from libs.requests.errors import DependencyUnavailable, RequestRefused
+from libs.requests.errors import DependencyUnavailable, RequestRefused, TopicNotFound
 from services.delivery.engine.ports.index import Index
 from services.delivery.engine.ports.messages import Found, Wanted
-from services.delivery.errors import TopicNotFound
 
 COUNT, SIZE_BYTES = 256, 1 << 20
 WAIT_S = 20.0

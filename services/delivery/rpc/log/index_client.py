@@ -4,7 +4,6 @@
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from google.protobuf.duration import from_milliseconds, to_milliseconds
 from reput.common.v1.message_pb2 import StoredMessage
@@ -23,14 +22,16 @@ from libs.formats.limits import INT64_MAX
 from libs.formats.records import properties
 from libs.formats.records.delivery_record import ATTEMPTS_MAX, BACKOFFS_MAX, Place, Policy
 from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC
-from libs.runtime.rpc.peer import Connection
+from libs.requests.errors import ConsumerOffsetNotFound, TopicNotFound
+from libs.runtime.peer.calls import PeerClient
+from libs.runtime.peer.connection import Connection
 from libs.runtime.rpc.timestamps import timestamp
 from services.delivery.engine.ports.messages import Found, Pulled, Stored, Wanted
-from services.delivery.errors import ConsumerOffsetNotFound, TopicNotFound
-from services.delivery.rpc.log.errors import errors_of
+from services.delivery.rpc.log.errors import CALLERS_ERRORS, ERRORS
 from services.delivery.rpc.log.letters import DLQ_ORIGIN_TOPIC
 
-SERVICE = "indexer"
+INDEXER = "indexer"
+ALL = Wanted()
 ORDERING_KEY = "__SHARDINGKEY"
 JOURNAL_COUNT, JOURNAL_SIZE_BYTES = 1_000, 8 << 20
 PAGE_SIZE = 1_000
@@ -48,10 +49,11 @@ class IndexClient:
     """The client of the Indexer. See Index."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._queues: Any = queue_service_pb2_grpc.QueueServiceStub(connection.channel)
-        self._configs: Any = group_config_service_pb2_grpc.GroupConfigServiceStub(connection.channel)
-        self._offsets: Any = consumer_offset_service_pb2_grpc.ConsumerOffsetServiceStub(connection.channel)
+        self._indexer = PeerClient(INDEXER, connection, ERRORS)
+        self._pulls = PeerClient(INDEXER, connection, CALLERS_ERRORS)
+        self._queues = queue_service_pb2_grpc.QueueServiceStub(connection.channel)
+        self._configs = group_config_service_pb2_grpc.GroupConfigServiceStub(connection.channel)
+        self._offsets = consumer_offset_service_pb2_grpc.ConsumerOffsetServiceStub(connection.channel)
 
     async def pull(
         self,
@@ -65,13 +67,38 @@ class IndexClient:
         wait_s: float,
     ) -> Pulled:
         """See Index."""
-        answer = await self._pull(topic, queue_id, queue_offset, wanted, count, size_bytes, wait_s)
+        place = topic, queue_id, queue_offset
+        answer = await self.read(*place, count=count, size_bytes=size_bytes, wait_s=wait_s, wanted=wanted)
         return Pulled(
             [_found(message) for message in answer.messages],
             answer.next_queue_offset,
             answer.min_queue_offset,
             answer.max_queue_offset,
         )
+
+    async def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        count: int,
+        size_bytes: int,
+        wait_s: float = 0.0,
+        wanted: Wanted = ALL,
+    ) -> queue_service_pb2.PullResponse:
+        """Return messages as they are stored, from a queue offset on. The Indexer waits for the first one."""
+        request = queue_service_pb2.PullRequest(
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            message_count_max=count,
+            size_bytes_max=size_bytes,
+            tag_expression=wanted.tags,
+            where=wanted.where,
+            wait=from_milliseconds(round(wait_s * 1000)),
+        )
+        return await self._pulls.call(self._queues.Pull, request, wait_s=wait_s)
 
     def passes(self, found: Found, wanted: Wanted) -> bool:
         """See Index."""
@@ -83,35 +110,28 @@ class IndexClient:
     async def journal(self, queue_offset: int, *, wait_s: float) -> tuple[list[Stored], int]:
         """See Index."""
         place = DELIVERY_TOPIC, DELIVERY_QUEUE_ID, queue_offset
-        answer = await self._pull(*place, Wanted(), JOURNAL_COUNT, JOURNAL_SIZE_BYTES, wait_s)
+        answer = await self.read(*place, count=JOURNAL_COUNT, size_bytes=JOURNAL_SIZE_BYTES, wait_s=wait_s)
         return [Stored(one.queue_offset, one.body) for one in answer.messages], answer.next_queue_offset
 
     async def queue_end(self, topic: str, queue_id: int, *, wait_s: float) -> int:
         """See Index."""
-        answer = await self._pull(topic, queue_id, 0, Wanted(), 1, 1, wait_s)
-        return int(answer.max_queue_offset)
+        return (await self.read(topic, queue_id, 0, count=1, size_bytes=1, wait_s=wait_s)).max_queue_offset
 
     async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
         """See Index."""
         bounds: dict[int, tuple[int, int]] = {}
         request = queue_service_pb2.ListQueuesRequest(topic=topic, page_size=PAGE_SIZE)
-        with errors_of(SERVICE):
-            while True:
-                page = await self._queues.ListQueues(request, **self._connection.options())
-                bounds |= {one.queue_id: (one.min_queue_offset, one.max_queue_offset) for one in page.queues}
-                if not page.next_page_token:
-                    return bounds
-                request.page_token = page.next_page_token
+        async for page in self._indexer.pages(self._queues.ListQueues, request):
+            bounds |= {one.queue_id: (one.min_queue_offset, one.max_queue_offset) for one in page.queues}
+        return bounds
 
     async def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
         """See Index."""
         request = queue_service_pb2.GetOffsetByTimeRequest(topic=topic, queue_id=queue_id, time=timestamp(time_ms))
         try:
-            with errors_of(SERVICE):
-                answer = await self._queues.GetOffsetByTime(request, **self._connection.options())
+            return (await self._indexer.call(self._queues.GetOffsetByTime, request)).queue_offset
         except TopicNotFound:
             return 0
-        return int(answer.queue_offset)
 
     async def size_bytes(self, topic: str, queue_id: int, start: int, others: Sequence[int]) -> int:
         """See Index."""
@@ -123,33 +143,25 @@ class IndexClient:
                 size_start_queue_offset=INT64_MAX if first else start,
                 size_queue_offsets=others[first : first + SIZE_OFFSET_COUNT_MAX],
             )
-            with errors_of(SERVICE):
-                answer = await self._queues.GetQueueRange(request, **self._connection.options())
-            total += int(answer.size_bytes)
+            total += (await self._indexer.call(self._queues.GetQueueRange, request)).size_bytes
         return total
 
     async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """See Index."""
         request = consumer_offset_service_pb2.GetConsumerOffsetRequest(group=group, topic=topic, queue_id=queue_id)
         try:
-            with errors_of(SERVICE):
-                answer = await self._offsets.GetConsumerOffset(request, **self._connection.options())
+            return (await self._indexer.call(self._offsets.GetConsumerOffset, request)).offset.queue_offset
         except ConsumerOffsetNotFound:
             return None
-        return int(answer.offset.queue_offset)
 
     async def stored_offsets(self) -> Mapping[Place, int]:
         """See Index."""
         offsets: dict[Place, int] = {}
         request = consumer_offset_service_pb2.ListConsumerGroupsRequest(page_size=PAGE_SIZE)
-        with errors_of(SERVICE):
-            while True:
-                page = await self._offsets.ListConsumerGroups(request, **self._connection.options())
-                for group in page.groups:
-                    offsets |= {Place(group.group, one.topic, one.queue_id): one.queue_offset for one in group.offsets}
-                if not page.next_page_token:
-                    return offsets
-                request.page_token = page.next_page_token
+        async for page in self._indexer.pages(self._offsets.ListConsumerGroups, request):
+            for group in page.groups:
+                offsets |= {Place(group.group, one.topic, one.queue_id): one.queue_offset for one in group.offsets}
+        return offsets
 
     async def store_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """See Index."""
@@ -157,18 +169,16 @@ class IndexClient:
             consumer_offset_service_pb2.ConsumerOffset(topic=topic, queue_id=queue_id, queue_offset=queue_offset)
             for (topic, queue_id), queue_offset in offsets.items()
         ]
-        with errors_of(SERVICE):
-            for start in range(0, len(all_offsets), OFFSET_COUNT_MAX):
-                request = consumer_offset_service_pb2.CommitConsumerOffsetRequest(
-                    group=group, offsets=all_offsets[start : start + OFFSET_COUNT_MAX]
-                )
-                await self._offsets.CommitConsumerOffset(request, **self._connection.options())
+        for start in range(0, len(all_offsets), OFFSET_COUNT_MAX):
+            request = consumer_offset_service_pb2.CommitConsumerOffsetRequest(
+                group=group, offsets=all_offsets[start : start + OFFSET_COUNT_MAX]
+            )
+            await self._indexer.call(self._offsets.CommitConsumerOffset, request)
 
     async def stored_policy(self, group: str) -> Policy | None:
         """See Index."""
         request = group_config_service_pb2.GetGroupConfigRequest(group=group)
-        with errors_of(SERVICE):
-            answer = await self._configs.GetGroupConfig(request, **self._connection.options())
+        answer = await self._indexer.call(self._configs.GetGroupConfig, request)
         if not answer.HasField("config"):
             return None
         found = answer.config
@@ -188,29 +198,7 @@ class IndexClient:
                 configs=[_config(group, policy) for group, policy in some if policy is not None],
                 deleted_groups=[group for group, policy in some if policy is None],
             )
-            with errors_of(SERVICE):
-                await self._configs.StoreGroupConfigs(request, **self._connection.options())
-
-    async def _pull(
-        self, topic: str, queue_id: int, queue_offset: int, wanted: Wanted, count: int, size_bytes: int, wait_s: float
-    ) -> queue_service_pb2.PullResponse:
-        request = queue_service_pb2.PullRequest(
-            topic=topic,
-            queue_id=queue_id,
-            queue_offset=queue_offset,
-            message_count_max=count,
-            size_bytes_max=size_bytes,
-            tag_expression=wanted.tags,
-            where=wanted.where,
-            wait=from_milliseconds(round(wait_s * 1000)),
-        )
-        metadata = self._connection.metadata()
-        with errors_of(SERVICE, tells_refusals=True):
-            timeout_s = self._connection.timeout_s + wait_s
-            answer: queue_service_pb2.PullResponse = await self._queues.Pull(
-                request, timeout=timeout_s, metadata=metadata
-            )
-        return answer
+            await self._indexer.call(self._configs.StoreGroupConfigs, request)
 
 
 def _config(group: str, policy: Policy) -> group_config_service_pb2.GroupConfig:

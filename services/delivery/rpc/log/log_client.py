@@ -2,9 +2,8 @@
 """LogClient: implements the engine's Log by the CommitLog, over gRPC."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
-import grpc
 from reput.commitlog.v1 import (
     append_service_pb2,
     append_service_pb2_grpc,
@@ -20,12 +19,12 @@ from libs.formats.names import is_topic
 from libs.formats.records.delivery_record import DeliveryRecord
 from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC, is_system_topic
 from libs.requests.durable import until_durable
-from libs.requests.errors import NotDurableYet
-from libs.runtime.rpc.errors import describe, error_info, is_passing
-from libs.runtime.rpc.peer import Connection
+from libs.requests.errors import NotDurableYet, PeerError, TopicNotFound
+from libs.runtime.peer.calls import PeerClient, PeerErrors, by_reason
+from libs.runtime.peer.connection import Connection
 from services.delivery.engine.ports.messages import JournaledMessage, Written
-from services.delivery.errors import AppendRefused, JournalLost, JournalNotDurable, TopicNotFound
-from services.delivery.rpc.log.errors import errors_of
+from services.delivery.errors import AppendRefused, JournalLost, JournalNotDurable
+from services.delivery.rpc.log.errors import ERRORS
 from services.delivery.rpc.log.letters import message_of
 
 SERVICE = "commitlog"
@@ -51,6 +50,14 @@ NEVER = frozenset(
 OTHERS = frozenset({"WRITER_CONTENT_DIFFERS", "WRITER_FORGOTTEN", "WRITER_SEQUENCE_GAP"})
 """Reasons that lie in the number of a record: another process writes the journal."""
 
+WRITE_ERRORS: PeerErrors = {
+    **ERRORS,
+    **dict.fromkeys(NEVER, lambda error: AppendRefused(f"{error.reason}: {error.text}")),
+    **dict.fromkeys(OTHERS, lambda error: JournalLost(f"another process wrote the journal: {error.text}")),
+    "": lambda error: JournalLost(f"nobody knows whether it was stored: {error.line}"),
+}
+"""With every other reason the log has told that nothing was stored."""
+
 EMPTY = DeliveryRecord(owner="", events=()).encode()
 
 
@@ -58,22 +65,22 @@ class LogClient:
     """The client of the CommitLog. See Log."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._append: Any = append_service_pb2_grpc.AppendServiceStub(connection.channel)
-        self._log: Any = log_service_pb2_grpc.LogServiceStub(connection.channel)
-        self._topics: Any = topic_service_pb2_grpc.TopicServiceStub(connection.channel)
+        self._log = PeerClient(SERVICE, connection, ERRORS)
+        self._appends = PeerClient(SERVICE, replace(connection, timeout_s=APPEND_TIMEOUT_S))
+        self._append = append_service_pb2_grpc.AppendServiceStub(connection.channel)
+        self._status = log_service_pb2_grpc.LogServiceStub(connection.channel)
+        self._topics = topic_service_pb2_grpc.TopicServiceStub(connection.channel)
 
     async def next_number(self) -> int:
         """See Log. The log names the next number when it refuses a number that no record has."""
         request = _request(INT64_MAX - 1, b"", (), is_safe=False)
-        with errors_of(SERVICE):
+        with by_reason(ERRORS):
             try:
                 await self._append_state(request)
-            except grpc.aio.AioRpcError as error:
-                info = error_info(error)
-                if info.reason == "WRITER_SEQUENCE_GAP":
-                    return int(info.metadata["expected"])
-                if info.reason == "WRITER_FORGOTTEN":  # the journal has no record, or had none for very long
+            except PeerError as error:
+                if error.reason == "WRITER_SEQUENCE_GAP":
+                    return int(error.metadata["expected"])
+                if error.reason == "WRITER_FORGOTTEN":  # the journal has no record, or had none for very long
                     return 0
                 raise
         raise AssertionError("the log has taken a number that is far from the next one")
@@ -81,42 +88,28 @@ class LogClient:
     async def write(self, number: int, body: bytes, letters: Sequence[JournaledMessage], *, is_safe: bool) -> Written:
         """See Log."""
         request = _request(number, body, letters, is_safe=is_safe)
-        with errors_of(SERVICE):
+        with by_reason(WRITE_ERRORS):
             try:
-                result = await until_durable(
-                    lambda: self._append_state(request), is_repeatable=True, is_passing=is_passing, describe=describe
-                )
+                result = await until_durable(lambda: self._append_state(request), is_repeatable=True)
             except NotDurableYet as error:
                 raise JournalNotDurable(str(error)) from error
-            except grpc.aio.AioRpcError as error:
-                reason = error_info(error).reason
-                if reason in OTHERS:
-                    raise JournalLost(f"another process wrote the journal: {error.details()}") from error
-                if reason in NEVER:
-                    raise AppendRefused(f"{reason}: {error.details()}") from error
-                if reason:
-                    raise  # the log has answered: nothing was stored
-                raise JournalLost(f"nobody knows whether it was stored: {describe(error)}") from error
         place = result.queue_offsets[-1], result.physical_offsets[-1]
         return Written(*place, result.store_time_ms, result.store_time_ahead_ms)
 
-    async def _append_state(self, request: append_service_pb2.AppendStateRequest) -> Any:
-        metadata = self._connection.metadata()
-        return (await self._append.AppendState(request, timeout=APPEND_TIMEOUT_S, metadata=metadata)).result
+    async def _append_state(self, request: append_service_pb2.AppendStateRequest) -> append_service_pb2.AppendResult:
+        return (await self._appends.call(self._append.AppendState, request)).result
 
     async def active_segment(self) -> int:
         """See Log."""
-        with errors_of(SERVICE):
-            status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._connection.options())
+        status = await self._log.call(self._status.GetStatus, log_service_pb2.GetStatusRequest())
         if status.HasField("following"):  # another process may have changed the state since
             raise JournalLost("the log follows another one")
-        return int(status.max_physical_offset // status.segment_size_bytes * status.segment_size_bytes)
+        return status.max_physical_offset // status.segment_size_bytes * status.segment_size_bytes
 
     async def ahead_ms(self) -> int:
         """See Log."""
-        with errors_of(SERVICE):
-            status = await self._log.GetStatus(log_service_pb2.GetStatusRequest(), **self._connection.options())
-        return int(status.store_time_ahead_ms)
+        status = await self._log.call(self._status.GetStatus, log_service_pb2.GetStatusRequest())
+        return status.store_time_ahead_ms
 
     async def queue_count(self, topic: str) -> int:
         """See Log."""
@@ -137,10 +130,7 @@ class LogClient:
 
     async def _topic(self, name: str) -> topic_service_pb2.Topic:
         request = topic_service_pb2.GetTopicRequest(name=name)
-        with errors_of(SERVICE):
-            response = await self._topics.GetTopic(request, **self._connection.options())
-        topic: topic_service_pb2.Topic = response.topic
-        return topic
+        return (await self._log.call(self._topics.GetTopic, request)).topic
 
 
 def _request(

@@ -3,28 +3,28 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
-import grpc
-from google.protobuf.duration import from_milliseconds
 from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc
 from reput.common.v1.message_pb2 import StoredMessage
-from reput.indexer.v1 import query_service_pb2, query_service_pb2_grpc, queue_service_pb2, queue_service_pb2_grpc
+from reput.indexer.v1 import query_service_pb2, query_service_pb2_grpc
 
 from libs.formats.records import timed as timed_record
 from libs.formats.records.message_id import OFFSET_ID_IPV4_DIGIT_COUNT, OFFSET_ID_IPV6_DIGIT_COUNT
 from libs.formats.state.system_topics import TIMER_TOPIC
-from libs.runtime.rpc.peer import Connection
-from services.delivery.engine.ports.index import Index
+from libs.requests.errors import PeerError
+from libs.runtime.peer.calls import PeerClient, by_reason
+from libs.runtime.peer.connection import Connection
 from services.delivery.engine.ports.timers import Timed, TimedRead
-from services.delivery.rpc.log.errors import errors_of
+from services.delivery.rpc.log.errors import ERRORS
+from services.delivery.rpc.log.index_client import INDEXER, IndexClient
 
-LOG, INDEXER = "commitlog", "indexer"
+LOG = "commitlog"
 COUNT, SIZE_BYTES = 1_000, 1 << 20
 KEY_PAGE_SIZE = 1_024
 LOOK_COUNT = 64
 """The newest messages of an id; among these, a message that RocketMQ delivered is looked for."""
-NO_SUCH_ID = {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE}
+NO_SUCH_ID = {"NOT_FOUND", "INVALID_ARGUMENT", "OUT_OF_RANGE"}
 """Unique ids may look like offset ids, and name any place."""
 OFFSET_ID = re.compile(rf"[0-9A-Fa-f]{{{OFFSET_ID_IPV4_DIGIT_COUNT}}}|[0-9A-Fa-f]{{{OFFSET_ID_IPV6_DIGIT_COUNT}}}")
 
@@ -32,24 +32,16 @@ OFFSET_ID = re.compile(rf"[0-9A-Fa-f]{{{OFFSET_ID_IPV4_DIGIT_COUNT}}}|[0-9A-Fa-f
 class TimerClient:
     """The client of the CommitLog and the Indexer for the timer topic. See TimerIndex."""
 
-    def __init__(self, log: Connection, indexer: Connection, index: Index) -> None:
-        self._log_connection, self._connection, self._index = log, indexer, index
-        self._log: Any = log_service_pb2_grpc.LogServiceStub(log.channel)
-        self._queues: Any = queue_service_pb2_grpc.QueueServiceStub(indexer.channel)
-        self._queries: Any = query_service_pb2_grpc.QueryServiceStub(indexer.channel)
+    def __init__(self, log: Connection, indexer: Connection, index: IndexClient) -> None:
+        self._log, self._indexer = PeerClient(LOG, log, ERRORS), PeerClient(INDEXER, indexer, ERRORS)
+        self._index = index
+        self._records = log_service_pb2_grpc.LogServiceStub(log.channel)
+        self._queries = query_service_pb2_grpc.QueryServiceStub(indexer.channel)
 
     async def waiting(self, queue_offset: int, *, wait_s: float) -> TimedRead:
         """See TimerIndex."""
-        request = queue_service_pb2.PullRequest(
-            topic=TIMER_TOPIC,
-            queue_offset=queue_offset,
-            message_count_max=COUNT,
-            size_bytes_max=SIZE_BYTES,
-            wait=from_milliseconds(round(wait_s * 1000)),
-        )
-        timeout_s, metadata = self._connection.timeout_s + wait_s, self._connection.metadata()
-        with errors_of(INDEXER):
-            answer = await self._queues.Pull(request, timeout=timeout_s, metadata=metadata)
+        place = TIMER_TOPIC, 0, queue_offset
+        answer = await self._index.read(*place, count=COUNT, size_bytes=SIZE_BYTES, wait_s=wait_s)
         return TimedRead([_timed(one) for one in answer.messages], answer.next_queue_offset, answer.min_queue_offset)
 
     async def read(self, physical_offsets: Sequence[int]) -> list[Timed | None]:
@@ -59,16 +51,14 @@ class TimerClient:
         request = log_service_pb2.ReadRecordsRequest(
             physical_offsets=physical_offsets, view=log_service_pb2.RECORD_VIEW_MESSAGES
         )
-        with errors_of(LOG):
-            answer = await self._log.ReadRecords(request, **self._log_connection.options())
+        answer = await self._log.call(self._records.ReadRecords, request)
         messages = iter(answer.messages)
         return [_timed(next(messages)) if size else None for size in answer.record_sizes_bytes]
 
     async def by_id(self, topic: str, unique_id: str) -> tuple[list[Timed], int]:
         """See TimerIndex."""
         request = query_service_pb2.QueryByKeyRequest(topic=TIMER_TOPIC, key=unique_id, page_size=KEY_PAGE_SIZE)
-        with errors_of(INDEXER):
-            answer = await self._queries.QueryByKey(request, **self._connection.options())
+        answer = await self._indexer.call(self._queries.QueryByKey, request)
         found = {one.physical_offset: one for one in answer.messages}
         if OFFSET_ID.fullmatch(unique_id) and (one := await self._by_offset_id(unique_id)) is not None:
             found[one.physical_offset] = one
@@ -80,8 +70,7 @@ class TimerClient:
         if timed_record.UNIQUE_ID not in timed.message.properties:
             return False
         request = query_service_pb2.QueryByKeyRequest(topic=timed.topic, key=timed.unique_id, page_size=LOOK_COUNT)
-        with errors_of(INDEXER):
-            answer = await self._queries.QueryByKey(request, **self._connection.options())
+        answer = await self._indexer.call(self._queries.QueryByKey, request)
         return any(
             one.physical_offset > timed.physical_offset
             and timed_record.DEQUEUED_MS in one.properties
@@ -95,22 +84,19 @@ class TimerClient:
 
     async def log_bounds(self) -> tuple[int, int, int]:
         """See TimerIndex."""
-        with errors_of(LOG):
-            request = log_service_pb2.GetStatusRequest()
-            status = await self._log.GetStatus(request, **self._log_connection.options())
+        status = await self._log.call(self._records.GetStatus, log_service_pb2.GetStatusRequest())
         return status.min_physical_offset, status.max_physical_offset, status.segment_size_bytes
 
     async def _by_offset_id(self, message_id: str) -> StoredMessage | None:
         request = query_service_pb2.QueryByIdRequest(message_id=message_id)
-        with errors_of(INDEXER):
+        with by_reason(ERRORS):
             try:
-                answer = await self._queries.QueryById(request, **self._connection.options())
-            except grpc.aio.AioRpcError as error:
-                if error.code() in NO_SUCH_ID:
+                answer = await replace(self._indexer, errors=None).call(self._queries.QueryById, request)
+            except PeerError as error:
+                if error.code in NO_SUCH_ID:
                     return None
                 raise
-        found: StoredMessage = answer.message
-        return found if found.topic == TIMER_TOPIC else None
+        return answer.message if answer.message.topic == TIMER_TOPIC else None
 
 
 def _timed(message: StoredMessage) -> Timed:

@@ -18,10 +18,11 @@ from reput.delivery.v1 import (
 )
 
 from libs.formats.records.delivery_record import Policy
+from libs.requests.errors import PeerError
+from libs.runtime.peer.calls import error_within
+from libs.runtime.peer.leader import LeaderClient
 from services.gateway.engine.acks import Acks
-from services.gateway.errors import PeerRefused, Refused
-from services.gateway.rpc.store.errors import error_of
-from services.gateway.rpc.store.leading import Leading
+from services.gateway.errors import Refused
 
 SERVICE = "delivery"
 _Deliveries = delivery_service_pb2_grpc.DeliveryServiceStub
@@ -29,7 +30,7 @@ _Groups = group_service_pb2_grpc.GroupServiceStub
 _Transactions = transaction_service_pb2_grpc.TransactionServiceStub
 _Delays = delay_service_pb2_grpc.DelayServiceStub
 SettleEntry = delivery_service_pb2.SettleEntry
-Settled: TypeAlias = str | PeerRefused | Refused
+Settled: TypeAlias = str | PeerError | Refused
 """The receipt handle of a message from now on, "" for none, or the error that prevented the change."""
 
 ENTRY_COUNT_MAX = 1_000
@@ -37,9 +38,9 @@ ENTRY_COUNT_MAX = 1_000
 
 
 class DeliveryClient:
-    """The client of Delivery. All calls raise PeerRefused."""
+    """The client of Delivery. All calls raise PeerError."""
 
-    def __init__(self, delivery: Leading) -> None:
+    def __init__(self, delivery: LeaderClient) -> None:
         self._delivery = delivery
         self._acks = Acks(self._ack, handle_count_max=ENTRY_COUNT_MAX)
 
@@ -66,7 +67,7 @@ class DeliveryClient:
             wait=from_milliseconds(round(wait_s * 1000)),
             attempt_id=attempt_id,
         )
-        response = await self._delivery.call(_Deliveries, "Receive", request, more_s=wait_s)
+        response = await self._delivery.call(_Deliveries, "Receive", request, wait_s=wait_s)
         messages: Sequence[delivery_service_pb2.ReceivedMessage] = response.messages
         return messages
 
@@ -112,7 +113,7 @@ class DeliveryClient:
         request = transaction_service_pb2.ReceiveChecksRequest(
             producer_groups=producer_groups, check_count_max=count, wait=from_milliseconds(round(wait_s * 1000))
         )
-        response = await self._delivery.call(_Transactions, "ReceiveChecks", request, more_s=wait_s)
+        response = await self._delivery.call(_Transactions, "ReceiveChecks", request, wait_s=wait_s)
         checks: Sequence[transaction_service_pb2.TransactionCheck] = response.checks
         return checks
 
@@ -125,7 +126,7 @@ class DeliveryClient:
         """Return the policy of a group, and the default policy for an unknown group."""
         try:
             response = await self._delivery.call(_Groups, "GetGroup", group_service_pb2.GetGroupRequest(group=group))
-        except PeerRefused as error:
+        except PeerError as error:
             if error.reason != "GROUP_NOT_FOUND":
                 raise
             default = Policy()
@@ -138,7 +139,7 @@ class DeliveryClient:
 def _outcome(outcome: delivery_service_pb2.SettleOutcome) -> Settled:
     if not outcome.HasField("error"):
         return str(outcome.handle)
-    error = error_of(SERVICE, outcome.error)
+    error = error_within(SERVICE, outcome.error)
     if error.reason in ("BAD_ARGUMENT", "HANDLE_OUTDATED"):  # libraries retry without end on other codes
         return Refused("INVALID_RECEIPT_HANDLE", str(error))
     return error

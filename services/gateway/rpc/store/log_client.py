@@ -16,11 +16,11 @@ from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK
 
 from libs.machine.clock import Clock
 from libs.requests.durable import until_durable
-from libs.requests.errors import NotDurableYet
+from libs.requests.errors import NotDurableYet, PeerError
+from libs.runtime.peer.leader import LeaderClient
 from services.gateway.engine.known_topics import KnownTopics
 from services.gateway.engine.names import is_of_group
-from services.gateway.errors import PeerRefused, Refused
-from services.gateway.rpc.store.leading import Leading
+from services.gateway.errors import Refused
 
 _Append = append_service_pb2_grpc.AppendServiceStub
 _Log = log_service_pb2_grpc.LogServiceStub
@@ -32,9 +32,9 @@ PASSING = frozenset({"NOT_ENOUGH_REPLICAS", "WINDOW_FULL", "NOT_LEADER", "RECOVE
 
 
 class LogClient:
-    """The client of the CommitLog. All calls raise PeerRefused."""
+    """The client of the CommitLog. All calls raise PeerError."""
 
-    def __init__(self, log: Leading, clock: Clock, *, creates_topics: bool, is_once: bool = False) -> None:
+    def __init__(self, log: LeaderClient, clock: Clock, *, creates_topics: bool, is_once: bool = False) -> None:
         self._log, self._creates_topics, self._is_once = log, creates_topics, is_once
         self._known = KnownTopics(clock)
 
@@ -55,7 +55,11 @@ class LogClient:
 
         try:
             result = await until_durable(
-                append, is_repeatable=request.HasField("writer"), is_passing=_is_passing, within_s=self._log.timeout_s
+                append,
+                is_repeatable=request.HasField("writer"),
+                is_passing=_is_passing,
+                describe=str,
+                within_s=self._log.timeout_s,
             )
         except NotDurableYet as error:
             raise Refused(_late_code(error.durability), str(error)) from error
@@ -71,12 +75,12 @@ class LogClient:
         """Return a topic. A missing topic is created if the settings say so and it is no topic of a group."""
         try:
             return await self._get(name)
-        except PeerRefused as error:
+        except PeerError as error:
             if error.reason != "TOPIC_NOT_FOUND" or not self._creates_topics or is_of_group(name):
                 raise
         try:
             created = await self._log.call(_Topics, "CreateTopic", topic_service_pb2.CreateTopicRequest(name=name))
-        except PeerRefused as error:
+        except PeerError as error:
             if error.reason != "TOPIC_EXISTS":
                 raise
             return await self._get(name)
@@ -96,7 +100,7 @@ class LogClient:
 
 
 def _is_passing(error: Exception) -> bool:
-    return isinstance(error, PeerRefused) and error.reason in PASSING
+    return isinstance(error, PeerError) and error.reason in PASSING
 
 
 def _late_code(durability: int) -> str:

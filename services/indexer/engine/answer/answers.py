@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers: the objects that answer pulls, queries and scans from the indexes. Built once. Changes nothing itself."""
 
-from libs.requests.errors import TopicSetApart
+from libs.requests.errors import TopicNotFound, TopicSetApart
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.answer.damage import NotedDamage
 from services.indexer.engine.answer.plan import ScanPlanner
@@ -12,7 +12,6 @@ from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.live_end import LiveEnd
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.log.source import RecordSource
-from services.indexer.errors import TopicNotFound
 
 
 class Answers:
@@ -33,7 +32,7 @@ class Answers:
     async def check_known(self, topic: str) -> None:
         """Raise TopicNotFound for a topic that has no queue and that the log does not know, as the planner of scans."""
         if not self.indexes.queues.queue_ids(topic) and not await self.records.has_topic(topic):
-            raise TopicNotFound(topic)
+            raise TopicNotFound(topic, is_empty=True)
 
     def served(self, topic: str, field: str = "topic") -> str:
         """Return the topic, if it is served. Raises TopicSetApart."""

@@ -19,13 +19,13 @@ import numpy as np
 
 from libs.formats.limits import INT64_MAX
 from libs.machine.loop import in_steps
-from libs.requests.errors import BadArgument
+from libs.requests.errors import BadArgument, TopicNotFound
 from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS
 from services.indexer.engine.answer.time_search import first_at_or_after
 from services.indexer.engine.log.source import RecordSource
 from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT, ConsumeQueueTable
-from services.indexer.errors import OffsetBeyondEnd, TopicNotFound
+from services.indexer.errors import OffsetBeyondEnd
 
 SAMPLE_COUNT, SAMPLE_UNIT_COUNT = 8, 64
 """An average record size is estimated from this number of places, with this number of units each."""
@@ -135,7 +135,7 @@ class ScanPlanner:
         """
         for topic in scope.topics:
             if not self._queues.queue_ids(topic) and not await self._records.has_topic(topic):
-                raise TopicNotFound(topic)
+                raise TopicNotFound(topic, is_empty=True)
         await check_reach(self._queues, scope.ranges, field="ranges")
         if scope.keys:
             return await self._plan_keys(scope)

@@ -9,9 +9,9 @@ then. After a failure the next number is unknown, so another writer begins.
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-import grpc
 from reput.commitlog.v1 import append_service_pb2 as messages
 from reput.commitlog.v1 import append_service_pb2_grpc
 from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, Host
@@ -21,13 +21,16 @@ from libs.formats.records.state_record import StateRecord
 from libs.formats.state.system_topics import STATE_QUEUE_ID, STATE_TOPIC
 from libs.machine.workers import workers
 from libs.requests.durable import until_durable
-from libs.runtime.rpc.errors import describe, error_info, is_passing
-from libs.runtime.rpc.peer import Connection
+from libs.requests.errors import PeerError
+from libs.runtime.peer.calls import PeerClient, by_reason
+from libs.runtime.peer.connection import Connection
+from libs.runtime.peer.leader import LeaderClient
 from services.indexer.engine.log.source import Appended, StateBatch
 from services.indexer.errors import AppendRefused
-from services.indexer.rpc.log.errors import commitlog_errors
+from services.indexer.rpc.log.errors import ERRORS, SERVICE
 
-REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED)
+_Appends = append_service_pb2_grpc.AppendServiceStub
+REFUSALS = ("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED")
 TIMEOUT_S = 30.0
 """Longer than the log waits for its disk: after a timeout the messages are appended twice."""
 
@@ -38,60 +41,38 @@ class LogAppender:
     """The LogSink over gRPC. `connect` opens a channel to another log."""
 
     def __init__(self, log: Connection, connect: Callable[[str], Connection]) -> None:
-        self._log = log
-        self._connect = connect
-        self._stub: Any = append_service_pb2_grpc.AppendServiceStub(log.channel)
-        self._leader: Connection | None = None
-        self._leader_target = ""
+        patient = replace(log, timeout_s=TIMEOUT_S)
+        self._log = PeerClient(SERVICE, patient)
+        self._leader = LeaderClient(SERVICE, [patient], lambda target: replace(connect(target), timeout_s=TIMEOUT_S))
+        self._stub: Any = _Appends(log.channel)
         self._writer = _new_writer()
 
     async def append(self, batch: list[Record], *, names_queue: bool, state: StateBatch | None = None) -> Appended:
         """See LogSink."""
         request = append_request(batch, names_queue=names_queue, state=state)
         call = self._stub.Append if state is None else self._stub.AppendState
-        with commitlog_errors(), _refusals():
-            response = await call(request, timeout=TIMEOUT_S, metadata=self._log.metadata())
+        with by_reason(ERRORS), _refusals():
+            response = await self._log.call(call, request)
         return _appended(response.result)
 
     async def share(self, records: Sequence[StateRecord]) -> Appended:
         """See LogSink."""
         writer, self._writer = self._writer, _new_writer()
         request = messages.AppendStateRequest(messages=[_state_message(one) for one in records], writer=writer)
-        with commitlog_errors(), _refusals():
-            try:
-                result = await self._append_state(self._leader or self._log, request)
-            except grpc.aio.AioRpcError as error:
-                target = error_info(error).metadata.get("leader", "")
-                if not target:
-                    await self._follow("")
-                    raise
-                result = await self._append_state(await self._follow(target), request)
+
+        async def append() -> messages.AppendResult:
+            result: messages.AppendResult = (await self._leader.call(_Appends, "AppendState", request)).result
+            return result
+
+        with by_reason(ERRORS), _refusals():
+            result = await until_durable(append, is_repeatable=True)
         writer.sequence += 1
         self._writer = writer
         return _appended(result)
 
     async def close(self) -> None:
         """Close the channel to the leader."""
-        await self._follow("")
-
-    async def _append_state(self, log: Connection, request: messages.AppendStateRequest) -> messages.AppendResult:
-        stub: Any = self._stub if log is self._log else append_service_pb2_grpc.AppendServiceStub(log.channel)
-
-        async def append() -> messages.AppendResult:
-            response = await stub.AppendState(request, timeout=TIMEOUT_S, metadata=log.metadata())
-            result: messages.AppendResult = response.result
-            return result
-
-        return await until_durable(append, is_repeatable=True, is_passing=is_passing, describe=describe)
-
-    async def _follow(self, target: str) -> Connection:
-        """Send to the log at this target from now on, or to the own log if it is empty."""
-        if target != self._leader_target:
-            former, self._leader = self._leader, self._connect(target) if target else None
-            self._leader_target = target
-            if former is not None:
-                await former.channel.close()
-        return self._leader or self._log
+        await self._leader.close()
 
 
 @contextlib.contextmanager
@@ -99,13 +80,12 @@ def _refusals() -> Iterator[None]:
     """Turn refusals of the log into AppendRefused."""
     try:
         yield
-    except grpc.aio.AioRpcError as error:
-        info = error_info(error)
-        if error.code() not in REFUSALS or not info.reason:
+    except PeerError as error:
+        if error.code not in REFUSALS or not error.reason:
             raise
-        index = _MESSAGE.match(info.metadata["field"])
-        text = f"{info.reason}: {error.details()}"
-        raise AppendRefused(info.reason, message_index=int(index[1]) if index else -1, text=text) from error
+        index = _MESSAGE.match(error.metadata["field"])
+        text = f"{error.reason}: {error.text}"
+        raise AppendRefused(error.reason, message_index=int(index[1]) if index else -1, text=text) from error
 
 
 def _new_writer() -> messages.Writer:

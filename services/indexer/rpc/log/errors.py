@@ -1,42 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a failed call of the CommitLog into the engine's errors, by the reason in its google.rpc.Status."""
+"""The errors of the engine for the reasons of the CommitLog."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import grpc
-
-from libs.requests.errors import DependencyUnavailable, RecordDamaged
-from libs.runtime.rpc.errors import describe, error_info
-from services.indexer.errors import LogEndsEarlier, LogFollows, NotARecord, TopicNotFound
+from libs.requests.errors import LogFollows, PeerError, RecordDamaged, TopicNotFound
+from libs.runtime.peer.calls import PeerErrors
+from services.indexer.errors import LogEndsEarlier, NotARecord
 
 SERVICE = "commitlog"
 
 
-@contextmanager
-def commitlog_errors() -> Iterator[None]:
-    """Turn the errors of a call into DependencyUnavailable, or into the error of a record or topic."""
-    try:
-        yield
-    except grpc.aio.AioRpcError as error:
-        info = error_info(error)
-        text = describe(error)
-        if info.reason == "NOT_A_RECORD":
-            raise NotARecord(_number(info.metadata["value"])) from error
-        if info.reason == "OFFSET_BEYOND_END":
-            raise LogEndsEarlier(SERVICE, text) from error
-        if info.reason == "NOT_LEADER":
-            raise LogFollows(SERVICE, text) from error
-        if info.reason in ("TOPIC_NOT_FOUND", "BAD_TOPIC_NAME"):
-            raise TopicNotFound(info.metadata["topic"]) from error
-        if info.reason == "RECORD_DAMAGED":
-            raise RecordDamaged(
-                segment=info.metadata["segment"],
-                position=_number(info.metadata["position"]),
-                reason=info.metadata["reason"],
-            ) from error
-        raise DependencyUnavailable(SERVICE, text) from error
+def _record_damaged(error: PeerError) -> Exception:
+    told = error.metadata
+    return RecordDamaged(segment=told["segment"], position=_number(told["position"]), reason=told["reason"])
 
 
 def _number(text: str) -> int:
     return int(text) if text.lstrip("-").isdecimal() else -1
+
+
+ERRORS: PeerErrors = {
+    "NOT_A_RECORD": lambda error: NotARecord(_number(error.metadata["value"])),
+    "OFFSET_BEYOND_END": LogEndsEarlier.of,
+    "NOT_LEADER": LogFollows.of,
+    "TOPIC_NOT_FOUND": lambda error: TopicNotFound(error.metadata["topic"]),
+    "BAD_TOPIC_NAME": lambda error: TopicNotFound(error.metadata["topic"]),
+    "RECORD_DAMAGED": _record_damaged,
+}

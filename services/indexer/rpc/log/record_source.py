@@ -12,11 +12,11 @@ from reput.commitlog.v1 import topic_service_pb2_grpc
 from libs.formats import fields
 from libs.formats.limits import READ_COUNT_MAX
 from libs.formats.protobuf_wire import int_field, length_delimited
-from libs.requests.errors import DependencyUnavailable
-from libs.runtime.rpc.peer import Connection
+from libs.requests.errors import DependencyUnavailable, LogFollows, TopicNotFound
+from libs.runtime.peer.calls import PeerClient
+from libs.runtime.peer.connection import Connection
 from services.indexer.engine.log.source import RecordBlock
-from services.indexer.errors import LogFollows, TopicNotFound
-from services.indexer.rpc.log.errors import SERVICE, commitlog_errors
+from services.indexer.rpc.log.errors import ERRORS, SERVICE
 from services.indexer.rpc.log.tail import LOG_SERVICE
 
 
@@ -24,17 +24,16 @@ class LogRecords:
     """The RecordSource over gRPC."""
 
     def __init__(self, log: Connection) -> None:
-        self._log = log
+        self._log = PeerClient(SERVICE, log, ERRORS)
         self._read: Any = log.channel.unary_unary(
             LOG_SERVICE + "ReadRecords", response_deserializer=messages.ReadRecordsResponse.FromString
         )
-        self._get_topic: Any = topic_service_pb2_grpc.TopicServiceStub(log.channel).GetTopic
+        self._get_topic = topic_service_pb2_grpc.TopicServiceStub(log.channel).GetTopic
 
     async def has_topic(self, topic: str) -> bool:
         """See RecordSource."""
         try:
-            with commitlog_errors():
-                await self._get_topic(topic_messages.GetTopicRequest(name=topic), **self._log.options())
+            await self._log.call(self._get_topic, topic_messages.GetTopicRequest(name=topic))
         except (TopicNotFound, LogFollows):  # only the topics of the log beside this Indexer matter here
             return False
         return True
@@ -51,8 +50,7 @@ class LogRecords:
                 fields.READ_RECORDS_REQUEST_RECORD_SIZES_BYTES, record_sizes[:READ_COUNT_MAX].astype("<i4").tobytes()
             )
         request += int_field(fields.READ_RECORDS_REQUEST_VIEW, messages.RECORD_VIEW_RAW)
-        with commitlog_errors():
-            response = await self._read(request, **self._log.options())
+        response = await self._log.call(self._read, request)
         sizes = np.array(response.record_sizes_bytes, np.int32)
         ends = np.cumsum(sizes, dtype=np.int64)
         if not 0 < len(sizes) <= len(offsets) or sizes.min() < 0 or ends[-1] != len(response.records):

@@ -20,11 +20,12 @@ from libs.formats.records import dispatch_columns
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
 from libs.formats.state.log_history import QueueEnd
 from libs.requests.errors import DependencyUnavailable
+from libs.runtime.peer.calls import PeerClient, peer_errors
+from libs.runtime.peer.connection import Connection
 from libs.runtime.rpc.by_name import named
-from libs.runtime.rpc.peer import Connection
 from services.indexer.engine.log.source import LogRole, ProgressReport
 from services.indexer.errors import Inapplicable
-from services.indexer.rpc.log.errors import SERVICE, commitlog_errors
+from services.indexer.rpc.log.errors import ERRORS, SERVICE
 
 LOG_SERVICE = "/reput.commitlog.v1.LogService/"
 
@@ -55,7 +56,7 @@ class LogTail:
             epochs=[messages.Epoch(**one._asdict()) for one in epochs[-EPOCH_COUNT_MAX:]],
         )
         position = start_physical_offset
-        with commitlog_errors():
+        with peer_errors(SERVICE, ERRORS):
             call = self._dispatch(request, metadata=self._log.metadata())
             try:
                 while True:
@@ -88,13 +89,12 @@ class LogTail:
                     epoch=epoch, queues=queues, history_id=history_id, is_complete=is_complete
                 )
 
-        with commitlog_errors():
+        with peer_errors(SERVICE, ERRORS):
             response = await self._check(requests(), metadata=self._log.metadata())
         return int(response.contradicting_queue_count)
 
     async def report(self, report: ProgressReport) -> LogRole:
         """See LogSource."""
         request = named(messages.ReportProgressRequest, report)
-        with commitlog_errors():
-            response = await self._report(request, **self._log.options())
+        response = await PeerClient(SERVICE, self._log, ERRORS).call(self._report, request)
         return LogRole(not response.is_follower, response.is_replicated)

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from libs.runtime.errors import ConfigError
-from libs.runtime.rpc.peer import Peer
+from libs.runtime.peer.connection import Peer
 from libs.runtime.settings import PeerConfig, ServerConfig
 from libs.runtime.trust import tokens
 from libs.runtime.trust.tokens import TokenFile

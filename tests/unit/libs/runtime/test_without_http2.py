@@ -9,9 +9,9 @@ import grpc
 import pytest
 
 from libs.runtime.http2 import PACKAGE
+from libs.runtime.peer.connection import Connection, Peer
 from libs.runtime.rpc.fronts.front import front_of
 from libs.runtime.rpc.fronts.grpcio import GrpcioFront
-from libs.runtime.rpc.peer import Connection, Peer
 from libs.runtime.settings import PeerConfig, ServerConfig
 from libs.runtime.trust.tokens import TokenFile
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from libs.machine.testing.manual_clock import ManualClock
+from libs.requests.errors import PeerError
 from services.gateway.engine.renewals import (
     CLIENT_COUNT_MAX,
     HELD_S_MAX,
@@ -15,7 +16,6 @@ from services.gateway.engine.renewals import (
     SILENCE_S_MAX,
     Renewals,
 )
-from services.gateway.errors import PeerRefused
 
 DUE_MS = round((INVISIBLE_S - RENEW_BEFORE_S) * 1000)
 
@@ -32,7 +32,7 @@ class Delivery:
         """See Renewer."""
         assert invisible_s == INVISIBLE_S
         if self.is_away:
-            raise PeerRefused("delivery", "", "away")
+            raise PeerError("delivery", "", "away")
         self.renewed += [handle for handle in handles if handle not in self.settled]
         return {handle: handle not in self.settled for handle in handles}
 

@@ -10,10 +10,11 @@ from google.protobuf.duration_pb2 import Duration
 from reput.delivery.v1.group_service_pb2 import GroupPolicy
 
 from libs.machine.testing.manual_clock import ManualClock
+from libs.requests.errors import PeerError
 from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
-from services.gateway.errors import PeerRefused, Refused
+from services.gateway.errors import Refused
 from services.gateway.rpc import telemetry
 from services.gateway.rpc.caller import Caller, WorkCanceller
 from services.gateway.rpc.statuses import status_of
@@ -30,7 +31,7 @@ class Delivery:
         """See DeliveryClient."""
         if self.away_count:
             self.away_count -= 1
-            raise PeerRefused("delivery", "RECOVERING", "the journal is not read yet")
+            raise PeerError("delivery", "RECOVERING", "the journal is not read yet")
         return GroupPolicy(attempts_max=7, backoffs=[Duration(seconds=1)])
 
     async def renew(self, handles: Sequence[str], invisible_s: float) -> Mapping[str, bool]:
@@ -92,7 +93,7 @@ async def test_a_group_that_is_refused_is_refused_at_once() -> None:
         async def policy(self, group: str) -> GroupPolicy:
             """See DeliveryClient."""
             asked.append(group)
-            raise PeerRefused("delivery", "BAD_ARGUMENT", "group: must be 1 to 122 bytes", field="group")
+            raise PeerError("delivery", "BAD_ARGUMENT", "group: must be 1 to 122 bytes", field="group")
 
     asked: list[str] = []
     context: Any = Context()
@@ -102,7 +103,7 @@ async def test_a_group_that_is_refused_is_refused_at_once() -> None:
         yield wire.TelemetryRequest(settings=said)
 
     answers = subject_of(Refusing(0), WorkCanceller()).answers(Caller("c", "GO", "", ""), requests(), context)
-    with pytest.raises(PeerRefused) as refused:
+    with pytest.raises(PeerError) as refused:
         await anext(answers)
     assert (asked, status_of(refused.value).code) == (["a.b"], wire.CODE_ILLEGAL_CONSUMER_GROUP)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc
 
-from libs.runtime.rpc.peer import Peer
+from libs.runtime.peer.connection import Peer
 from libs.runtime.settings import PeerConfig
 from libs.runtime.trust.tokens import TokenFile, ensure_local_token, find_local_token
 from tests.support.patience import LIMIT_S

@@ -18,7 +18,7 @@ from libs.runtime.http2.calling.call import UNREAD_BYTES_MAX
 from libs.runtime.http2.calling.outcome import timeout_field
 from libs.runtime.http2.heads import timeout_s_of
 from libs.runtime.http2.wire import ANSWER_WINDOW_BYTES, CALLING_WINDOW_BYTES
-from libs.runtime.rpc.errors import error_info
+from libs.runtime.peer.calls import error_info
 from libs.runtime.settings import ServerConfig
 from tests.support.patience import LIMIT_S, eventually
 from tests.support.surroundings import free_port

@@ -12,7 +12,7 @@ from libs.formats.records import record
 from libs.formats.records.host import Host
 from libs.log.state import topics_file
 from libs.machine.failpoints import armed
-from libs.requests.errors import BadArgument, BadTopicName, MalformedRequest, ServiceError
+from libs.requests.errors import BadArgument, BadTopicName, MalformedRequest, ServiceError, TopicNotFound
 from libs.segments.errors import StoreFull
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.append import NEW_BATCH_TOPIC_COUNT_MAX
@@ -26,7 +26,6 @@ from services.commitlog.errors import (
     PropertiesTooLarge,
     QueueOutOfRange,
     TopicForbidden,
-    TopicNotFound,
 )
 from tests.support.commitlog import (
     BORN_HOST,

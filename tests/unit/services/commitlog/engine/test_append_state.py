@@ -4,7 +4,8 @@
 import pytest
 
 from libs.formats.state.system_topics import STATE_TOPIC
-from services.commitlog.errors import TopicForbidden, TopicNotFound
+from libs.requests.errors import TopicNotFound
+from services.commitlog.errors import TopicForbidden
 from tests.support.commitlog import LISTEN_HOST, Machine, append, bodies, message, request
 
 BORN = LISTEN_HOST.to_bytes()

@@ -11,12 +11,13 @@ from reput.commitlog.v1 import topic_service_pb2 as pb
 from libs.formats.config.topics_json import TopicConfig
 from libs.formats.state.leadership import LeadershipRecord
 from libs.log.state.small_files import load_checkpoint
+from libs.requests.errors import TopicNotFound
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable, View
 from services.commitlog.engine.elect.leader_term import ASKING_SHARE
 from services.commitlog.engine.statistics import statistics_of
 from services.commitlog.engine.write.marks import DURABILITY_LOCAL_DISK, DURABILITY_REPLICATED
 from services.commitlog.engine.write.topics import TopicRegistry
-from services.commitlog.errors import LeaseOver, NotElected, NotEnoughReplicas, NotLeader, TopicNotFound
+from services.commitlog.errors import LeaseOver, NotElected, NotEnoughReplicas, NotLeader
 from services.commitlog.rpc.topic_servicer import TopicServicer
 from tests.support.cluster import Cluster, Node
 from tests.support.commitlog import DATA_DIR, append, bodies, durability_of, message

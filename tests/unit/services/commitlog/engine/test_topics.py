@@ -17,9 +17,9 @@ from libs.log.errors import ConfigFileDamaged
 from libs.log.state import config_file, topics_file
 from libs.machine.failpoints import armed
 from libs.machine.fs import Fs
-from libs.requests.errors import BadArgument, BadTopicName, TopicSetApart
+from libs.requests.errors import BadArgument, BadTopicName, TopicNotFound, TopicSetApart
 from services.commitlog.engine.write.topics import check_topic_name
-from services.commitlog.errors import TopicExists, TopicForbidden, TopicNotFound
+from services.commitlog.errors import TopicExists, TopicForbidden
 from tests.support.commitlog import DATA_DIR, Machine, append, message
 from tests.support.patience import LIMIT_S
 

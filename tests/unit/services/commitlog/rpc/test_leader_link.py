@@ -12,7 +12,7 @@ from reput.commitlog.v1 import replication_service_pb2 as pb
 
 from libs.formats.epoch import Epoch
 from libs.requests.errors import DependencyUnavailable
-from libs.runtime.rpc.peer import Connection
+from libs.runtime.peer.connection import Connection
 from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Handshake, Hello, State, Step
 from services.commitlog.rpc.replicate.link import LeaderLink
 from services.commitlog.rpc.replicate.servicer import chunk_response

@@ -8,7 +8,7 @@ import pytest
 
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
-from libs.requests.errors import WindowFull
+from libs.requests.errors import TopicNotFound, WindowFull
 from services.delivery.engine.own.counters import Counters
 from services.delivery.engine.own.group_engine import STORE_INTERVAL_S, GroupEngine
 from services.delivery.engine.own.journal_owner import WAIT_S
@@ -16,7 +16,7 @@ from services.delivery.engine.ports.messages import Wanted
 from services.delivery.engine.receive.batch import Delivered
 from services.delivery.engine.receive.settling import SettleOutcome, SettleRequest
 from services.delivery.engine.state.handle import Handle
-from services.delivery.errors import BadHandle, GroupNotFound, HandleOutdated, NotOwner, TopicNotFound
+from services.delivery.errors import BadHandle, GroupNotFound, HandleOutdated, NotOwner
 from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S, eventually
 

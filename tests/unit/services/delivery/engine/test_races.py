@@ -10,7 +10,7 @@ import pytest
 
 from libs.formats.records.delivery_record import DelaysCopied, DeliveryRecord, Place, Policy
 from libs.machine.testing.manual_clock import ManualClock
-from libs.requests.errors import DependencyUnavailable
+from libs.requests.errors import DependencyUnavailable, TopicNotFound
 from services.delivery.engine.dead_letters.writer import LETTER_AGAIN_MS
 from services.delivery.engine.journal.copier import JOURNAL_GROUP, JOURNAL_PLACE
 from services.delivery.engine.journal.replay import replay_journal
@@ -18,7 +18,7 @@ from services.delivery.engine.own.group_engine import GroupEngine
 from services.delivery.engine.ports.messages import DeadLetter, JournaledMessage, Pulled, Wanted, Written
 from services.delivery.engine.receive.batch import Delivered
 from services.delivery.engine.receive.settling import SettleOutcome, SettleRequest
-from services.delivery.errors import AppendRefused, JournalLost, TopicNotFound
+from services.delivery.errors import AppendRefused, JournalLost
 from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S, eventually
 

@@ -8,13 +8,13 @@ import pytest
 
 from libs.formats.records.delivery_record import Policy
 from libs.machine.testing.manual_clock import ManualClock
-from libs.requests.errors import DependencyUnavailable
+from libs.requests.errors import DependencyUnavailable, LogFollows
 from services.delivery.engine.own.group_engine import GroupEngine
 from services.delivery.engine.ports.messages import JournaledMessage, Wanted, Written
 from services.delivery.engine.receive.batch import Delivered
 from services.delivery.engine.receive.settling import SettleOutcome, SettleRequest
 from services.delivery.engine.state.repeats import COUNT_MAX, Repeats
-from services.delivery.errors import HandleOutdated, JournalLost, LogFollows
+from services.delivery.errors import HandleOutdated, JournalLost
 from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S
 

@@ -15,7 +15,7 @@ from libs.formats.records import properties
 from libs.formats.records.message_id import encode_offset_id
 from libs.formats.records.record import Record
 from libs.machine.testing.memory_fs import MemoryFs
-from libs.requests.errors import BadArgument, DependencyUnavailable, WindowFull
+from libs.requests.errors import BadArgument, DependencyUnavailable, TopicNotFound, WindowFull
 from services.indexer.engine.answer import plan as scan_plan
 from services.indexer.engine.answer.frames import COLUMN_TYPES, COMPRESSIONS, DEFAULT_COLUMNS, FrameEncoder
 from services.indexer.engine.answer.plan import ScanPartition, ScanRange, ScanScope
@@ -24,7 +24,7 @@ from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import NO_RECORDS
 from services.indexer.engine.statistics import statistics
-from services.indexer.errors import OffsetBeyondEnd, OffsetTrimmed, TopicNotFound
+from services.indexer.errors import OffsetBeyondEnd, OffsetTrimmed
 from tests.support.fake_log import FakeLog, properties_text
 from tests.support.indexer import SMALL, feed, make_indexer
 from tests.support.records import IPV6_STORE

@@ -17,8 +17,8 @@ from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 from libs.formats.epoch import Epoch
 from libs.formats.records.dispatch_columns import Handshake, Heartbeat
 from libs.requests.errors import DependencyUnavailable, RecordDamaged
+from libs.runtime.peer.connection import Connection
 from libs.runtime.rpc.errors import STATUS_METADATA_KEY
-from libs.runtime.rpc.peer import Connection
 from services.indexer.engine.log.source import ProgressReport
 from services.indexer.errors import Inapplicable, LogEndsEarlier, NotARecord
 from services.indexer.rpc.log.record_source import LogRecords

@@ -13,7 +13,8 @@ from reput.indexer.v1.query_service_pb2 import (
 )
 
 from libs.formats.records.message_id import encode_offset_id
-from services.indexer.errors import Incomplete, MessageNotFound, TopicNotFound
+from libs.requests.errors import TopicNotFound
+from services.indexer.errors import Incomplete, MessageNotFound
 from services.indexer.rpc.needs import around
 from services.indexer.rpc.query_servicer import QueryServicer
 from tests.support.fake_log import FakeLog

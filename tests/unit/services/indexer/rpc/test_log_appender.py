@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LogAppender: shared state goes to the log that leads, and the log's refusals keep their meaning."""
+
+from typing import Any, cast
+
+import grpc
+import pytest
+from reput.commitlog.v1 import append_service_pb2 as pb
+
+from libs.formats.records.state_record import StateRecord
+from libs.requests.errors import DependencyUnavailable
+from libs.runtime.peer.connection import Connection
+from services.commitlog.errors import BatchTooLarge, NotLeader, QueueOutOfRange, StoreSealed
+from services.commitlog.rpc.error_table import ERROR_TABLE
+from services.indexer.errors import AppendRefused
+from services.indexer.rpc.log.appender import LogAppender
+from tests.support.calls import LocalChannel
+
+RECORD = StateRecord(origin="o" * 32, number=1)
+
+
+class Log:
+    """A log that answers with an error, or with the number of its appends."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.failure = failure
+        self.requests: list[Any] = []
+        self.closed_count = 0
+
+    async def AppendState(self, request: pb.AppendStateRequest, _: object) -> pb.AppendStateResponse:  # noqa: N802 - gRPC's name
+        """Take the batch, or refuse it."""
+        self.requests.append(request)
+        if self.failure is not None:
+            raise self.failure
+        return pb.AppendStateResponse(result=pb.AppendResult(end_physical_offset=len(self.requests)))
+
+    def connection(self) -> Connection:
+        """Return a connection to the log."""
+        channel: Any = LocalChannel(lambda: {"reput.commitlog.v1.AppendService": self}, ERROR_TABLE)
+        channel.close = self._close
+        return Connection(cast("grpc.aio.Channel", channel), 1.0, tuple)
+
+    async def _close(self) -> None:
+        self.closed_count += 1
+
+
+def appender_of(own: Log, **others: Log) -> LogAppender:
+    """Return an appender beside a log, which reaches other logs by their names."""
+    return LogAppender(own.connection(), lambda target: others[target].connection())
+
+
+async def test_the_named_leader_gets_the_batch_and_those_after_it() -> None:
+    """The own log is asked once; the batches have one writer, and numbers without a gap."""
+    own, leader = Log(NotLeader("b")), Log()
+    appender = appender_of(own, b=leader)
+    assert [(await appender.share([RECORD])).end_physical_offset for _ in range(3)] == [1, 2, 3]
+    assert len(own.requests) == 1
+    assert [one.writer.sequence for one in leader.requests] == [0, 1, 2]
+    assert len({one.writer.id for one in leader.requests}) == 1
+    await appender.close()
+    assert (leader.closed_count, own.closed_count) == (1, 0)
+
+
+async def test_a_leader_that_follows_names_the_next_one() -> None:
+    """The connection to the former leader is closed."""
+    own, former, leader = Log(NotLeader("b")), Log(), Log()
+    appender = appender_of(own, b=former, c=leader)
+    await appender.share([RECORD])
+    former.failure = NotLeader("c")
+    await appender.share([RECORD])
+    assert (len(own.requests), len(former.requests), len(leader.requests)) == (1, 2, 1)
+    assert former.closed_count == 1
+
+
+async def test_a_leader_that_fails_is_left() -> None:
+    """The own log is asked again, and another writer begins: whether the batch was stored is unknown."""
+    own, leader = Log(NotLeader("b")), Log()
+    appender = appender_of(own, b=leader)
+    await appender.share([RECORD])
+    leader.failure = StoreSealed()
+    with pytest.raises(DependencyUnavailable, match="FAILED_PRECONDITION: a sync or a write failed"):
+        await appender.share([RECORD])
+    leader.failure = None
+    await appender.share([RECORD])
+    assert len(own.requests) == 2
+    assert len({one.writer.id for one in leader.requests}) == 2
+
+
+async def test_a_log_that_knows_no_leader() -> None:
+    """The caller hears what the log says, with the code."""
+    with pytest.raises(DependencyUnavailable, match="UNAVAILABLE: this log does not know which one takes"):
+        await appender_of(Log(NotLeader())).share([RECORD])
+
+
+@pytest.mark.parametrize(
+    ("failure", "index"),
+    [
+        (QueueOutOfRange(field="messages[3].queue_id", topic="orders", value=9, limit=3), 3),
+        (BatchTooLarge("too large", value=9, limit=3), -1),
+    ],
+)
+async def test_a_refusal_names_the_message(failure: Exception, index: int) -> None:
+    """It says why, and of which message, if the log has told."""
+    with pytest.raises(AppendRefused) as refused:
+        await appender_of(Log(failure)).share([RECORD])
+    reason = ERROR_TABLE[type(failure)].reason
+    assert (refused.value.reason, refused.value.message_index) == (reason, index)
+    assert str(refused.value) == f"the log refuses a message that is due: {reason}: {failure}"

@@ -34,8 +34,10 @@ from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, 
 from libs.runtime.errors import ConfigError, PortInUse, StartError
 from libs.runtime.http2.connections import shortages
 from libs.runtime.loop_watch import LoopWatch
+from libs.runtime.peer.connection import Connection, Peer
+from libs.runtime.rpc.guard import service_token_of
 from libs.runtime.rpc.server import GrpcServer
-from libs.runtime.settings import ServerConfig, TelemetryConfig
+from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from libs.runtime.telemetry import Telemetry, is_console, set_up
 from libs.runtime.trust.exposure import exposed
 from libs.runtime.version import VERSION
@@ -134,6 +136,14 @@ class Shell:
         self.error: BaseException | None = None
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
+
+    def peer(
+        self, name: str, config: PeerConfig, server: ServerConfig, *, reconnect_ms_max: int
+    ) -> Callable[[str], Connection]:
+        """Return a function that connects to an address of another service of the store. Both raise ConfigError."""
+        peer = Peer(name=name, config=config, token=service_token_of(server))
+        interceptors = self.telemetry.client_interceptors()
+        return lambda target: peer.at(target).connect(interceptors=interceptors, reconnect_ms_max=reconnect_ms_max)
 
     def fail(self, error: BaseException) -> None:
         """End the process because the service can't continue. The first error gives the exit code. From any thread."""

@@ -5,9 +5,7 @@ import ipaddress
 import socket
 import uuid
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import grpc
 from reput.commitlog.v1 import (
     append_service_pb2,
     log_service_pb2,
@@ -22,10 +20,9 @@ from libs.formats.state.replication import RoleSetting
 from libs.log.state import data_dir, small_files
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
-from libs.requests.errors import Stopping
-from libs.runtime.peer.connection import Connection, Peer
+from libs.requests.errors import PeerError, Stopping
+from libs.runtime.peer.calls import PeerClient
 from libs.runtime.process import Shell
-from libs.runtime.rpc.guard import service_token_of
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig, check_targets
 from services.commitlog.config import CommitLogConfig
@@ -91,7 +88,9 @@ class Service:
         replica_id = settings.engine.replica_id or f"{socket.gethostname()}:{settings.server.port}"
         self._config = replace(settings.engine, replica_id=replica_id)
         self._settings = settings
-        self._peer = Peer(name="leader", config=settings.leader, token=service_token_of(settings.server))
+        self._connect = shell.peer(
+            "leader", settings.leader, settings.server, reconnect_ms_max=self._config.reconnect_ms_max
+        )
         self._shell = shell
         self.commit_log = CommitLog(self._config, PosixFs(), SystemClock(), on_failure=shell.fail)
         shell.telemetry.observe("log", lambda: statistics_of(self.commit_log.log))
@@ -192,21 +191,17 @@ class Service:
         else:
             self._by_hand.move(leader_target)
 
-    def _connect(self, target: str) -> Connection:
-        interceptors = self._shell.telemetry.client_interceptors()
-        return self._peer.at(target).connect(interceptors=interceptors, reconnect_ms_max=self._config.reconnect_ms_max)
-
     async def _leads(self, target: str) -> bool:
         """Ask a log whether it leads."""
         connection = self._connect(target)
-        stub: Any = log_service_pb2_grpc.LogServiceStub(connection.channel)
+        stub = log_service_pb2_grpc.LogServiceStub(connection.channel)
         try:
-            status = await stub.GetStatus(log_service_pb2.GetStatusRequest(), **connection.options())
-        except grpc.aio.AioRpcError:
+            status = await PeerClient("log", connection).call(stub.GetStatus, log_service_pb2.GetStatusRequest())
+        except PeerError:
             return False
         finally:
             await connection.channel.close()
-        return bool(status.state == log_service_pb2.LOG_STATE_SERVING and not status.HasField("following"))
+        return status.state == log_service_pb2.LOG_STATE_SERVING and not status.HasField("following")
 
     async def _close_log(self) -> None:
         follower = None if self.commit_log.log is None else self.commit_log.log.follower

@@ -17,9 +17,7 @@ from reput.delivery.v1 import (
 )
 
 from libs.machine.clock import SystemClock
-from libs.runtime.peer.connection import Connection, Peer
 from libs.runtime.process import Shell
-from libs.runtime.rpc.guard import service_token_of
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.delivery.config import DeliveryConfig
@@ -57,13 +55,14 @@ class Service:
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config, clock = settings.engine, SystemClock()
-        self._connections = {
-            "commitlog": self._connect("commitlog", settings.commitlog, settings, shell),
-            "indexer": self._connect("indexer", settings.indexer, settings, shell),
-        }
-        log, index = LogClient(self._connections["commitlog"]), IndexClient(self._connections["indexer"])
-        halves = HalfClient(self._connections["indexer"], index)
-        timers = TimerClient(self._connections["commitlog"], self._connections["indexer"], index)
+        peers = {"commitlog": settings.commitlog, "indexer": settings.indexer}
+        self._connections = [
+            shell.peer(name, peer, settings.server, reconnect_ms_max=config.reconnect_ms_max)(peer.target)
+            for name, peer in peers.items()
+        ]
+        to_log, to_index = self._connections
+        log, index = LogClient(to_log), IndexClient(to_index)
+        halves, timers = HalfClient(to_index, index), TimerClient(to_log, to_index, index)
         make = functools.partial(
             GroupEngine, log=log, index=index, halves=halves, timers=timers, clock=clock, config=config
         )
@@ -95,11 +94,6 @@ class Service:
             for service in module.DESCRIPTOR.services_by_name.values():
                 self.server.add_service(service, servicer)
 
-    def _connect(self, name: str, config: PeerConfig, settings: Settings, shell: Shell) -> Connection:
-        peer = Peer(name=name, config=config, token=service_token_of(settings.server))
-        interceptors = shell.telemetry.client_interceptors()
-        return peer.connect(interceptors=interceptors, reconnect_ms_max=settings.engine.reconnect_ms_max)
-
     async def open(self) -> None:
         """Start the owner, which waits for the first call or message, and the measuring of lags."""
         self.owner.start()
@@ -120,5 +114,5 @@ class Service:
         """Close the channels to the log and the index."""
         await self._measuring.stop()
         await self.owner.stop()
-        for connection in self._connections.values():
+        for connection in self._connections:
             await connection.channel.close()

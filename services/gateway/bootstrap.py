@@ -10,10 +10,9 @@ from libs.formats.limits import APPEND_REQUEST_SIZE_BYTES_MAX
 from libs.machine.clock import SystemClock
 from libs.machine.loop import SupervisedLoop
 from libs.runtime.errors import ConfigError
-from libs.runtime.peer.connection import Connection, Peer
+from libs.runtime.peer.connection import Connection
 from libs.runtime.peer.leader import LeaderClient
 from libs.runtime.process import Shell
-from libs.runtime.rpc.guard import service_token_of
 from libs.runtime.rpc.request_check import RequestLimits
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
@@ -103,15 +102,11 @@ class Service:
 
     def _lead(self, name: str, config: PeerConfig, settings: Settings, shell: Shell) -> LeaderClient:
         """Connect to each of the targets. Raises ConfigError if a target is empty."""
-        peer = Peer(name=name, config=config, token=service_token_of(settings.server))
-        interceptors = shell.telemetry.client_interceptors()
-        most_ms = settings.engine.reconnect_ms_max
+        connect = shell.peer(name, config, settings.server, reconnect_ms_max=settings.engine.reconnect_ms_max)
         targets = [target.strip() for target in config.target.split(",")]
         if not all(targets):
             raise ConfigError(f"{name}_target: {config.target!r} must be host:port, or several with a comma between")
-        connections = [
-            peer.at(target).connect(interceptors=interceptors, reconnect_ms_max=most_ms) for target in targets
-        ]
+        connections = [connect(target) for target in targets]
         self._connections += connections
         return LeaderClient(name, connections)
 

@@ -27,9 +27,7 @@ from libs.log.state import data_dir
 from libs.machine import memory
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
-from libs.runtime.peer.connection import Connection, Peer
 from libs.runtime.process import Shell
-from libs.runtime.rpc.guard import service_token_of
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.indexer.config import IndexerConfig
@@ -72,14 +70,12 @@ class Service:
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config = fitted(settings.engine)
-        self._peer = Peer(name="commitlog", config=settings.commitlog, token=service_token_of(settings.server))
-        self._shell = shell
-        self._reconnect_ms_max = config.reconnect_ms_max
+        connect = shell.peer("commitlog", settings.commitlog, settings.server, reconnect_ms_max=config.reconnect_ms_max)
         self._check_store = functools.partial(
             data_dir.check, PosixFs(), config.data_dir, may_create=config.create_store
         )
-        self._log = self._connect(settings.commitlog.target)
-        self._appender = LogAppender(self._log, self._connect)
+        self._log = connect(settings.commitlog.target)
+        self._appender = LogAppender(self._log, connect)
         clock = SystemClock()
         source = LogTail(self._log, record_count_max=config.dispatch_record_count_max)
         self.indexer = build(
@@ -105,10 +101,6 @@ class Service:
         )
         for service, servicer in _servicers(self.indexer, config.stream_count_max, clock.now_ms()):
             self.server.add_service(service, servicer, around=around(service, self.indexer.follow.completeness))
-
-    def _connect(self, target: str) -> Connection:
-        interceptors = self._shell.telemetry.client_interceptors()
-        return self._peer.at(target).connect(interceptors=interceptors, reconnect_ms_max=self._reconnect_ms_max)
 
     async def open(self) -> None:
         """Recover the files and begin to follow the log."""

@@ -18,9 +18,7 @@ from libs.formats import store_layout
 from libs.log.state import data_dir
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
-from libs.runtime.peer.connection import Peer
 from libs.runtime.process import Shell
-from libs.runtime.rpc.guard import service_token_of
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.janitor.config import JanitorConfig
@@ -58,12 +56,9 @@ class Service:
         self._fs, self._directory = PosixFs(), config.data_dir / store_layout.REPUT
         self._check_store = functools.partial(data_dir.check, self._fs, config.data_dir, may_create=config.create_store)
         self._history = RunHistory(self._fs, config.data_dir / store_layout.RETENTION_HISTORY)
-        interceptors, token = shell.telemetry.client_interceptors(), service_token_of(settings.server)
         peers = {"commitlog": settings.commitlog, "indexer": settings.indexer}
         self._owners = [
-            Peer(name=name, config=peer, token=token).connect(
-                interceptors=interceptors, reconnect_ms_max=RECONNECT_MS_MAX
-            )
+            shell.peer(name, peer, settings.server, reconnect_ms_max=RECONNECT_MS_MAX)(peer.target)
             for name, peer in peers.items()
         ]
         log, index = self._owners

@@ -45,10 +45,6 @@ class Connection:
     timeout_s: float
     metadata: MetadataSource
 
-    def options(self) -> dict[str, Any]:
-        """Return the deadline and the metadata of a call that begins now."""
-        return {"timeout": self.timeout_s, "metadata": self.metadata()}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:

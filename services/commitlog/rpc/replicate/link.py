@@ -24,6 +24,7 @@ from libs.formats.protobuf_wire import fields as fields_of
 from libs.requests.errors import DependencyUnavailable, PeerError
 from libs.runtime.peer.calls import PeerErrors, peer_errors
 from libs.runtime.peer.connection import Connection
+from libs.runtime.rpc.by_name import named
 from services.commitlog.config import LEASE_DURATION_MS_MAX
 from services.commitlog.engine.replicate.steps import (
     PROMISED_EPOCH,
@@ -60,7 +61,8 @@ class LeaderLink:
         """
         stream = _Stream(self._replicate(metadata=self._leader.metadata()), self._silence_ms, hello)
         try:
-            await stream.write(pb.ReplicateRequest(hello=_hello(hello)))
+            first = named(pb.ReplicaHello, hello, epochs=sent(hello.epochs), protocol_version=PROTOCOL_VERSION)
+            await stream.write(pb.ReplicateRequest(hello=first))
             yield stream
         finally:
             stream.call.cancel()
@@ -82,17 +84,7 @@ class _Stream:
                 raise DependencyUnavailable(SERVICE, "the stream has ended") from error
 
     async def acknowledge(self, ack: Ack) -> None:
-        await self.write(
-            pb.ReplicateRequest(
-                ack=pb.ReplicaAck(
-                    epoch=ack.epoch,
-                    received_physical_offset=ack.received_physical_offset,
-                    flushed_physical_offset=ack.flushed_physical_offset,
-                    step_count=ack.step_count,
-                    is_leaving=ack.is_leaving,
-                )
-            )
-        )
+        await self.write(pb.ReplicateRequest(ack=named(pb.ReplicaAck, ack)))
 
     async def __aiter__(self) -> AsyncIterator[Step]:
         with peer_errors(SERVICE, self._errors):
@@ -105,23 +97,6 @@ class _Stream:
                 if response is grpc.aio.EOF:
                     raise DependencyUnavailable(SERVICE, "the stream has ended")
                 yield _step(response)
-
-
-def _hello(hello: Hello) -> pb.ReplicaHello:
-    return pb.ReplicaHello(
-        replica_id=hello.replica_id,
-        epochs=sent(hello.epochs),
-        max_physical_offset=hello.max_physical_offset,
-        store_id=hello.store_id,
-        history_id=hello.history_id,
-        flushed_physical_offset=hello.flushed_physical_offset,
-        segment_size_bytes=hello.segment_size_bytes,
-        needs_queue_offsets=hello.needs_queue_offsets,
-        window_bytes=hello.window_bytes,
-        promised_epoch=hello.promised_epoch,
-        protocol_version=PROTOCOL_VERSION,
-        is_witness=hello.is_witness,
-    )
 
 
 def _step(answer: bytes) -> Step:

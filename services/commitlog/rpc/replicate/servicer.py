@@ -174,14 +174,5 @@ def _response(step: Beat | State | Handshake) -> pb.ReplicateResponse:
         case State(name, content):
             return pb.ReplicateResponse(state=pb.ReplicatedState(name=name, data=content))
         case Handshake():
-            handshake = pb.ReplicateHandshake(
-                common_end_physical_offset=step.common_end_physical_offset,
-                epochs=sent(step.epochs),
-                epoch=step.epochs[-1].number,
-                history_id=step.history_id,
-                start_physical_offset=step.start_physical_offset,
-                min_physical_offset=step.min_physical_offset,
-                confirmed_physical_offset=step.confirmed_physical_offset,
-                is_synchronous=step.is_synchronous,
-            )
-            return pb.ReplicateResponse(handshake=handshake)
+            epochs, epoch = sent(step.epochs), step.epochs[-1].number
+            return pb.ReplicateResponse(handshake=named(pb.ReplicateHandshake, step, epochs=epochs, epoch=epoch))

@@ -8,6 +8,7 @@ answer may have executed the call: the caller gets an error, and later calls go 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from libs.requests.durable import PASSING
 from libs.requests.errors import PeerError
 from libs.runtime.peer.calls import PeerClient
 from libs.runtime.peer.connection import Connection
@@ -60,6 +61,8 @@ class LeaderClient:
 
     async def _leave(self, member: "_Member", error: PeerError) -> bool:
         """Choose the member of later calls. Returns whether the failed call may be sent to it, too."""
+        if error.reason in PASSING:  # it stays leader
+            return False
         if self._connect is not None:
             await self._follow(error.metadata["leader"])
             return self._leader is not None
@@ -70,9 +73,8 @@ class LeaderClient:
     async def _follow(self, target: str) -> None:
         """Send to the leader at this address from now on, or to the members if it is empty."""
         if target != self._leader_target:
-            former, self._leader, self._leader_target = self._leader, None, target
-            if target and self._connect is not None:
-                self._leader = _Member(self._service, self._connect(target))
+            leader = _Member(self._service, self._connect(target)) if target and self._connect is not None else None
+            former, self._leader, self._leader_target = self._leader, leader, target
             if former is not None:
                 await former.client.connection.channel.close()
 

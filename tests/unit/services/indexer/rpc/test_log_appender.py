@@ -8,9 +8,11 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2 as pb
 
 from libs.formats.records.state_record import StateRecord
+from libs.requests import durable
 from libs.requests.errors import DependencyUnavailable
+from libs.runtime.errors import ConfigError
 from libs.runtime.peer.connection import Connection
-from services.commitlog.errors import BatchTooLarge, NotLeader, QueueOutOfRange, StoreSealed
+from services.commitlog.errors import BatchTooLarge, NotEnoughReplicas, NotLeader, QueueOutOfRange, StoreSealed
 from services.commitlog.rpc.error_table import ERROR_TABLE
 from services.indexer.errors import AppendRefused
 from services.indexer.rpc.log.appender import LogAppender
@@ -24,12 +26,18 @@ class Log:
 
     def __init__(self, failure: Exception | None = None) -> None:
         self.failure = failure
+        self.results: list[pb.AppendResult | Exception] = []
         self.requests: list[Any] = []
         self.closed_count = 0
 
     async def AppendState(self, request: pb.AppendStateRequest, _: object) -> pb.AppendStateResponse:  # noqa: N802 - gRPC's name
         """Take the batch, or refuse it."""
         self.requests.append(request)
+        if self.results:
+            result = self.results.pop(0)
+            if isinstance(result, Exception):
+                raise result
+            return pb.AppendStateResponse(result=result)
         if self.failure is not None:
             raise self.failure
         return pb.AppendStateResponse(result=pb.AppendResult(end_physical_offset=len(self.requests)))
@@ -106,3 +114,35 @@ async def test_a_refusal_names_the_message(failure: Exception, index: int) -> No
     reason = ERROR_TABLE[type(failure)].reason
     assert (refused.value.reason, refused.value.message_index) == (reason, index)
     assert str(refused.value) == f"the log refuses a message that is due: {reason}: {failure}"
+
+
+async def test_a_leader_that_has_too_few_followers_for_a_moment_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays leader: a batch that waits for its durability is sent to it again."""
+    monkeypatch.setattr(durable, "AGAIN_S", 0.0)
+    own, leader = Log(NotLeader("b")), Log()
+    appender = appender_of(own, b=leader)
+    await appender.share([RECORD])
+    leader.results = [
+        pb.AppendResult(is_late=True),
+        NotEnoughReplicas(in_sync=1, needed=2),
+        pb.AppendResult(end_physical_offset=7, is_repeated=True),
+    ]
+    await appender.share([RECORD])
+    assert (len(own.requests), leader.closed_count, len(leader.requests)) == (1, 0, 4)
+    assert len({one.writer.sequence for one in leader.requests[1:]}) == 1
+
+
+async def test_a_leader_that_can_not_be_connected_to_is_tried_again() -> None:
+    """A file of a certificate may be missing for a moment."""
+    own, leader = Log(NotLeader("b")), Log()
+    failures: list[Exception] = [ConfigError("commitlog_tls_ca_file: no such file")]
+
+    def connect(_: str) -> Connection:
+        if failures:
+            raise failures.pop()
+        return leader.connection()
+
+    appender = LogAppender(own.connection(), connect)
+    with pytest.raises(ConfigError):
+        await appender.share([RECORD])
+    assert (await appender.share([RECORD])).end_physical_offset == 1

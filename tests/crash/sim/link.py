@@ -25,7 +25,7 @@ from libs.formats.records.host import Host
 from libs.formats.records.record import Record
 from libs.formats.records.state_record import StateRecord
 from libs.formats.state.log_history import QueueEnd
-from libs.requests.errors import DependencyUnavailable, RecordDamaged, RequestRefused, ServiceError
+from libs.requests.errors import DependencyUnavailable, RecordDamaged, RequestRefused, ServiceError, TopicNotFound
 from libs.segments.errors import StoreError
 from services.commitlog import errors as log_errors
 from services.commitlog.engine.durable.acknowledge import DURABILITY_LOCAL_DISK
@@ -167,7 +167,7 @@ class Link:
         async def append() -> Appended:
             try:
                 result = await (pipeline.append if state is None else pipeline.append_state)(request, BORN_HOST)
-            except (RequestRefused, log_errors.TopicNotFound, log_errors.TopicForbidden) as error:
+            except (RequestRefused, TopicNotFound, log_errors.TopicForbidden) as error:
                 index = re.match(r"messages\[(\d+)\]", error.field)
                 reason, at = _REASONS.get(type(error), "OTHER"), int(index[1]) if index else -1
                 raise errors.AppendRefused(reason, message_index=at, text=str(error)) from error
@@ -251,7 +251,7 @@ async def _closed(steps: AsyncGenerator[TailStep, None]) -> None:
 
 
 def _translated(error: BaseException) -> BaseException:
-    """The error that `commitlog_errors` makes of an error of the log."""
+    """The error that the table of `services/indexer/rpc/log/errors.py` makes of an error of the log."""
     match error:
         case errors.AppendRefused() | RecordDamaged():
             return error

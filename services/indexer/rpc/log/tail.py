@@ -37,7 +37,7 @@ class LogTail:
         self.history_id: Callable[[], str] = lambda: ""
         """Returns the name of the indexed history. It is sent, so that the log can detect another history."""
         self._record_count_max = record_count_max
-        self._log = log
+        self._log, self._reports = log, PeerClient(SERVICE, log, ERRORS)
         stub: Any = log_service_pb2_grpc.LogServiceStub(log.channel)
         self._report, self._check = stub.ReportProgress, stub.CheckQueueOffsets
         self._dispatch: Any = log.channel.unary_stream(  # its answers stay bytes
@@ -96,5 +96,5 @@ class LogTail:
     async def report(self, report: ProgressReport) -> LogRole:
         """See LogSource."""
         request = named(messages.ReportProgressRequest, report)
-        response = await PeerClient(SERVICE, self._log, ERRORS).call(self._report, request)
+        response = await self._reports.call(self._report, request)
         return LogRole(not response.is_follower, response.is_replicated)

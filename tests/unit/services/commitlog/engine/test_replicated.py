@@ -85,7 +85,7 @@ async def test_a_follower_joins_with_its_first_acknowledgement() -> None:
         wire = Wire(leader)
         wire.can_acknowledge.clear()
         follower = await other.start(leader=wire.at(), **SLAVE)
-        following, keeper = follower.following, leader.in_sync
+        following, keeper = follower.follower, leader.in_sync
         assert following is not None
         assert keeper is not None
         await eventually(lambda: following.state is FollowingState.FOLLOWING)

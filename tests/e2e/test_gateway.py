@@ -11,7 +11,6 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
-from services.gateway.rpc.receiving import Receiving
 
 from libs.machine.clock import SystemClock
 from libs.runtime.errors import ConfigError
@@ -23,7 +22,8 @@ from services.gateway.bootstrap import Service, Settings
 from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.renewals import Renewals
 from services.gateway.rpc.caller import Caller as GatewayCaller
-from services.gateway.rpc.caller import Ending
+from services.gateway.rpc.caller import WorkCanceller
+from services.gateway.rpc.consumer_methods import ConsumerMethods
 from services.gateway.rpc.routes import KINDS
 from services.gateway.rpc.store.delivery_client import DeliveryClient
 from services.gateway.rpc.telemetry import NODE_DELAY_S
@@ -297,7 +297,7 @@ async def test_what_a_consumer_does_not_take_comes_again_at_once(served: Served)
     await caller.send("t", *[caller.message("t", bytes([index])) for index in range(3)])
     delivery = DeliveryClient(LeaderClient("delivery", [Connection(served.delivery, LIMIT_S, lambda: ())]))
     renewals = Renewals(delivery, SystemClock(), count_max=10)
-    receiving = Receiving(delivery, renewals, Bodies(size_bytes_max=1), Ending(), SystemClock())
+    receiving = ConsumerMethods(delivery, renewals, Bodies(size_bytes_max=1), WorkCanceller(), SystemClock())
     answers = receiving.receive(receive_request("t", auto_renew=True), GatewayCaller("c", "", "", ""), Gone())  # type: ignore[arg-type]
     parts = [(await anext(answers)).WhichOneof("content") for _ in range(2)]
     assert parts == ["status", "message"]

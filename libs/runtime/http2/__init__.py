@@ -5,14 +5,14 @@ From below; each module may use the modules above it in this list:
 
 limits       ConnectionLimits: how much callers may use, as settings.
 framing      the length-prefixed messages of gRPC in the bytes of a stream.
-heads        header fields of calls: what a caller asks for, and how a call ends.
-deadlines    Deadlines: one timer for all deadlines of an event loop.
+heads        header fields of calls: the request of a caller, and the end of a call.
+deadlines    Deadlines: a shared timer for all deadlines of an event loop.
 wire         the session of libnghttp2: bytes in, events out. The only module that names the package.
-endpoint     Endpoint: one end of a connection, on either side. Its invariants hold for `connection` and `calling`.
-call         Call: one call on the server's side, as a handler sees it.
+endpoint     Endpoint: an end of a connection, on either side. Its invariants hold for `connection` and `calling`.
+call         Call: a call on the server's side, as a handler sees it.
 early_ends   EarlyEnds: how a call ends whose request has not ended.
 connections  Connections: all connections of a server, and which of them are closed.
-connection   Connection: one caller's connection, and its calls.
+connection   Connection: the connection of a caller, and its calls.
 server       Http2Server: listens, and hands calls to handlers.
 calling      the client's side: LoopChannel makes a Link, a Link has OutgoingCalls.
 
@@ -20,4 +20,4 @@ An incoming call: Endpoint reads -> wire -> Connection -> Call -> the handler ->
 """
 
 PACKAGE = "ngh2"
-"""What has to be installed for it."""
+"""The package that this front needs."""

@@ -87,7 +87,7 @@ class IndexClient:
         wait_s: float = 0.0,
         wanted: Wanted = ALL,
     ) -> queue_service_pb2.PullResponse:
-        """Return messages as they are stored, from a queue offset on. The Indexer waits for the first one."""
+        """Return messages as they are stored, from a queue offset on. The Indexer waits for the first message."""
         request = queue_service_pb2.PullRequest(
             topic=topic,
             queue_id=queue_id,
@@ -111,7 +111,7 @@ class IndexClient:
         """See Index."""
         place = DELIVERY_TOPIC, DELIVERY_QUEUE_ID, queue_offset
         answer = await self.read(*place, count=JOURNAL_COUNT, size_bytes=JOURNAL_SIZE_BYTES, wait_s=wait_s)
-        return [Stored(one.queue_offset, one.body) for one in answer.messages], answer.next_queue_offset
+        return [Stored(message.queue_offset, message.body) for message in answer.messages], answer.next_queue_offset
 
     async def queue_end(self, topic: str, queue_id: int, *, wait_s: float) -> int:
         """See Index."""

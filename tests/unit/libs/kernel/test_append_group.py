@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group of requests has the effect of its requests one by one, up to the first request that is not placed."""
+"""A group of requests has the effect of its requests in sequence, up to the first request that is not placed."""
 
 import random
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def traces(appender: Appender) -> tuple[object, ...]:
 
 
 def some_request(chance: random.Random) -> bytes:
-    """A request of one to four messages, with a given queue, a queue of the server's choice, or a queue by key."""
+    """A request of 1 to 4 messages, with a given queue, a queue of the server's choice, or a queue by key."""
     made = []
     for _ in range(chance.randint(1, 4)):
         parts = [entry(b"__SHARDINGKEY", chance.randbytes(3).hex().encode())] * chance.randrange(2)

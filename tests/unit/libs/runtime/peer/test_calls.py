@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PeerClient: how a call of another service is made, and what its failure says."""
+"""PeerClient: calls of another service, and the errors of failed calls."""
 
 import asyncio
 from typing import Any, cast
@@ -31,7 +31,7 @@ class Topics:
         self.tokens: list[str] = []
 
     async def ListTopics(self, request: pb.ListTopicsRequest, _: object) -> pb.ListTopicsResponse:  # noqa: N802 - gRPC's name
-        """Return one of three pages."""
+        """Return the next of three pages."""
         if self._failure is not None:
             raise self._failure
         self.tokens.append(request.page_token)
@@ -45,10 +45,10 @@ def connection_of(topics: Topics) -> Connection:
 
 
 async def failure_of(failure: Exception, errors: PeerErrors | None = None) -> Exception:
-    """Return what a failed call raises."""
+    """Return the error that a failed call raises."""
     connection = connection_of(Topics(failure))
     stub = topic_service_pb2_grpc.TopicServiceStub(connection.channel)
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - its type is what is looked at
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - the caller checks its type
         await PeerClient("log", connection, errors).call(stub.ListTopics, pb.ListTopicsRequest())
     return caught.value
 

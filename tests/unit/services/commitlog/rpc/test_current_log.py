@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of a call: there is one or the call is refused, and a call stays with the log at which it began."""
+"""The log of a call: a call without an open log is refused, and a call stays with the log at which it began."""
 
 import asyncio
 import threading
@@ -59,7 +59,7 @@ async def test_an_append_is_acknowledged_by_the_log_that_took_it() -> None:
 
 
 async def test_a_log_that_is_closed_ends_its_streams_of_services() -> None:
-    """A stream that waits for records ends with STOPPING, and a new one is refused; the next log serves again."""
+    """A stream that waits for records ends with STOPPING, and a new stream is refused; the next log serves again."""
     machine = Machine()
     async with machine.running() as log:
         servicer = log_servicer_of(log)

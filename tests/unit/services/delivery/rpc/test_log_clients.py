@@ -32,7 +32,7 @@ TOO_LARGE = log_errors.BatchTooLarge("too large", value=9, limit=3)
 
 
 class Failing:
-    """A servicer whose calls fail, or answer with what a test gives."""
+    """A servicer whose calls fail, or return the answers of a test."""
 
     def __init__(self, *outcomes: Any) -> None:
         self._outcomes = list(outcomes)
@@ -77,7 +77,7 @@ def index_of(failure: Exception) -> IndexClient:
     ],
 )
 async def test_a_write_that_fails(failure: Exception, kind: type[Exception], text: str) -> None:
-    """What is in the record, in its number, and in the log are three things."""
+    """Refusals of the record, of its number, and of the log raise three different errors."""
     with pytest.raises(kind) as caught:
         await log_of(failure).write(4, b"", (), is_safe=True)
     assert type(caught.value) is kind
@@ -118,7 +118,7 @@ async def test_what_an_index_lacks() -> None:
 
 
 async def test_a_damaged_message() -> None:
-    """It is a matter of one message, and the service is named."""
+    """Damage concerns a single message, and the error names the service."""
     with pytest.raises(MessageDamaged, match="indexer is not available: DATA_LOSS: segment 0 is damaged at byte 7"):
         await index_of(DAMAGED).journal(0, wait_s=0)
 

@@ -58,7 +58,7 @@ def appender_of(own: Log, **others: Log) -> LogAppender:
 
 
 async def test_the_named_leader_gets_the_batch_and_those_after_it() -> None:
-    """The own log is asked once; the batches have one writer, and numbers without a gap."""
+    """The own log is asked once; all batches have the same writer, and numbers without a gap."""
     own, leader = Log(NotLeader("b")), Log()
     appender = appender_of(own, b=leader)
     assert [(await appender.share([RECORD])).end_physical_offset for _ in range(3)] == [1, 2, 3]
@@ -95,7 +95,7 @@ async def test_a_leader_that_fails_is_left() -> None:
 
 
 async def test_a_log_that_knows_no_leader() -> None:
-    """The caller hears what the log says, with the code."""
+    """The error has the text of the log, with the code."""
     with pytest.raises(DependencyUnavailable, match="UNAVAILABLE: this log does not know which one takes"):
         await appender_of(Log(NotLeader())).share([RECORD])
 

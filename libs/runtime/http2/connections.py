@@ -122,8 +122,8 @@ class Connections:
         """Connections without a call that may stay. The connection that is idle for longest is first."""
         self._greeting: weakref.WeakSet[Connection] = weakref.WeakSet()
         """Connections whose TLS handshake is in progress. A failed handshake is not reported."""
-        self._leaving: set[Connection] = set()
-        """Connections that were asked to leave."""
+        self._leaving: dict[Connection, float] = {}
+        """Maps each connection that was asked to leave to the earliest time of its close."""
         self._is_shut = False
         self._loop = asyncio.get_running_loop()
 
@@ -173,7 +173,7 @@ class Connections:
         """Forget a closed connection."""
         self._old_at_s.pop(connection, None)
         self._idle_since_s.pop(connection, None)
-        self._leaving.discard(connection)
+        self._leaving.pop(connection, None)
 
     def busy(self, connection: Connection) -> None:
         """Record that a connection has a call."""
@@ -222,12 +222,13 @@ class Connections:
         return True
 
     def _ask_to_leave(self, connection: Connection) -> None:
-        self._leaving.add(connection)
+        self._leaving[connection] = self._loop.time() + CLOSE_S
         self._idle_since_s.pop(connection, None)
         connection.shut()
         self._loop.call_later(CLOSE_S, self._see_off, connection)
 
     def _see_off(self, connection: Connection) -> None:
-        """Close a connection that was asked to leave. If it has a call, a later check closes it."""
-        if connection in self._leaving and connection.is_idle:
+        """Close a connection whose time to leave has passed. If it has a call, a later check closes it."""
+        close_at_s = self._leaving.get(connection, float("inf"))
+        if self._loop.time() >= close_at_s and connection.is_idle:
             connection.close()

@@ -3,8 +3,8 @@
 
 It has the part of grpc.aio's call interface that the services use: a caller awaits it for a single answer, and reads
 or iterates it for several answers.
-Invariants: it ends once. Its unread bytes are bounded by its window. After its end it holds back nothing of its
-connection's window.
+Invariants: it ends once. A call with a single request that no handler has seen begins again. Its unread bytes are
+bounded by its window. After its end it holds back nothing of its connection's window.
 """
 
 import asyncio
@@ -23,6 +23,9 @@ UNREAD_BYTES_MAX: Final = 512 << 10
 
 ACCOUNT_BYTES: Final = 64 << 10
 """Bytes of an answer are accounted for when so many have arrived, or a message is complete."""
+
+REPEAT_COUNT_MAX: Final = 3
+"""Repetitions of a call that no handler has seen. A connection may end in the moment in which the call begins on it."""
 
 
 class CallTransport(Protocol):
@@ -75,6 +78,8 @@ class OutgoingCall:
         self._timer: asyncio.TimerHandle | None = None
         self._feeding: asyncio.Task[None] | None = None
         self._connecting: asyncio.Task[None] | None = None
+        self._repeat: Callable[[], None] | None = None
+        self._repeat_count = 0
 
     # Methods for its channel and its connection
 
@@ -86,6 +91,10 @@ class OutgoingCall:
     def wait_for(self, connecting: "asyncio.Task[None]") -> None:
         """Set the task that begins the call. The task is cancelled when the call ends."""
         self._connecting = connecting
+
+    def allow_repeat(self, repeat: Callable[[], None]) -> None:
+        """Set the function that begins the call again if no handler has seen it."""
+        self._repeat = repeat
 
     def feed_from(self, requests: AsyncIterable[Any]) -> None:
         """Send the requests of an iterator."""
@@ -130,6 +139,15 @@ class OutgoingCall:
             self._messages.extend(messages)
             self._wake()
 
+    def refused(self, outcome: Outcome) -> None:
+        """Begin the call again, because no handler has seen it. After the last repetition it ends with `outcome`."""
+        if self._repeat is None or self._outcome is not None or self._repeat_count == REPEAT_COUNT_MAX:
+            self.end(outcome)
+            return
+        self._repeat_count += 1
+        self._transport = None
+        self._repeat()
+
     def end(self, outcome: Outcome) -> None:
         """Record the outcome, unless the call has ended already."""
         if self._outcome is not None:
@@ -145,7 +163,7 @@ class OutgoingCall:
         if self._transport is not None:
             self._transport.acknowledge(self._stream_id, self._held_bytes + self._new_bytes)
         self._held_bytes = self._new_bytes = 0
-        self._transport = self._timer = self._connecting = None
+        self._transport = self._timer = self._connecting = self._repeat = None
         self._wake()
 
     # Methods for its caller, with the names of grpc.aio

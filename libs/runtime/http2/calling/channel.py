@@ -20,6 +20,7 @@ from libs.runtime.http2.calling.call import Method, OutgoingCall
 from libs.runtime.http2.calling.link import Link
 from libs.runtime.http2.calling.outcome import CANCELLED, Outcome, head_of
 from libs.runtime.http2.endpoint import ARRIVING_BYTES_MAX, LEAVE_S
+from libs.runtime.http2.heads import Fields
 
 CONNECT_S: Final = 20.0
 """Maximum time of an attempt to connect, including its handshake."""
@@ -50,7 +51,7 @@ class LoopChannel:
         self._link: Link | None = None
         self._links: set[Link] = set()
         """All open links. A link that takes no more calls stays until its calls have ended."""
-        self._connecting: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[Link | None] | None = None
         self._failure = ""
         """Why the last attempt failed."""
         self._wait_s = 0.0
@@ -121,6 +122,12 @@ class LoopChannel:
             raise grpc.aio.UsageError("the channel is closed")
         head = head_of(path, self._authority, self._scheme, timeout_s, metadata or ())
         call.limit(timeout_s)
+        if request is not None:
+            call.allow_repeat(partial(self._place, call, head, request))
+        self._place(call, head, request)
+
+    def _place(self, call: OutgoingCall, head: Fields, request: bytes | None) -> None:
+        """Begin a call on the connection, or after the connection is open."""
         if self._link is not None:
             self._link.begin(call, head, request)
         elif self._connecting is None and asyncio.get_running_loop().time() < self._retry_at_s:
@@ -128,22 +135,25 @@ class LoopChannel:
         else:
             call.wait_for(asyncio.create_task(self._begin_later(call, head, request)))
 
-    async def _begin_later(self, call: OutgoingCall, head: Any, request: bytes | None) -> None:
+    async def _begin_later(self, call: OutgoingCall, head: Fields, request: bytes | None) -> None:
         """Begin a call when the connection is open."""
-        if self._link is None:
+        link = self._link
+        if link is None:
             if self._connecting is None:
                 self._connecting = asyncio.create_task(self._connect())
-            await asyncio.wait([self._connecting])
-        if self._link is None:
+            connecting = self._connecting
+            await asyncio.wait([connecting])
+            link = None if connecting.cancelled() else connecting.result()
+        if link is None:
             call.end(self._unreached())
         elif not call.done():
-            self._link.begin(call, head, request)
+            link.begin(call, head, request)
 
     def _unreached(self) -> Outcome:
         return Outcome(grpc.StatusCode.UNAVAILABLE, f"{self._target} can't be reached: {self._failure}")
 
-    async def _connect(self) -> None:
-        """Open a connection, or record the reason of the failure."""
+    async def _connect(self) -> Link | None:
+        """Open a connection. Returns None after a failure, with the reason recorded."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_S):
@@ -153,10 +163,12 @@ class LoopChannel:
             grown_s = max(RECONNECT_S_MIN, self._wait_s * GROWTH)
             self._wait_s = min(grown_s, self._reconnect_s_max)
             self._retry_at_s = loop.time() + self._wait_s * random.uniform(1 - SPREAD, 1 + SPREAD)  # noqa: S311
+            return None
         else:
             self._wait_s = self._retry_at_s = 0.0
             if not link.is_leaving:
                 self._link = link
+            return link
         finally:
             self._connecting = None
 

@@ -2,7 +2,8 @@
 """Link: a connection to a server. It begins calls, passes arriving bytes to them, and reports their end to them.
 
 Invariants: the invariants of an endpoint; a call that has a stream here ends at the latest with the connection. A
-server that sends nothing while calls wait is pinged. Without a sign of life after that, the connection is closed.
+call that no handler has seen (REFUSED_STREAM of RFC 9113, section 8.7) may begin again on another connection. A server
+that sends nothing while calls wait is pinged. Without a sign of life after that, the connection is closed.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import grpc
 
 from libs.runtime.http2 import wire as h2
 from libs.runtime.http2.calling.call import OutgoingCall
-from libs.runtime.http2.calling.outcome import CANCEL, Outcome, outcome_of, reset_outcome
+from libs.runtime.http2.calling.outcome import CANCEL, REFUSED_STREAM, Outcome, outcome_of, reset_outcome
 from libs.runtime.http2.endpoint import Endpoint
 from libs.runtime.http2.heads import Fields
 
@@ -90,14 +91,15 @@ class Link(Endpoint):
 
     def begin(self, call: OutgoingCall, head: Fields, request: bytes | None) -> None:
         """Begin a call, with its single request or without a request. An error becomes the end of the call."""
-        if self._is_broken:
-            call.end(Outcome(grpc.StatusCode.UNAVAILABLE, "the connection is lost"))
+        if self._is_broken or self._is_leaving:
+            self._owner.left(self)
+            call.refused(Outcome(grpc.StatusCode.UNAVAILABLE, "the connection takes no more calls"))
             return
         try:
             stream_id = self._wire.send_request(head)
         except h2.WireError as error:
-            call.end(Outcome(grpc.StatusCode.UNAVAILABLE, f"the connection takes no more calls: {error}"))
             self._leave(None)
+            call.refused(Outcome(grpc.StatusCode.UNAVAILABLE, f"the connection takes no more calls: {error}"))
             return
         self._calls[stream_id] = call
         call.begin(self, stream_id)
@@ -159,7 +161,8 @@ class Link(Endpoint):
     def _reset(self, event: h2.StreamReset | h2.StreamClosed) -> None:
         call = self._calls.pop(event.stream_id, None)
         if call is not None:
-            call.end(reset_outcome(event.error_code))
+            end = call.refused if event.error_code == REFUSED_STREAM else call.end
+            end(reset_outcome(event.error_code))
         if (waiting := self._unsent.get(event.stream_id)) is not None:
             _wake(waiting)
         if self._is_leaving and not self._calls:

@@ -13,11 +13,11 @@ import ngh2
 import pytest
 
 from libs.runtime.http2.calling import link as links
-from libs.runtime.http2.calling.call import Method, OutgoingCall
+from libs.runtime.http2.calling.call import REPEAT_COUNT_MAX, Method, OutgoingCall
 from libs.runtime.http2.calling.channel import LoopChannel
 from libs.runtime.http2.calling.link import Link
 from libs.runtime.http2.calling.outcome import head_of
-from libs.runtime.http2.framing import framed
+from libs.runtime.http2.framing import PREFIX_SIZE_BYTES, framed
 from libs.runtime.http2.heads import HEAD
 from tests.support.patience import LIMIT_S, eventually
 from tests.unit.libs.runtime.http2.channels import channel_to, code_of
@@ -31,6 +31,7 @@ class Scripted:
         self._act = act
         self.connection_count = self.open_count = 0
         self.received = asyncio.Event()
+        self.requests: list[bytes] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connection_count += 1
@@ -44,6 +45,8 @@ class Scripted:
                     if isinstance(event, ngh2.RequestReceived):
                         self._act(wire, event.stream_id)
                         self.received.set()
+                    elif isinstance(event, ngh2.DataReceived) and event.data:
+                        self.requests.append(event.data[PREFIX_SIZE_BYTES:])
                 writer.write(wire.data_to_send())
                 await writer.drain()
         writer.close()
@@ -100,10 +103,8 @@ HOSTILE = {
     "unknown encoding": (
         lambda wire, one: wire.send_response(one, (*HEAD, (b"grpc-encoding", b"br"))), C.UNIMPLEMENTED
     ),
-    "refused": (lambda wire, one: wire.reset_stream(one, 7), C.UNAVAILABLE),
     "calm down": (lambda wire, one: wire.reset_stream(one, 11), C.RESOURCE_EXHAUSTED),
     "reset": (lambda wire, one: wire.reset_stream(one, 2), C.INTERNAL),
-    "gone": (lambda wire, one: wire.terminate_connection(0, last_stream_id=0), C.UNAVAILABLE),
 }  # fmt: skip
 
 
@@ -118,6 +119,62 @@ async def test_hostile_server(name: str) -> None:
             await method(b"", timeout=LIMIT_S)
         assert caught.value.code() is code
         assert await method(b"", timeout=LIMIT_S) == b"x"
+
+
+UNTAKEN = {
+    "refused": lambda wire, one: wire.reset_stream(one, 7),
+    "gone": lambda wire, one: wire.terminate_connection(0, last_stream_id=0),
+}
+"""Answers of a server whose handler has not seen the call."""
+
+
+@pytest.mark.parametrize("name", UNTAKEN)
+async def test_a_call_that_no_handler_has_seen_begins_again(name: str) -> None:
+    """The call with a single request is repeated a few times; then the refusal is its outcome."""
+    count = REPEAT_COUNT_MAX
+    acts = [*[UNTAKEN[name]] * count, answer(OK_FRAME), *[UNTAKEN[name]] * (count + 1), answer(OK_FRAME)]
+    async with scripted(lambda wire, one: acts.pop(0)(wire, one)) as (server, channel):
+        method = channel.unary_unary("/a/B")
+        assert await method(b"1", timeout=LIMIT_S) == b"x"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await method(b"2", timeout=LIMIT_S)
+        assert caught.value.code() is C.UNAVAILABLE
+        assert await method(b"3", timeout=LIMIT_S) == b"x"
+        assert server.requests == [b"1"] * (count + 1) + [b"2"] * (count + 1) + [b"3"]
+
+
+async def test_a_stream_that_no_handler_has_seen_fails() -> None:
+    """The channel keeps no requests of a stream, so it does not repeat the stream."""
+    async with scripted(lambda wire, one: wire.reset_stream(one, 7)) as (_, channel):
+        call = channel.stream_stream("/a/B")(timeout=LIMIT_S)
+        await call.write(b"1")
+        assert await call.code() is C.UNAVAILABLE
+
+
+async def test_a_repeated_call_keeps_its_deadline() -> None:
+    """The deadline counts from the first attempt, and a cancelled call does not begin again."""
+    acts = [UNTAKEN["refused"], lambda _, one: None]
+    async with scripted(lambda wire, one: acts.pop(0)(wire, one)) as (_, channel):
+        assert await channel.unary_unary("/a/B")(b"", timeout=0.2).code() is C.DEADLINE_EXCEEDED
+        assert not acts
+
+
+async def test_a_connection_that_ends_before_its_first_call() -> None:
+    """Calls that waited for a connection begin on the next connection if the server has closed the first already."""
+    async with scripted(answer(OK_FRAME)) as (server, channel):
+        dial, links_made = channel._dial, []
+
+        async def dial_late(loop: asyncio.AbstractEventLoop) -> Link:
+            link = await dial(loop)
+            links_made.append(link)
+            if len(links_made) == 1:
+                link._leave(None)
+            return link
+
+        channel._dial = dial_late
+        calls = [channel.unary_unary("/a/B")(b"", timeout=LIMIT_S) for _ in range(3)]
+        assert [await call for call in calls] == [b"x"] * 3
+        assert server.connection_count == 2
 
 
 class Sink(asyncio.Transport):

@@ -154,6 +154,18 @@ async def test_old_connections_end_after_their_calls() -> None:
         await eventually(lambda: one.told[:2] == ["shut", "close"])
 
 
+async def test_a_connection_has_time_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that come soon after the request to leave close nothing: a call may be on its way."""
+    monkeypatch.setattr(connections, "CLOSE_S", LIMIT_S)
+    found = Connections(ConnectionLimits(connection_age_max_ms=40))
+    one = Opened()
+    found.opened(one)
+    with looked_after(found):
+        await eventually(lambda: one.told == ["shut"])
+        await asyncio.sleep(0.1)
+    assert one.told == ["shut"]
+
+
 async def test_the_silent_are_asked_and_then_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A silent connection is pinged and then aborted; a connection that answers stays."""
     monkeypatch.setattr(connections, "SILENCE_S", 0.05)

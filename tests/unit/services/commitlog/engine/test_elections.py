@@ -91,6 +91,7 @@ async def test_a_leader_that_slept() -> None:
     async with cluster.running() as leader:
         await all_in_sync(cluster)
         end = (await append(leader.log, message(b"one"))).end_physical_offset
+        leader.cut_coordinator()
         leader.machine.clock.advance(10_000)
         with pytest.raises(NotLeader):
             await append(leader.log, message(b"two"))
@@ -111,6 +112,7 @@ async def test_topics_of_a_leader_that_slept(role: str, monkeypatch: pytest.Monk
 
         async def slow(self: TopicRegistry, name: str, **given: Any) -> TopicConfig:
             topic = await create(self, name, **given)
+            leader.cut_coordinator()  # a lease that is renewed before the answer leaves would be valid again
             leader.machine.clock.advance(10_000)
             return topic
 

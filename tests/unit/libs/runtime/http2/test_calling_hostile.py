@@ -159,21 +159,26 @@ async def test_a_repeated_call_keeps_its_deadline() -> None:
         assert not acts
 
 
-async def test_a_connection_that_ends_before_its_first_call() -> None:
-    """Calls that waited for a connection begin on the next connection if the server has closed the first already."""
+async def test_a_connection_that_ends_before_its_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that waited for a connection begin on the next connection if the server shuts the first one at once."""
+    open_link, is_shut = Link.connection_made, []
+
+    def open_shut(link: Link, transport: Any) -> None:
+        open_link(link, transport)
+        if not is_shut:
+            wire = ngh2.Connection(ngh2.Role.SERVER, ngh2.Configuration())
+            wire.initiate_connection({})
+            wire.send_shutdown_notice()
+            notice = wire.data_to_send()
+            is_shut.append(link)
+            link.get_buffer(0)[: len(notice)] = notice
+            link.buffer_updated(len(notice))
+
+    monkeypatch.setattr(Link, "connection_made", open_shut)
     async with scripted(answer(OK_FRAME)) as (server, channel):
-        dial, links_made = channel._dial, []
-
-        async def dial_late(loop: asyncio.AbstractEventLoop) -> Link:
-            link = await dial(loop)
-            links_made.append(link)
-            if len(links_made) == 1:
-                link._leave(None)
-            return link
-
-        channel._dial = dial_late
         calls = [channel.unary_unary("/a/B")(b"", timeout=LIMIT_S) for _ in range(3)]
         assert [await call for call in calls] == [b"x"] * 3
+        assert is_shut[0].is_leaving
         assert server.connection_count == 2
 
 

@@ -79,7 +79,7 @@ def copied(store: Store) -> Iterator[str]:
     """Let a log of its own follow a store's, and wait until it does. Where it listens."""
     port = _free_ports()[0]
     flags = ["--data-dir", str(store.folder / "copy"), "--port", str(port), "--metrics-port", "0"]
-    flags += ["--role", "slave", "--leader-target", store.commitlog, "--replica-id", "copy"]
+    flags += ["--role", "follower", "--leader-target", store.commitlog, "--replica-id", "copy"]
     with _process(["serve", "commitlog", *flags], store.folder / "copy.log", {}):
         with connect(commitlog=store.commitlog) as client:
             _wait_until(lambda: len(client.admin.commitlog_status().replicas) == 1)

@@ -94,7 +94,7 @@ class ByOperator:
         """Returns the role of a log, and the leader that it follows."""
         if name == self.leader:
             return {"role": "sync_master"}
-        return {"role": "slave", "leader-target": self.targets[self.leader]}
+        return {"role": "follower", "leader-target": self.targets[self.leader]}
 
     def succeed(self, members: "Members", left: Iterable[str]) -> str:
         """Promotes the log with the most data, and makes the others follow it."""

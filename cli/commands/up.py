@@ -160,7 +160,7 @@ def copies_of(
     elected += ["--etcd-prefix", f"/reput/up{data_dir.resolve()}"]
     copies: list[Copy] = []
     for at, name in enumerate(REPLICA_IDS[:count]):
-        follows = ["--role", "slave", "--leader-target", copies[0].target("commitlog")] if at else []
+        follows = ["--role", "follower", "--leader-target", copies[0].target("commitlog")] if at else []
         flags = {"commitlog": ["--replica-id", name, *(elected if etcd else follows)]}
         own = chosen_ports({key: port and port + at * COPY_PORTS for key, port in ports.items()})
         copies.append(Copy(data_dir / name, own, hosts, name, at, flags))

@@ -66,9 +66,9 @@ class Settings:
     def __post_init__(self) -> None:
         check_targets(self.engine.advertise_target, name="advertise_target")
         if self.engine.coordinator != "none" and self.engine.is_follower:
-            raise ValueError("with a coordinator, role says as what the log leads if it is elected: not slave")
+            raise ValueError("with a coordinator, role says as what the log leads if it is elected: not follower")
         if self.engine.is_follower and not self.leader.target:
-            raise ValueError("role slave needs leader_target, the address of the log that it follows")
+            raise ValueError("role follower needs leader_target, the address of the log that it follows")
         if self.engine.coordinator == "etcd" and not self.etcd.members:
             raise ValueError("coordinator etcd needs etcd_targets, the addresses of etcd's members")
         if self.engine.coordinator != "none":
@@ -96,7 +96,7 @@ class Service:
         shell.telemetry.observe("log", lambda: statistics_of(self.commit_log.log))
         is_elected = self._config.coordinator != "none"
         leader_target = "" if is_elected else settings.leader.target
-        own = RoleSetting(FOLLOWER_ROLE if is_elected else self._config.role, leader_target)
+        own = RoleSetting(FOLLOWER_ROLE if is_elected else self._config.role_name, leader_target)
         self._roles = Roles(own, self._open_log, self._hold, self._open_again, self._leader_at, shell.fail)
         shell.telemetry.observe("roles", self._roles.statistics)
         self._member = self._elected_member() if is_elected else None

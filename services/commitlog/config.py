@@ -6,7 +6,7 @@ Values only. Addresses, TLS, tokens and telemetry belong to the process and are 
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from msgspec import Meta
 
@@ -14,7 +14,7 @@ from libs.formats import limits, store_layout
 from libs.formats.errors import FormatError
 from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.formats.records.host import Host
-from libs.formats.state.replication import RoleName
+from libs.formats.state.replication import ROLE_ALIASES, RoleName, RoleWord
 from libs.importance import Advanced, Basic
 from libs.log.state.directories import real
 from libs.machine.fs import PAGE_SIZE_BYTES, Fs
@@ -52,10 +52,11 @@ class CommitLogConfig:
     RocketMQ's readOnlyCommitLogStorePaths.
     """
 
-    role: Basic[RoleName] = "async_master"
-    """A master accepts appends. A synchronous master shows readers only records that all members of the in-sync set
-    have on their disks, and an append waits for that unless its request asks for less. A slave follows the log of
-    leader_target, and refuses appends. RocketMQ's brokerRole."""
+    role: Basic[RoleWord] = "async_master"
+    """A leader accepts appends. A synchronous leader shows readers only records that all members of the in-sync set
+    have on their disks, and an append waits for that unless its request asks for less. A follower follows the log of
+    leader_target, and refuses appends. async_leader, sync_leader and follower are other names for async_master,
+    sync_master and slave, the values of RocketMQ's brokerRole."""
 
     replica_id: Basic[str] = ""
     """Name of this log among its copies; empty is the host's name and the port."""
@@ -101,21 +102,21 @@ class CommitLogConfig:
     does not answer makes a handover take this time."""
 
     replica_window_bytes: Advanced[Annotated[int, Meta(ge=limits.MIB, le=256 * limits.MIB)]] = 16 * limits.MIB
-    """Bytes that a slave's leader may send ahead of the received bytes."""
+    """Bytes that a follower's leader may send ahead of the received bytes."""
 
     catch_up_bytes_per_s: Advanced[Annotated[int, Meta(ge=0)]] = 0
-    """Bytes per second that a leader sends to all slaves together of records from before their streams began, or far
-    behind the end of the log. 0 is no limit. A slave never catches up with appends at a higher rate."""
+    """Bytes per second that a leader sends to all followers together of records from before their streams began, or
+    far behind the end of the log. 0 is no limit. A follower never catches up with appends at a higher rate."""
 
     replica_silence_ms: Advanced[Annotated[int, Meta(ge=1_000)]] = 3_000
     """A stream of replication that brings nothing for so long is closed. Both sides send a step twice a second."""
 
     cut_bytes_max: Advanced[Annotated[int, Meta(ge=0)]] = limits.GIB
-    """A slave that has bytes which its newer leader does not have truncates at most so many of them, and keeps a copy
-    below reput/cut; with more bytes it stops following."""
+    """A follower that has bytes which its newer leader does not have truncates at most so many of them, and keeps a
+    copy below reput/cut; with more bytes it stops following."""
 
     reconnect_ms_max: Advanced[Annotated[int, Meta(ge=1)]] = 2_000
-    """Longest wait of a slave between two attempts to reach its leader."""
+    """Longest wait of a follower between two attempts to reach its leader."""
 
     store_host: Advanced[str] = ""
     """Address written into records and message ids, as address:port; empty is the address that it listens on."""
@@ -322,9 +323,14 @@ class CommitLogConfig:
                 raise ValueError(f"store_host: {error.reason}") from None
 
     @property
+    def role_name(self) -> RoleName:
+        """The role by RocketMQ's name."""
+        return ROLE_ALIASES.get(self.role) or cast("RoleName", self.role)
+
+    @property
     def is_follower(self) -> bool:
         """Whether the log is a follower, a copy of another log that accepts no appends."""
-        return self.role == "slave"
+        return self.role_name == "slave"
 
     @property
     def has_pool(self) -> bool:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of a replicated store: the copy's identity, the in-sync set, the Indexer's progress. Spec: reput_files 6."""
 
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -17,7 +18,16 @@ class Member(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 RoleName: TypeAlias = Literal["async_master", "sync_master", "slave"]
-"""A role, by its name in the settings."""
+"""A role, by RocketMQ's name. Files and protocols have these names."""
+
+RoleWord: TypeAlias = Literal[RoleName, "async_leader", "sync_leader", "follower"]
+"""A role, as a setting may name it."""
+
+ROLE_ALIASES: Final[Mapping[str, RoleName]] = {
+    "async_leader": "async_master",
+    "sync_leader": "sync_master",
+    "follower": "slave",
+}
 
 
 class RoleSetting(msgspec.Struct, frozen=True, array_like=True):

@@ -53,7 +53,7 @@ class CommitLog:
     ) -> OpenLog:
         """Recover the log and start its loops, except loops with a name in `idle`. See `OpenLog`.
 
-        A slave first gives up the bytes of `cut`. `role` replaces the setting. Raises the errors of `recover_store`.
+        A follower first gives up the bytes of `cut`. `role` replaces the setting. Raises the errors of `recover_store`.
         """
         if role is not None:
             self.config = replace(self.config, role=role)

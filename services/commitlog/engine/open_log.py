@@ -66,7 +66,7 @@ class OpenLog:
     ) -> None:
         """Build all parts of a recovered store. Touches no file.
 
-        `listen_host` is the store host of records unless the configuration has another. A slave follows `leader`.
+        `listen_host` is the store host of records unless the configuration has another. A follower follows `leader`.
         `on_failure` is called with the failure that seals the log.
         """
         self.store_host: Final = Host.parse(config.store_host) if config.store_host else listen_host

@@ -40,7 +40,7 @@ class StatusServicer:
 def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
     """Return the log's state, complete after the log has opened, and as far as known before."""
     status = pb.GetStatusResponse(
-        role=pb.Role.Value(f"ROLE_{commit_log.config.role.upper()}"),
+        role=pb.Role.Value(f"ROLE_{commit_log.config.role_name.upper()}"),
         segment_size_bytes=commit_log.config.segment_size_bytes,
         start_time=timestamp(commit_log.started_at_ms),
         version=VERSION,

@@ -319,7 +319,9 @@ class ElectedMember:
         try:
             await log.identity.promise(term.epoch)
             elected = ElectedEpoch(term.epoch, term.record_seen.history_id)
-            await self._roles.reopen(RoleSetting(self._config.role), term=ElectedTerm(elected, term, term.check, term))
+            await self._roles.reopen(
+                RoleSetting(self._config.role_name), term=ElectedTerm(elected, term, term.check, term)
+            )
         except BaseException:
             await self._end_term()
             raise

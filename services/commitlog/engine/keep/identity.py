@@ -47,7 +47,7 @@ class Identity:
     @classmethod
     def open(cls, fs: Fs, config: CommitLogConfig, thread: SmallFiles) -> Self:
         """Read the file, if it exists. Raises ReplicaFileDamaged or OSError."""
-        saved, is_synchronous = small_files.load_replica(fs, config.data_dir), config.role == "sync_master"
+        saved, is_synchronous = small_files.load_replica(fs, config.data_dir), config.role_name == "sync_master"
         if saved is None:
             return cls(fs, config.data_dir, thread, None, is_synchronous, was_synchronous=False)
         replicated = saved.replicated_physical_offset

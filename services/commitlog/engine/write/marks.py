@@ -56,9 +56,9 @@ class Marks:
         flushed = Watermark(chain.flushed_physical_offset)
         confirmed = min(max(confirmed_physical_offset, chain.min_physical_offset), flushed.value)
         replicated = Watermark(min(replicated_physical_offset, flushed.value))
-        is_synced_at_once = config.flush_mode == "sync" or config.role == "sync_master"
+        is_synced_at_once = config.flush_mode == "sync" or config.role_name == "sync_master"
         visible = flushed if is_synced_at_once else committed
-        if config.role == "sync_master":
+        if config.role_name == "sync_master":
             visible = replicated
             replicated.advance(confirmed)
             replicated.hurry(wrote.value)

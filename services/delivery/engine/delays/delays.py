@@ -25,15 +25,13 @@ from services.delivery.engine.delays.schedule import Schedules
 from services.delivery.engine.journal.journal import Journal
 from services.delivery.engine.ports.messages import Copy, Note, Written
 from services.delivery.engine.ports.timers import Entry, Timed, TimerIndex
+from services.delivery.engine.ports.waits import BEHIND_S, READ_WAIT_S
 from services.delivery.engine.state.done import Done
 from services.delivery.engine.state.tally import Tally
 from services.delivery.errors import AppendRefused, JournalLost
 
 COUNT, SIZE_BYTES = 500, 2 << 20
 """Messages of a batch, and their size."""
-READ_WAIT_S = 20.0
-BEHIND_S = 1.0
-"""The pause before the index is read again if it ends before the last read, or while there is no room."""
 REFUSED_MS = 10_000
 """The pause before a message that the log refused is tried again."""
 WAIT_S_MAX = 1.0

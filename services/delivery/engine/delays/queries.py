@@ -17,10 +17,9 @@ from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.delays.delays import Delays
 from services.delivery.engine.ports.messages import Copy, Note
 from services.delivery.engine.ports.timers import Timed
+from services.delivery.engine.ports.waits import INDEXED_LOOK_S, INDEXED_WAIT_S
 from services.delivery.errors import AppendRefused, DelayedNotFound, DelayedTooLate
 
-INDEX_WAIT_S, INDEX_LOOK_S = 5.0, 0.02
-"""How long a cancel waits for the index to read the log, and how often it looks."""
 ROLL_LOOK_S = 10.0
 HOUR_MS = 3_600_000
 GATHERED_COUNT_MAX = 10_000
@@ -133,13 +132,13 @@ class DelayQueries:
         _, end, _ = await self._delays.timers.log_bounds()
         end = max(end, least)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(INDEX_WAIT_S):
+            async with asyncio.timeout(INDEXED_WAIT_S):
                 while True:
                     found, indexed = await self._delays.timers.by_id(topic, message_id)
                     if indexed >= end:
                         return found
-                    await asyncio.sleep(INDEX_LOOK_S)
-        raise DependencyUnavailable("indexer", f"it has not read the log up to {end} for {INDEX_WAIT_S:g} s")
+                    await asyncio.sleep(INDEXED_LOOK_S)
+        raise DependencyUnavailable("indexer", f"it has not read the log up to {end} for {INDEXED_WAIT_S:g} s")
 
     async def _take_back(self, waiting: Sequence[Timed], message_id: str) -> None:
         """Finish the records of messages, and append a cancel record in RocketMQ's format."""

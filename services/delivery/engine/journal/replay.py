@@ -11,11 +11,12 @@ from libs.formats.errors import FormatError, NewerVersion
 from libs.formats.records.delivery_record import Began, CopyEdge, DeliveryRecord
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.ports.index import Index
+from services.delivery.engine.ports.waits import INDEXED_WAIT_S
 from services.delivery.engine.state.groups import Groups
 from services.delivery.errors import JournalLost, JournalUnreadable
 
-WAIT_S, LOOK_COUNT_MAX = 5.0, 6
-"""How long a look at the index waits for a record, and how many looks may find none."""
+LOOK_COUNT_MAX = 6
+"""Looks at the index that may find no record. Each waits for `INDEXED_WAIT_S`."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ async def replay_journal(index: Index, owner: str, *, start: int, began: int, sk
 async def _read(index: Index, owner: str, position: int, began: int, skip_below: int) -> JournalReplay:
     reading, look_count = JournalReplay(), 0
     while position <= began:
-        records, next_position = await index.journal(position, wait_s=WAIT_S)
+        records, next_position = await index.journal(position, wait_s=INDEXED_WAIT_S)
         look_count = 0 if next_position > position else look_count + 1
         if look_count >= LOOK_COUNT_MAX:
             raise DependencyUnavailable("indexer", f"it does not have record {began} of the journal yet")

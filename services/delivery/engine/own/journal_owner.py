@@ -30,6 +30,7 @@ from services.delivery.engine.own.group_engine import GroupEngine
 from services.delivery.engine.own.handover import hand_over, take_over_positions
 from services.delivery.engine.ports.index import Index
 from services.delivery.engine.ports.log import Log
+from services.delivery.engine.ports.waits import READ_WAIT_S
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.repeats import Repeats
 from services.delivery.engine.state.tally import Tally
@@ -40,10 +41,9 @@ FOLLOW_LOOK_S = 1.0
 """How long an owner waits before it asks again whether a log that follows leads by now."""
 QUEUES_WITHOUT_CALLS = ((TIMER_TOPIC, 0), (HALF_TOPIC, HALF_QUEUE_ID))
 """Queues whose messages start an ownership without a call."""
-FIRST_MESSAGE_WAIT_S = 20.0
 FIRST_MESSAGE_LOOK_S = 0.5
-"""The pause between two such waits."""
-WAIT_S = 3.0
+"""The pause between two waits for such a message."""
+REPLAY_WAIT_S = 3.0
 """How long a call waits for the replay of the journal."""
 
 _log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class JournalOwner:
         """
         self._wanted.set()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(REPLAY_WAIT_S):
                 await self._decided.wait()
         if self.current is None:
             raise NotOwner(self._reason)
@@ -232,7 +232,7 @@ class JournalOwner:
         """Return when a queue has, or had, a message. Waits on while the Indexer is away."""
         while True:
             try:
-                if await self._index.queue_end(topic, queue_id, wait_s=FIRST_MESSAGE_WAIT_S):
+                if await self._index.queue_end(topic, queue_id, wait_s=READ_WAIT_S):
                     return
             except DependencyUnavailable as error:
                 _log.debug("whether %s has a message is not known: %s", topic, error)

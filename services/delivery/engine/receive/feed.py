@@ -18,11 +18,9 @@ from libs.machine.trouble import Trouble
 from libs.requests.errors import DependencyUnavailable, RequestRefused, TopicNotFound
 from services.delivery.engine.ports.index import Index
 from services.delivery.engine.ports.messages import Found, Wanted
+from services.delivery.engine.ports.waits import BEHIND_S, READ_WAIT_S
 
 COUNT, SIZE_BYTES = 256, 1 << 20
-WAIT_S = 20.0
-BEHIND_S = 1.0
-"""The pause before the index is read again if it ends before the group's position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ class Feed:
                 wanted=self.wanted,
                 count=1 if self._ahead.is_enough else COUNT,
                 size_bytes=SIZE_BYTES // 2,
-                wait_s=WAIT_S,
+                wait_s=READ_WAIT_S,
             )
         except RequestRefused as error:
             self.failure = error

@@ -30,18 +30,15 @@ from services.delivery.engine.journal.store_time import StoreTime
 from services.delivery.engine.ports.halves import HalfIndex
 from services.delivery.engine.ports.log import Log
 from services.delivery.engine.ports.messages import JournaledMessage
+from services.delivery.engine.ports.waits import BEHIND_S, INDEXED_LOOK_S, INDEXED_WAIT_S, READ_WAIT_S
 from services.delivery.engine.state.tally import Tally
 from services.delivery.engine.transactions import messages, table
 from services.delivery.engine.transactions.checks import Checks
 from services.delivery.engine.transactions.table import Table, Timing, Transaction
 from services.delivery.errors import AppendRefused, TransactionEnded, TransactionNotFound, TransactionRefused
 
-PULL_WAIT_S = 20.0
-BEHIND_S = 1.0
 ARRIVAL_S = 0.05
 """How long an end waits for its half message before it asks how far the index is."""
-INDEX_S, INDEX_LOOK_S = 5.0, 0.02
-"""How long an end waits for an index that is behind the log, and how often it looks."""
 AGAIN_MS = 1_000
 TEND_COUNT, TEND_SIZE_BYTES = 200, 8 << 20
 """Transactions of a check, and the approximate size of the transactions that are checked side by side."""
@@ -172,7 +169,7 @@ class Transactions:
         if self._is_full:
             await self._heard(BEHIND_S)
             return
-        pulled = await self._halves.halves(self.table.read_to, wait_s=PULL_WAIT_S)
+        pulled = await self._halves.halves(self.table.read_to, wait_s=READ_WAIT_S)
         if pulled.next_queue_offset < self.table.read_to:
             await asyncio.sleep(BEHIND_S)  # the index is being built again
         else:
@@ -218,7 +215,7 @@ class Transactions:
         if self._known(name) is None:
             await self._catch_up()
         try:
-            async with asyncio.timeout(INDEX_S):
+            async with asyncio.timeout(INDEXED_WAIT_S):
                 while (transaction := self.table.find(name)) is not None and transaction.is_moving:
                     await self._heard(BEHIND_S)
         except TimeoutError:
@@ -246,14 +243,14 @@ class Transactions:
         """
         end = (await self._journal.write([], is_safe=True)).physical_offset
         try:
-            async with asyncio.timeout(INDEX_S):
+            async with asyncio.timeout(INDEXED_WAIT_S):
                 while await self._halves.indexed() < end:
-                    await self._heard(INDEX_LOOK_S)
+                    await self._heard(INDEXED_LOOK_S)
                 half_end = await self._halves.half_end()
                 while self.table.read_to < half_end:
                     if self._is_full:
                         raise WindowFull("transactions that are open", limit=self._config.transaction_count_max)
-                    await self._heard(INDEX_LOOK_S)
+                    await self._heard(INDEXED_LOOK_S)
         except TimeoutError:
             raise DependencyUnavailable("indexer", "it has not come to the end of the log yet") from None
 

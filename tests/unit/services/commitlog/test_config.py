@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from libs.formats.state.replication import ROLE_ALIASES
 from libs.runtime.config import load
 from libs.runtime.errors import ConfigError
 from services.commitlog.bootstrap import Settings, store_host
@@ -33,6 +34,8 @@ def test_defaults_are_rocketmqs() -> None:
         ({"transient_store_pool_segment_count": 0}, "transient_store_pool_segment_count"),
         ({"warm_segments": True, "preallocate": False}, "warm_segments needs preallocate"),
         ({"role": "slave"}, "role"),
+        ({"role": "follower"}, "role follower needs leader_target"),
+        ({"role": "leader"}, "role is .leader."),
         ({"default_queue_count": 65_536}, "default_queue_count"),
         ({"store_host": "example.org:7101"}, "store_host"),
         ({"store_host": "1.2.3.4"}, "store_host"),
@@ -70,3 +73,11 @@ def test_environment_and_flags() -> None:
 def test_store_host(listen_host: str, expected: str) -> None:
     """The store host of records is the listening address, and never a wildcard."""
     assert str(store_host(listen_host, 9)) == expected
+
+
+@pytest.mark.parametrize(("word", "name"), [*ROLE_ALIASES.items(), *((name, name) for name in ROLE_ALIASES.values())])
+def test_names_of_roles(word: str, name: str) -> None:
+    """A setting names a role by the field's word or by RocketMQ's; the log uses RocketMQ's name, as its files do."""
+    environment = {"REPUT_COMMITLOG_ROLE": word, "REPUT_COMMITLOG_LEADER_TARGET": "localhost:1" * (name == "slave")}
+    config = load(Settings, section="commitlog", environment=environment, flags={}).value.engine
+    assert (config.role_name, config.is_follower) == (name, name == "slave")

@@ -11,7 +11,7 @@ from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import TopicNotFound, WindowFull
 from services.delivery.engine.own.counters import Counters
 from services.delivery.engine.own.group_engine import STORE_INTERVAL_S, GroupEngine
-from services.delivery.engine.own.journal_owner import WAIT_S
+from services.delivery.engine.own.journal_owner import REPLAY_WAIT_S
 from services.delivery.engine.ports.messages import Wanted
 from services.delivery.engine.receive.batch import Delivered
 from services.delivery.engine.receive.settling import SettleOutcome, SettleRequest
@@ -365,7 +365,7 @@ async def test_nobody_delivers_while_the_log_follows(clock: ManualClock) -> None
     async with delivering(store, clock) as owner:
         for _ in range(2):
             with pytest.raises(NotOwner, match="another"):
-                async with asyncio.timeout(WAIT_S / 2):
+                async with asyncio.timeout(REPLAY_WAIT_S / 2):
                     await owner.engine()
         store.is_following = False
         assert texts(await receive(await engine_of(owner))) == ["a"]

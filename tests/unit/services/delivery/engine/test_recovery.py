@@ -139,7 +139,7 @@ async def test_an_append_that_arrives_after_the_next_process_has_begun(clock: Ma
 
 async def test_the_journal_is_read_up_to_the_own_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """A later record of another owner, another record in its place after a cut, and an index that lacks it."""
-    monkeypatch.setattr(loading, "WAIT_S", 0.01)
+    monkeypatch.setattr(loading, "INDEXED_WAIT_S", 0.01)
     store = MemoryStore()
     for number, owner in enumerate("ab"):
         await store.write(number, DeliveryRecord(owner=owner, events=(Began(owner),)).encode(), (), is_safe=True)

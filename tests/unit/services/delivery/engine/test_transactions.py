@@ -39,7 +39,7 @@ def clock() -> ManualClock:
 @pytest.fixture(autouse=True)
 def patiently(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits for the index are long, except in tests about these waits."""
-    monkeypatch.setattr(transactions, "INDEX_S", LIMIT_S)
+    monkeypatch.setattr(transactions, "INDEXED_WAIT_S", LIMIT_S)
 
 
 async def of(owner: JournalOwner) -> Transactions:
@@ -289,12 +289,12 @@ async def test_an_end_does_not_wait_for_ever_for_what_was_appended_again(
         store.transactions.seen_count = 1
         clock.advance(FIRST_MS)
         await subject.run_maintenance()
-        monkeypatch.setattr(transactions, "INDEX_S", 0.3)
+        monkeypatch.setattr(transactions, "INDEXED_WAIT_S", 0.3)
         with pytest.raises(DependencyUnavailable, match="transaction a"):
             await subject.end("a", "p", COMMIT)
         store.transactions.seen_count = None
         await store.tell()
-        monkeypatch.setattr(transactions, "INDEX_S", LIMIT_S)
+        monkeypatch.setattr(transactions, "INDEXED_WAIT_S", LIMIT_S)
         assert await subject.end("a", "p", COMMIT) is False
 
 
@@ -363,12 +363,12 @@ async def test_what_is_wrong_is_named(clock: ManualClock, monkeypatch: pytest.Mo
         await subject.end("b", "p", COMMIT)
         store.transactions.seen_count = 2
         await store.transactions.begin("c")
-        monkeypatch.setattr(transactions, "INDEX_S", 0.3)
+        monkeypatch.setattr(transactions, "INDEXED_WAIT_S", 0.3)
         with pytest.raises(DependencyUnavailable):
             await subject.end("c", "p", COMMIT)
         store.transactions.seen_count = None
         await store.tell()
-        monkeypatch.setattr(transactions, "INDEX_S", LIMIT_S)
+        monkeypatch.setattr(transactions, "INDEXED_WAIT_S", LIMIT_S)
         await subject.end("c", "p", COMMIT)
     assert seen(store) == ["b", "c"]
 
@@ -449,7 +449,7 @@ async def test_whatever_dies_each_commit_is_seen_once_and_each_orphan_ends(
     seed: int, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Restarts, lost answers, refused writes and repeated messages between all steps."""
-    monkeypatch.setattr(transactions, "INDEX_S", 0.3)  # a process that is replaced reads no more
+    monkeypatch.setattr(transactions, "INDEXED_WAIT_S", 0.3)  # a process that is replaced reads no more
     store = MemoryStore()
     run = Run(seed, store, clock)
     if seed % 2:
@@ -463,7 +463,7 @@ async def test_whatever_dies_each_commit_is_seen_once_and_each_orphan_ends(
                 except LOST:
                     continue
     store.lost_answers = store.refused_writes = 0
-    monkeypatch.setattr(transactions, "INDEX_S", LIMIT_S)
+    monkeypatch.setattr(transactions, "INDEXED_WAIT_S", LIMIT_S)
     async with delivering(store, clock, **settings) as owner:
         await _until_none_is_open(run, owner)
         run.judge()

@@ -46,7 +46,7 @@ async def test_begins_with_the_first_message_that_needs_nobody() -> None:
 
 async def test_begins_with_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while it would wait very long for a message."""
-    monkeypatch.setattr(room, "FIRST_MESSAGE_WAIT_S", 1e6)
+    monkeypatch.setattr(room, "READ_WAIT_S", 1e6)
     store = CountingStore()
     async with delivering(store, ManualClock()) as owner:
         await eventually(lambda: store.asked_count == len(room.QUEUES_WITHOUT_CALLS))

@@ -34,6 +34,7 @@ from services.delivery.rpc.group_servicer import GroupServicer
 from services.delivery.rpc.limits import LIMITS, REQUEST_SIZE_BYTES_MAX
 from services.delivery.rpc.log.half_client import HalfClient
 from services.delivery.rpc.log.index_client import IndexClient
+from services.delivery.rpc.log.level_client import LevelClient
 from services.delivery.rpc.log.log_client import LogClient
 from services.delivery.rpc.log.timer_client import TimerClient
 from services.delivery.rpc.transaction_servicer import TransactionServicer
@@ -64,9 +65,23 @@ class Service:
         log, index = LogClient(to_log), IndexClient(to_index)
         halves, timers = HalfClient(to_index, index), TimerClient(to_log, to_index, index)
         make = functools.partial(
-            GroupEngine, log=log, index=index, halves=halves, timers=timers, clock=clock, config=config
+            GroupEngine,
+            log=log,
+            index=index,
+            halves=halves,
+            timers=timers,
+            levels=LevelClient(index),
+            clock=clock,
+            config=config,
         )
-        self.owner = JournalOwner(log, index, make, clock, skip_below=config.journal_skip_below)
+        self.owner = JournalOwner(
+            log,
+            index,
+            make,
+            clock,
+            level_count=len(config.delay_levels_ms()),
+            skip_below=config.journal_skip_below,
+        )
         self._measuring = LagMetrics(self.owner)
         counters = Counters(self.owner)
         shell.telemetry.observe("group", counters.groups)
@@ -76,6 +91,7 @@ class Service:
         )
         shell.telemetry.observe_each("group_filter", ("group", "topic"), counters.filters, FilterCount)
         shell.telemetry.observe("delay", counters.delays)
+        shell.telemetry.observe("delay_level", counters.delay_levels)
         shell.telemetry.observe("transaction", counters.transactions)
         self.server = GrpcServer(
             settings.server,

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from libs.formats.errors import FormatError
+from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
 from libs.importance import Advanced, Basic
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -43,6 +45,9 @@ class DeliveryConfig:
     """A message that waits longer is appended once more, so that retention does not delete it. Less than half of
     retention_hours of the Janitor."""
 
+    message_delay_level: Advanced[str] = DELAY_LEVELS_TEXT
+    """The CommitLog's setting of this name: the delays of the levels."""
+
     transaction_first_check_ms: Advanced[Positive] = 6_000
     """Age of a transaction at which its producer is first asked for its end, in milliseconds, unless its message has
     another time (CHECK_IMMUNITY_TIME_IN_SECONDS). RocketMQ's transactionTimeOut."""
@@ -63,3 +68,14 @@ class DeliveryConfig:
     journal_skip_below: Advanced[NotNegative] = 0
     """Records of the journal below this queue offset that this version can't read are skipped. Messages that such a
     record acknowledges are delivered again. Without it Delivery refuses all calls, and a log line names the record."""
+
+    def __post_init__(self) -> None:
+        """Refuse delay levels that can't be read."""
+        try:
+            self.delay_levels_ms()
+        except FormatError as error:
+            raise ValueError(f"message_delay_level: {error.reason}") from None
+
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """Return the delays of the levels in milliseconds, level 1 first."""
+        return parse_levels(self.message_delay_level)

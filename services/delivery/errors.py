@@ -100,3 +100,11 @@ class JournalUnreadable(ServiceError):
             f"{queue_offset + 1} accepts that"
         )
         self.queue_offset = queue_offset
+
+
+class Undeliverable(ServiceError):
+    """A record of the schedule topic can't become a message of its topic."""
+
+    def __init__(self, reason: str, queue_offset: int) -> None:
+        super().__init__(f"the message at queue offset {queue_offset} can't be delivered: {reason}")
+        self.queue_offset = queue_offset

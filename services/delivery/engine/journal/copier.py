@@ -9,7 +9,7 @@ A copy is written when the former copy begins in a segment that is not active an
 
 from collections.abc import Callable, Sequence
 
-from libs.formats.records.delivery_record import CopyEdge, Event, PolicySet, TimeBehind
+from libs.formats.records.delivery_record import CopyEdge, Event, Moved, PolicySet, TimeBehind
 from libs.formats.state.system_topics import DELIVERY_GROUP, DELIVERY_QUEUE_ID, DELIVERY_TOPIC
 from services.delivery.engine.journal.journal import Journal
 from services.delivery.engine.ports.index import Index
@@ -63,6 +63,7 @@ class JournalCopier:
             await self._write([PolicySet(group, policies[group]) for group in some if group in policies])
         for delays in list(self._groups.delays.copied()):
             await self._write([delays])
+        await self._write([Moved(*level) for level in self._groups.level_positions().items()])
         queues: list[QueueState] = []
         size = 0
         for queue in self._groups.all_queues():

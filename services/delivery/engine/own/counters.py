@@ -60,6 +60,20 @@ class DelayCounters:
     """Gone from the log before they were due."""
 
 
+@dataclass(frozen=True, slots=True)
+class DelayLevelCounters:
+    """The counters of messages with a delay level, since the start of the process."""
+
+    messages_waiting: int
+    delivered_total: int
+    lost_total: int
+    """Gone from the log before they were delivered."""
+    lateness_ms: int
+    """Milliseconds since the earliest due message became due."""
+    levels_blocked: int
+    """Levels whose last attempt failed."""
+
+
 class Counters:
     """Reads the counters of an owner."""
 
@@ -86,6 +100,18 @@ class Counters:
         """Return how many different filters members use, by group and topic."""
         engine = self._owner.current
         return {} if engine is None else engine.subscriptions.filters.counts()
+
+    def delay_levels(self) -> DelayLevelCounters:
+        """Return the counters of messages with a delay level."""
+        engine, tally = self._owner.current, self._owner.tally
+        levels = [] if engine is None else engine.delay_levels.levels
+        return DelayLevelCounters(
+            messages_waiting=sum(level.waiting_count for level in levels),
+            delivered_total=tally.levels_delivered_count,
+            lost_total=tally.levels_lost_count,
+            lateness_ms=max((level.lateness_ms for level in levels), default=0),
+            levels_blocked=sum(level.is_blocked for level in levels),
+        )
 
     def transactions(self) -> TransactionCounters:
         """Return the counters of transactions."""

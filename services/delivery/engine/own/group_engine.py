@@ -16,6 +16,7 @@ from services.delivery.config import DeliveryConfig
 from services.delivery.engine.dead_letters.dead_letters import DeadLetters
 from services.delivery.engine.dead_letters.writer import DeadLetterWriter
 from services.delivery.engine.delays.delays import Delays
+from services.delivery.engine.delays.levels import DelayLevels
 from services.delivery.engine.delays.queries import DelayQueries
 from services.delivery.engine.journal.group_time import GroupTime
 from services.delivery.engine.journal.journal import Journal
@@ -23,6 +24,7 @@ from services.delivery.engine.own.lags import Lags
 from services.delivery.engine.own.published import PublishedState
 from services.delivery.engine.ports.halves import HalfIndex
 from services.delivery.engine.ports.index import Index
+from services.delivery.engine.ports.levels import LevelIndex
 from services.delivery.engine.ports.log import Log
 from services.delivery.engine.ports.messages import Wanted
 from services.delivery.engine.ports.timers import TimerIndex
@@ -58,6 +60,7 @@ class GroupEngine:
         index: Index,
         halves: HalfIndex,
         timers: TimerIndex,
+        levels: LevelIndex,
         clock: Clock,
         config: DeliveryConfig,
     ) -> None:
@@ -67,6 +70,7 @@ class GroupEngine:
         journal.time.on_jump = self._jumped
         self.delays = Delays(groups.delays, journal, tally, timers, clock, config)
         self.delay_queries = DelayQueries(self.delays, clock)
+        self.delay_levels = DelayLevels(config.delay_levels_ms(), groups, journal, tally, index=index, levels=levels)
         self.transactions = Transactions(journal, tally, log=log, halves=halves, time=journal.time, config=config)
         self.positions = Positions(groups, journal, log, index, clock, config)
         self.dead_letter_writer = DeadLetterWriter(
@@ -87,6 +91,7 @@ class GroupEngine:
         """Read the open transactions, and start the tasks that need no calls. Raises DependencyUnavailable."""
         await self.transactions.load()
         self.delays.start()
+        self.delay_levels.start()
         self.transactions.start()
         self.dead_letter_writer.start()
 
@@ -96,6 +101,7 @@ class GroupEngine:
         await self.dead_letter_writer.stop()
         await self.transactions.stop()
         await self.delays.stop()
+        await self.delay_levels.stop()
         await self.subscriptions.stop()
 
     async def receive(

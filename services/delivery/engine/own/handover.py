@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 async def hand_over(engine: GroupEngine, journal: Journal, index: Index) -> None:
-    """Publish the positions of groups and delayed messages for the last time. If this fails, the journal is valid."""
+    """Publish the positions of groups, delayed messages and delay levels for the last time. If this fails, the journal is valid."""
     if journal.failure is not None:
         return
     try:
@@ -65,7 +65,11 @@ async def take_over_positions(engine: GroupEngine, journal: Journal, index: Inde
     if await index.stored_offset(JOURNAL_GROUP, *LAST_PLACE) != last:
         return
     stored = await index.stored_offsets()
-    events: list[Event] = []
+    events: list[Event] = [
+        Moved(place, stored[place])
+        for place, position in engine.groups.level_positions().items()
+        if stored.get(place, position) != position
+    ]
     bounds: dict[str, Mapping[int, tuple[int, int]]] = {}
     for queue in engine.groups.all_queues():
         place = queue.place

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.records.delivery_record import Began
 from libs.formats.records.transaction_record import HALF_QUEUE_ID
 from libs.formats.state.system_topics import HALF_TOPIC, TIMER_TOPIC
@@ -39,10 +40,8 @@ from services.delivery.errors import JournalLost, JournalUnreadable, NotOwner
 MAINTENANCE_INTERVAL_S = 1.0
 FOLLOW_LOOK_S = 1.0
 """How long an owner waits before it asks again whether a log that follows leads by now."""
-QUEUES_WITHOUT_CALLS = ((TIMER_TOPIC, 0), (HALF_TOPIC, HALF_QUEUE_ID))
-"""Queues whose messages start an ownership without a call."""
 FIRST_MESSAGE_LOOK_S = 0.5
-"""The pause between two waits for such a message."""
+"""The pause between two waits for the first message of a queue."""
 REPLAY_WAIT_S = 3.0
 """How long a call waits for the replay of the journal."""
 
@@ -59,8 +58,15 @@ class JournalOwner:
         make: Callable[[Groups, Journal, Tally, Repeats], GroupEngine],
         clock: Clock,
         *,
+        level_count: int,
         skip_below: int = 0,
     ) -> None:
+        self.queues_without_calls = (
+            (TIMER_TOPIC, 0),
+            (HALF_TOPIC, HALF_QUEUE_ID),
+            *((SCHEDULE_TOPIC, queue_id) for queue_id in range(level_count)),
+        )
+        """Queues whose messages start an ownership without a call."""
         self.began_count = 0
         self.tally, self._repeats = Tally(), Repeats()
         self.current: GroupEngine | None = None
@@ -217,7 +223,7 @@ class JournalOwner:
     async def _until_wanted(self) -> None:
         """Wait for a call, or for the first message that needs no call."""
         called = asyncio.create_task(self._wanted.wait())
-        waiting = [asyncio.create_task(self._first_message(*queue)) for queue in QUEUES_WITHOUT_CALLS]
+        waiting = [asyncio.create_task(self._first_message(*queue)) for queue in self.queues_without_calls]
         try:
             done, _ = await asyncio.wait([called, *waiting], return_when=asyncio.FIRST_COMPLETED)
             for task in done:

@@ -6,8 +6,10 @@ Memory: a number for each queue of each group.
 """
 
 import contextlib
+from collections.abc import Iterator
 
 from libs.formats.records.delivery_record import Place, Policy
+from libs.formats.state.system_topics import LEVELS_GROUP
 from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.dead_letters.writer import DeadLetterWriter
 from services.delivery.engine.ports.index import Index
@@ -26,22 +28,29 @@ class PublishedState:
     def is_complete(self) -> bool:
         """Whether the Indexer has the positions of all groups, as of the last record of the journal."""
         return not self._dead_letter_writer.is_busy and all(
-            self._offsets.get(queue.place) == queue.committed for queue in self._groups.all_queues()
+            self._offsets.get(place) == position for place, position in self._positions()
         )
 
     async def publish(self) -> None:
         """Send positions and policies that have changed. An Indexer that is away gets them next time."""
         await self._publish_policies()
         changed: dict[str, dict[tuple[str, int], int]] = {}
-        for queue in self._groups.all_queues():
-            if self._offsets.get(queue.place) != (committed := queue.committed):
-                changed.setdefault(queue.place.group, {})[queue.place.topic, queue.place.queue_id] = committed
+        for place, position in self._positions():
+            if self._offsets.get(place) != position:
+                changed.setdefault(place.group, {})[place.topic, place.queue_id] = position
         for group, offsets in changed.items():
             with contextlib.suppress(DependencyUnavailable):
                 await self._index.store_offsets(group, offsets)
                 stored = {Place(group, *queue): offset for queue, offset in offsets.items()}
-                known = {place: offset for place, offset in stored.items() if self._groups.find(place) is not None}
-                self._offsets |= known
+                self._offsets |= {place: offset for place, offset in stored.items() if self._is_there(place)}
+
+    def _positions(self) -> Iterator[tuple[Place, int]]:
+        """Yield the positions of groups and delay levels. Queues may be added and removed meanwhile."""
+        yield from self._groups.level_positions().items()
+        yield from ((queue.place, queue.committed) for queue in self._groups.all_queues())
+
+    def _is_there(self, place: Place) -> bool:
+        return place.group == LEVELS_GROUP or self._groups.find(place) is not None
 
     def forget(self, group: str) -> None:
         """Forget the positions of a deleted group."""

@@ -6,6 +6,7 @@ Callers: a single thread. Memory: that of the queues, which GroupEngine bounds.
 
 from collections.abc import Iterator
 
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.records.delivery_record import (
     Began,
     Copied,
@@ -13,6 +14,7 @@ from libs.formats.records.delivery_record import (
     DelaysCopied,
     DelaysDone,
     Event,
+    Moved,
     Place,
     Policy,
     PolicySet,
@@ -20,6 +22,7 @@ from libs.formats.records.delivery_record import (
     TimeBehind,
     Took,
 )
+from libs.formats.state.system_topics import LEVELS_GROUP
 from services.delivery.engine.state.done import Done
 from services.delivery.engine.state.last_attempts import LastAttempts
 from services.delivery.engine.state.queue import QueueState
@@ -37,6 +40,8 @@ class Groups:
         self.open_count = 0
         """Messages of all groups that are in flight or held."""
         self.delays = Done()
+        self.levels: dict[int, int] = {}
+        """The queue offset of each delay level's next message, by the id of the level's queue."""
         self.last_attempts = LastAttempts(self.find, lambda group: self.policy(group).attempts_max)
         self._queue_count = 0
 
@@ -79,6 +84,10 @@ class Groups:
         for group in list(self._queues):
             yield from (queue for queue in self.queues(group) if self.has(queue))
 
+    def level_positions(self) -> dict[Place, int]:
+        """Return the queue offset of each delay level's next message, by the place of the level's queue."""
+        return {Place(LEVELS_GROUP, SCHEDULE_TOPIC, queue_id): position for queue_id, position in self.levels.items()}
+
     def apply(self, event: Event) -> None:
         """Apply an event."""
         if isinstance(event, PolicySet):
@@ -95,6 +104,8 @@ class Groups:
             self.delays.apply(event)
         elif isinstance(event, TimeBehind):
             self.behind_ms = event.behind_ms
+        elif isinstance(event, Took | Moved | Copied) and event.place.group == LEVELS_GROUP:
+            self.levels[event.place.queue_id] = event.next
         elif not isinstance(event, Began | CopyEdge):
             queue = self._queue(event.place)
             before = queue.open_count

@@ -27,6 +27,10 @@ class Tally:
     """Appended again to be kept longer."""
     timed_lost_count: int = 0
     """Messages that were gone from the log before they were due."""
+    levels_delivered_count: int = 0
+    """Messages with a delay level that were delivered."""
+    levels_lost_count: int = 0
+    """Messages with a delay level that were gone from the log before they were delivered."""
     replayed_count: int = 0
     """Dead letters that were appended to their original topics again."""
     committed_count: int = 0

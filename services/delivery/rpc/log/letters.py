@@ -10,6 +10,7 @@ from reput.commitlog.v1.append_service_pb2 import AppendMessage
 from reput.common.v1.message_pb2 import StoredMessage
 
 from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
+from libs.formats.records import properties
 from libs.formats.records.record import TRANSACTION_COMMIT, TRANSACTION_MASK, born_time_within
 from services.delivery.engine.ports.messages import DeadLetter, JournaledMessage, Note, Replayed
 
@@ -46,9 +47,21 @@ def message_of(letter: JournaledMessage) -> AppendMessage:
     return message
 
 
+def properties_of(stored: StoredMessage) -> Mapping[str, str]:
+    """Return the properties of a message. Bytes of a property string that are not UTF-8 become U+FFFD."""
+    if not stored.raw_properties:
+        return stored.properties
+    return {
+        name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for name, value in properties.pieces(stored.raw_properties)
+    }
+
+
 def _again(stored: StoredMessage, topic: str, more: Mapping[str, str], without: Collection[str]) -> AppendMessage:
     kept = {
-        name: value for name, value in stored.properties.items() if name not in STORE_PROPERTIES and name not in without
+        name: value
+        for name, value in properties_of(stored).items()
+        if name not in STORE_PROPERTIES and name not in without
     }
     return AppendMessage(
         topic=topic,

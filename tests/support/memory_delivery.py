@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.records.delivery_record import Place, Policy
 from libs.formats.state.system_topics import HALF_TOPIC, TIMER_TOPIC
 from libs.log.log_clock import LogClock
@@ -30,6 +31,7 @@ from services.delivery.engine.ports.messages import (
     Written,
 )
 from services.delivery.errors import JournalLost, NotOwner
+from tests.support.memory_levels import MemoryLevels, Waiting
 from tests.support.memory_timers import MemoryTimers, Sent
 from tests.support.memory_transactions import MemoryHalves
 from tests.support.patience import eventually
@@ -62,6 +64,7 @@ class MemoryStore:
         """The events of the next write: it is under way, and it may arrive."""
         self.transactions = MemoryHalves(self)
         self.timers = MemoryTimers(self)
+        self.levels = MemoryLevels(self)
         self._queues: dict[str, list[list[Found]]] = {}
         self._queue_count = queue_count
 
@@ -117,6 +120,7 @@ class MemoryStore:
         for letter in letters:
             self.transactions.check(letter)
         self.timers.check([letter for letter in letters if self._room(letter) is self.timers])
+        self.levels.check([letter for letter in letters if self._room(letter) is self.levels])
         for letter in letters:
             if isinstance(letter, DeadLetter | Replayed):
                 origin_topic = letter.origin.topic if isinstance(letter, DeadLetter) else ""
@@ -195,7 +199,11 @@ class MemoryStore:
 
     async def queue_end(self, topic: str, queue_id: int, *, wait_s: float) -> int:
         """See Index."""
-        ends = {TIMER_TOPIC: self.timers.end, HALF_TOPIC: self.transactions.half_end}
+        ends = {
+            TIMER_TOPIC: self.timers.end,
+            HALF_TOPIC: self.transactions.half_end,
+            SCHEDULE_TOPIC: partial(self.levels.end, queue_id),
+        }
         if not (end := await ends[topic]()):
             await self.wait(wait_s)
             end = await ends[topic]()
@@ -203,6 +211,8 @@ class MemoryStore:
 
     async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
         """See Index."""
+        if topic == SCHEDULE_TOPIC:
+            return self.levels.bounds()
         return {
             queue_id: (self.min_offsets[topic, queue_id], len(queue))
             for queue_id, queue in enumerate(self.queues(topic))
@@ -248,8 +258,10 @@ class MemoryStore:
             else:
                 self.policies[group] = policy
 
-    def _room(self, letter: JournaledMessage) -> MemoryTimers | MemoryHalves:
+    def _room(self, letter: JournaledMessage) -> MemoryTimers | MemoryLevels | MemoryHalves:
         """Return the store that keeps a letter that is not a dead letter."""
+        if isinstance(letter, Copy) and isinstance(letter.message, Waiting):
+            return self.levels
         is_timed = (
             letter.topic == TIMER_TOPIC
             if isinstance(letter, Note)
@@ -290,9 +302,10 @@ async def delivering(
 
     timers.now_ms = store.transactions.now_ms = store_time_ms
     timers.ahead_ms = ahead_ms
-    rooms = {"log": store, "index": store, "halves": store.transactions, "timers": timers}
+    rooms = {"log": store, "index": store, "halves": store.transactions, "timers": timers, "levels": store.levels}
     make = partial(GroupEngine, **rooms, clock=clock, config=config)
-    owner = JournalOwner(store, store, make, clock, skip_below=config.journal_skip_below)
+    level_count = len(config.delay_levels_ms())
+    owner = JournalOwner(store, store, make, clock, level_count=level_count, skip_below=config.journal_skip_below)
     owner.start()
     try:
         yield owner

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 async def hand_over(engine: GroupEngine, journal: Journal, index: Index) -> None:
-    """Publish the positions of groups, delayed messages and delay levels for the last time. If this fails, the journal is valid."""
+    """Publish all positions for the last time. If this fails, the journal is valid."""
     if journal.failure is not None:
         return
     try:

@@ -33,12 +33,12 @@ class CountingStore(MemoryStore):
 async def test_begins_with_the_first_message_that_needs_nobody() -> None:
     """It asks once for each queue, and again after another message was appended."""
     store = CountingStore()
-    async with delivering(store, ManualClock()):
-        await eventually(lambda: store.asked_count == len(room.QUEUES_WITHOUT_CALLS))
+    async with delivering(store, ManualClock()) as owner:
+        await eventually(lambda: store.asked_count == len(owner.queues_without_calls))
         await asyncio.sleep(2 * room.FIRST_MESSAGE_LOOK_S)
-        assert store.asked_count == len(room.QUEUES_WITHOUT_CALLS)
+        assert store.asked_count == len(owner.queues_without_calls)
         await store.append("orders", "m")
-        await eventually(lambda: store.asked_count == 2 * len(room.QUEUES_WITHOUT_CALLS))
+        await eventually(lambda: store.asked_count == 2 * len(owner.queues_without_calls))
         assert not store.journal_records
         await store.timers.put(Sent("m", {}, 0))
         await eventually(lambda: bool(store.journal_records))
@@ -49,7 +49,7 @@ async def test_begins_with_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "READ_WAIT_S", 1e6)
     store = CountingStore()
     async with delivering(store, ManualClock()) as owner:
-        await eventually(lambda: store.asked_count == len(room.QUEUES_WITHOUT_CALLS))
+        await eventually(lambda: store.asked_count == len(owner.queues_without_calls))
         await engine_of(owner)
         assert store.journal_records
 
@@ -58,8 +58,8 @@ async def test_an_indexer_that_is_away_alarms_nobody(caplog: pytest.LogCaptureFi
     """It is asked again without a warning: at a start, it is often available a moment later."""
     store = CountingStore()
     store.failure = DependencyUnavailable("indexer", "it is away")
-    async with delivering(store, ManualClock()):
-        await eventually(lambda: store.asked_count == 2 * len(room.QUEUES_WITHOUT_CALLS))
+    async with delivering(store, ManualClock()) as owner:
+        await eventually(lambda: store.asked_count == 2 * len(owner.queues_without_calls))
         store.failure = None
         await store.timers.put(Sent("m", {}, 0))
         await eventually(lambda: bool(store.journal_records))
@@ -71,7 +71,7 @@ async def test_what_else_fails_is_told_and_tried_again(caplog: pytest.LogCapture
     store = CountingStore()
     store.failure = asyncio.CancelledError()
     async with delivering(store, ManualClock()):
-        await eventually(lambda: store.asked_count > 2 * len(room.QUEUES_WITHOUT_CALLS))
+        await eventually(lambda: store.asked_count > 2 * len(owner.queues_without_calls))
         assert "deliveries failed" in caplog.text
         store.failure = None
         await store.timers.put(Sent("m", {}, 0))

@@ -89,8 +89,6 @@ class Service:
         )
         history = self.indexer.indexes.history
         source.history_id = lambda: history.history_id
-        if self.indexer.follow.delivery is not None:
-            shell.telemetry.observe("delay", self.indexer.follow.delivery.statistics)
         shell.telemetry.observe("index", functools.partial(statistics, self.indexer))
         self.server = GrpcServer(
             settings.server,

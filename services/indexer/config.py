@@ -70,10 +70,6 @@ class IndexerConfig:
     disk_ballast_bytes: Advanced[NotNegative] = 16 * limits.MIB
     """Size of a file that makes room for the small files when the disk has no room for them; 0 is no such file."""
 
-    deliver_delayed: Advanced[bool] = True
-    """Deliver delayed messages to their topics when they are due. If a log has copies, each with an Indexer, the
-    leader's Indexer delivers. If several Indexers follow the same log, let only a single Indexer of them deliver."""
-
     message_delay_level: Advanced[str] = DELAY_LEVELS_TEXT
     """The CommitLog's setting of this name. Used only when indexes are built from the log's files alone."""
 

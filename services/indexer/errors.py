@@ -98,19 +98,10 @@ class NotARecord(ServiceError):
 
 
 class AppendRefused(ServiceError):
-    """The log refuses messages, and nothing was appended. `message_index` is the faulty message, -1 if unknown."""
+    """The log refuses records of the shared state, and nothing was appended."""
 
-    def __init__(self, reason: str, *, message_index: int, text: str) -> None:
-        super().__init__(f"the log refuses a message that is due: {text}")
-        self.reason, self.message_index = reason, message_index
-
-
-class Undeliverable(ServiceError):
-    """A record of the schedule topic can't be delivered to any topic. An operator must decide."""
-
-    def __init__(self, reason: str, physical_offset: int) -> None:
-        super().__init__(f"the delayed message at physical offset {physical_offset} can't be delivered: {reason}")
-        self.reason, self.physical_offset = reason, physical_offset
+    def __init__(self, text: str) -> None:
+        super().__init__(f"the log refuses records of the shared state: {text}")
 
 
 class FilesMissing(ServiceError):

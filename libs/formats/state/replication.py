@@ -63,8 +63,8 @@ class SharedStateFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields
 
     next_queue_offset: int
     """Queue offset of the first record of rmq_sys_reput_state that may not be in the Indexer's other files."""
-    delays: dict[int, DelayProgress]
-    """Progress of the delay levels by the records before it, by the id of the level's queue."""
+    delays: dict[int, DelayProgress] = msgspec.field(default_factory=dict)
+    """Progress of the delay levels. Only older versions write it."""
 
 
 class UnsentOffsetsFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):

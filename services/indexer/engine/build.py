@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`build`: creates an Indexer with all of its parts, each from the parts above it. Opens nothing, starts nothing."""
 
-import functools
 from collections.abc import Callable
 from functools import partial
 
@@ -11,8 +10,6 @@ from libs.machine.fs import Fs
 from libs.segments.ballast import Ballast
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.answer.answers import Answers
-from services.indexer.engine.deliver.delay_delivery import LOOK_INTERVAL_MS, DelayDelivery
-from services.indexer.engine.deliver.level_delivery import LevelDelivery
 from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.follow.flush import FlushLoop
 from services.indexer.engine.follow.history import LogHistory
@@ -22,12 +19,12 @@ from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.follow.reput_state import Event, ReputStates
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
+from services.indexer.engine.groups.delay_offsets import DelayOffsets
 from services.indexer.engine.groups.group_configs import GroupConfigs
 from services.indexer.engine.groups.timer_wheel import TimerWheel
 from services.indexer.engine.indexer import Follow, Indexer, Upkeep
 from services.indexer.engine.log.local_records import LocalRecords
 from services.indexer.engine.log.source import LogSink, LogSource, NoSink, RecordSource
-from services.indexer.engine.share.delay_offsets import DelayOffsets
 from services.indexer.engine.share.shared_state import SharedState
 from services.indexer.engine.tables.index import IndexTable
 from services.indexer.engine.tables.progress import ProgressFile
@@ -48,9 +45,8 @@ def build(
     records: RecordSource,
     on_failure: Callable[[Exception], None],
     sink: LogSink = NO_SINK,
-    delay_look_interval_ms: int = LOOK_INTERVAL_MS,
 ) -> Indexer:
-    """Build an Indexer. Without a sink it delivers and shares nothing."""
+    """Build an Indexer. Without a sink it shares nothing."""
     ballast = config.ballast(fs)
     small_files = ballast.roomy_fs()
     history = LogHistory(small_files, config.data_dir / store_layout.LOG_HISTORY)
@@ -74,7 +70,7 @@ def build(
         states.halt(error, Event.FAILED)
         on_failure(error)
 
-    groups, group_configs, delay_offsets = _small_state(config, small_files, clock, queues)
+    groups, group_configs, delay_offsets = _small_state(config, small_files, clock)
     shared_state = SharedState(
         small_files, config.data_dir, indexes, polls, records, groups, delay_offsets, sink,
         interval_ms=config.share_interval_ms, unsent_count_max=config.consumer_offset_count_max,
@@ -82,23 +78,15 @@ def build(
     )  # fmt: skip
     flush = FlushLoop(config, indexes, ballast, source, clock, on_failure=fail, on_log_role=shared_state.hear)
     reput = ReputLoop(config, source, indexes, states, flush, live, on_history_change=shared_state.change_history)
-    delivery = None
-    if config.deliver_delayed and not isinstance(sink, NoSink):
-        make_level = functools.partial(
-            LevelDelivery,
-            *(reput, queues, polls, records, sink, delay_offsets, shared_state, clock),
-            look_interval_ms=delay_look_interval_ms,
-            delay_levels_ms=config.delay_levels_ms(),
-        )
-        delivery = DelayDelivery(queues, delay_offsets, make_level, look_interval_ms=delay_look_interval_ms)
     return Indexer(
         fs,
         config,
         ballast,
         indexes=indexes,
-        follow=Follow(states, reput, flush, completeness, polls, live, shared_state, delivery),
+        follow=Follow(states, reput, flush, completeness, polls, live, shared_state),
         answers=Answers(config, indexes, records, polls, live),
         groups=groups,
+        delay_offsets=delay_offsets,
         upkeep=Upkeep(
             Trim(fs, indexes),
             QueueRemoval(reput, indexes, records, flush),
@@ -110,7 +98,7 @@ def build(
 
 
 def _small_state(
-    config: IndexerConfig, small_files: Fs, clock: Clock, queues: ConsumeQueueTable
+    config: IndexerConfig, small_files: Fs, clock: Clock
 ) -> tuple[ConsumerOffsets, GroupConfigs, DelayOffsets]:
     groups = ConsumerOffsets(
         small_files,
@@ -121,7 +109,7 @@ def _small_state(
     )
     path = config.data_dir / store_layout.GROUP_CONFIGS
     configs = GroupConfigs(small_files, path, clock, count_max=config.consumer_offset_count_max)
-    return groups, configs, DelayOffsets(small_files, config.data_dir / store_layout.DELAY_OFFSETS, queues, clock)
+    return groups, configs, DelayOffsets(small_files, config.data_dir / store_layout.DELAY_OFFSETS, groups, clock)
 
 
 def _tables(

@@ -19,7 +19,6 @@ from libs.machine.loop import SupervisedLoop
 from libs.segments.ballast import Ballast
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.answer.answers import Answers
-from services.indexer.engine.deliver.delay_delivery import DelayDelivery
 from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.follow.flush import FlushLoop
 from services.indexer.engine.follow.indexes import Indexes
@@ -29,6 +28,7 @@ from services.indexer.engine.follow.queue_end_check import check_queue_ends
 from services.indexer.engine.follow.reput_loop import ReputLoop
 from services.indexer.engine.follow.reput_state import ReputStates
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
+from services.indexer.engine.groups.delay_offsets import DelayOffsets
 from services.indexer.engine.groups.group_configs import GroupConfigs
 from services.indexer.engine.groups.timer_wheel import TimerWheel
 from services.indexer.engine.share.shared_state import SharedState
@@ -48,7 +48,6 @@ class Follow:
     polls: LongPolls
     live: LiveEnd
     shared_state: SharedState
-    delivery: DelayDelivery | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +74,20 @@ class Indexer:
         follow: Follow,
         answers: Answers,
         groups: ConsumerOffsets,
+        delay_offsets: DelayOffsets,
         upkeep: Upkeep,
     ) -> None:
         self.indexes = indexes
         self.follow = follow
         self.answers = answers
         self.groups = groups
+        self.delay_offsets = delay_offsets
         self.upkeep = upkeep
         self._fs = fs
         self._data_dir = config.data_dir
         self._ballast = ballast
         self._end_check: asyncio.Task[None] | None = None
-        self._group_loop = SupervisedLoop(
-            "offsets", groups.run_maintenance, interval_ms=config.consumer_offset_interval_ms
-        )
+        self._group_loop = SupervisedLoop("offsets", self._save_offsets, interval_ms=config.consumer_offset_interval_ms)
         self._lock: Lock | None = None
         self._is_open = False
 
@@ -101,6 +100,7 @@ class Indexer:
         self._lock = self._fs.lock(self._data_dir / store_layout.INDEXER_LOCK)
         self.indexes.queues.set_apart = SetApart.load(self._fs, self._data_dir)
         self.groups.load()
+        self.delay_offsets.load()
         self.upkeep.group_configs.load()
         self.indexes.recover(anew=anew)
         self.follow.shared_state.load()
@@ -117,8 +117,6 @@ class Indexer:
         self._end_check = asyncio.create_task(checking, name="check of the queues' ends")
         self._group_loop.start()
         self.follow.shared_state.start()
-        if self.follow.delivery is not None:
-            self.follow.delivery.start()
 
     def drain(self) -> None:
         """End all waiting pulls."""
@@ -130,6 +128,7 @@ class Indexer:
         try:
             if self._is_open:
                 await self.follow.shared_state.finish()
+                await self.delay_offsets.save()
                 await self.groups.save()
                 await self.follow.flush.finish()
         finally:
@@ -139,6 +138,11 @@ class Indexer:
         """End without the last steps: nothing is made durable or saved."""
         await self._stop_loops()
         self._let_go()
+
+    async def _save_offsets(self) -> None:
+        """Save changed offsets, those of the delay levels first, and delete expired groups. Raises OSError."""
+        await self.delay_offsets.save()
+        await self.groups.run_maintenance()
 
     async def _stop_loops(self) -> None:
         if self._end_check is not None:
@@ -150,8 +154,6 @@ class Indexer:
         await self.upkeep.removal.stop()
         await self._group_loop.stop()
         await self.follow.shared_state.stop()
-        if self.follow.delivery is not None:
-            await self.follow.delivery.stop()
         await self.follow.flush.stop()
 
     def _let_go(self) -> None:

@@ -14,7 +14,6 @@ from libs.requests.errors import BadArgument
 from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.timestamps import timestamp
 from libs.runtime.version import VERSION
-from services.indexer.engine.deliver.delay_delivery import DelayDelivery
 from services.indexer.engine.follow.completeness import UNKNOWN
 from services.indexer.engine.groups.consumers_below import consumers_below
 from services.indexer.engine.indexer import Indexer
@@ -57,7 +56,6 @@ class IndexServicer:
             version=VERSION,
             is_complete=follow.completeness.is_complete,
             complete_physical_offset=0 if target == UNKNOWN else target,
-            delayed_delivery=_delayed(follow.delivery),
             disk_total_bytes=disk.total_bytes,
             disk_free_bytes=disk.free_bytes,
             disk_used_percent=disk.used_percent,
@@ -113,16 +111,3 @@ class IndexServicer:
 def _stepped_over(notes: list[Stepped]) -> list[messages.SteppedOver]:
     latest = sorted(notes, key=lambda note: note.last_physical_offset, reverse=True)[:STEPPED_OVER_COUNT_MAX]
     return [messages.SteppedOver(**msgspec.structs.asdict(note)) for note in latest]
-
-
-def _delayed(delivery: DelayDelivery | None) -> messages.DelayedDelivery | None:
-    if delivery is None:
-        return None
-    counts = delivery.statistics()
-    return named(
-        messages.DelayedDelivery,
-        counts,
-        delivered_count=counts.delivered_total,
-        lost_count=counts.lost_total,
-        last_error=delivery.last_error,
-    )

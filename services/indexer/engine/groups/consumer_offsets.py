@@ -10,8 +10,8 @@ file, and only the bytes of changed shards are encoded again, some offsets at a 
 writes them.
 In memory an offset is a text and a number, because there may be millions: the garbage collector has no objects to
 visit, and groups share the texts of queues with frequent commits.
-Unused groups can expire. The time of the last use is not in the file, so it begins at the start at the earliest. It is
-a monotonic time, so that a jump of the clock expires no group.
+Unused groups can expire, except the groups of the store itself. The time of the last use is not in the file, so it
+begins at the start at the earliest. It is a monotonic time, so that a jump of the clock expires no group.
 Callers: the event loop's thread. Layout: docs/formats/config_files.md; RocketMQ's counterpart is ConsumerOffsetManager.
 Decision: docs/decisions/0033-no-call-holds-the-loop.md.
 """
@@ -29,6 +29,7 @@ from libs.formats.config import consumer_offsets_json
 from libs.formats.config.config_json import DataVersion
 from libs.formats.config.consumer_offsets_json import ENTRY_SEPARATOR, OFFSET_SIZE_BYTES_MAX, SEPARATOR
 from libs.formats.limits import CONFIG_FILE_SIZE_BYTES_MAX
+from libs.formats.state.system_topics import is_system_topic
 from libs.log.state import config_file
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
@@ -116,6 +117,11 @@ class ConsumerOffsets:
             self._use(group)
         return found
 
+    def of_topic(self, group: str, topic: str) -> dict[int, int]:
+        """Return the offsets of a group in a topic with few queues, by queue id."""
+        queues = ((_queue(key), queue_offset) for key, queue_offset in self._offsets_of(group).items())
+        return {queue_id: queue_offset for (name, queue_id), queue_offset in queues if name == topic}
+
     def commit(self, group: str, offsets: dict[Queue, int]) -> None:
         """Set offsets by (topic, queue id), all or none. Raises WindowFull when there would be too many."""
         keyed = {_key(*queue): queue_offset for queue, queue_offset in offsets.items()}
@@ -189,7 +195,7 @@ class ConsumerOffsets:
         expired: list[str] = []
         async for names in self.group_names():
             for name in names:
-                if self._used_s.get(name, self._begin_s) <= limit_s:
+                if self._used_s.get(name, self._begin_s) <= limit_s and not is_system_topic(name):
                     async for _ in self._forget(name):
                         pass
                     expired.append(name)

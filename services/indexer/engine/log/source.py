@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interfaces to the CommitLog: its dispatch stream, its records and, for delayed messages, appending.
+"""Interfaces to the CommitLog: its dispatch stream, its records and, for shared state, appending.
 
 `rpc/` implements all three over gRPC.
 """
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from libs.formats.epoch import Epoch
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
-from libs.formats.records.record import Record
 from libs.formats.records.state_record import StateRecord
 from libs.formats.state.log_history import QueueEnd
 from libs.requests.errors import DependencyUnavailable
@@ -115,37 +114,14 @@ class RecordSource(Protocol):
         ...
 
 
-class Appended(NamedTuple):
-    """The place and the durability of an appended batch."""
-
-    end_physical_offset: int
-    """End of the batch in the log, exclusive."""
-    is_on_disk: bool
-    """Whether it survives a power cut of the log's machine. If so, all records before it do, too."""
-
-
-class StateBatch(NamedTuple):
-    """A record of the shared state, and the writer of its batch: an id, and a number within it."""
-
-    record: StateRecord
-    writer: tuple[str, int]
-
-
 class LogSink(Protocol):
-    """The log's interface for appending."""
+    """The log's interface for the shared state."""
 
-    async def append(self, batch: list[Record], *, names_queue: bool, state: StateBatch | None = None) -> Appended:
-        """Append messages, all or nothing, and wait for their durability. Without `names_queue` the log chooses queues.
-
-        A record of the state is appended in the same batch. Raises AppendRefused, and then nothing was appended;
-        DependencyUnavailable, and then it is unknown whether the messages were appended.
-        """
-        ...
-
-    async def share(self, records: Sequence[StateRecord]) -> Appended:
+    async def share(self, records: Sequence[StateRecord]) -> None:
         """Append records of the state to the leader of the log, as durably as the leader promises.
 
-        Raises as `append`, and NotDurableYet: the log has the records, and a failover may undo them.
+        Raises AppendRefused, and then nothing was appended; DependencyUnavailable, and then it is unknown whether the
+        records were appended; NotDurableYet: the log has the records, and a failover may undo them.
         """
         ...
 
@@ -153,11 +129,6 @@ class LogSink(Protocol):
 class NoSink:
     """The LogSink of an Indexer that has no log to append to."""
 
-    async def append(self, _batch: list[Record], *, names_queue: bool, state: StateBatch | None = None) -> Appended:
-        """See LogSink."""
-        del names_queue, state
-        raise DependencyUnavailable("commitlog", "there is none")
-
-    async def share(self, _records: Sequence[StateRecord]) -> Appended:
+    async def share(self, _records: Sequence[StateRecord]) -> None:
         """See LogSink."""
         raise DependencyUnavailable("commitlog", "there is none")

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TypeAlias
 
-from libs.formats.records.state_record import GroupOffsets
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.records.state_record import GroupOffsets, StateRecord
+from libs.formats.state.system_topics import LEVELS_GROUP
 
 Place: TypeAlias = tuple[str, str, int]
 """Group, topic and queue id."""
@@ -78,6 +80,13 @@ def nested(changes: Mapping[Place, int | None]) -> GroupOffsets:
     for (group, topic, queue_id), queue_offset in changes.items():
         groups.setdefault(group, {}).setdefault(topic, {})[queue_id] = queue_offset
     return groups
+
+
+def changes(record: StateRecord) -> Iterator[tuple[Place, int | None]]:
+    """Yield the offsets of a record, by place. Older versions have the delay levels apart from the groups."""
+    for queue_id, progress in record.delays.items():
+        yield (LEVELS_GROUP, SCHEDULE_TOPIC, queue_id), progress.next_queue_offset
+    yield from places(record.offsets)
 
 
 def places(offsets: GroupOffsets) -> Iterator[tuple[Place, int | None]]:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SharedState: gives every Indexer of a log the committed offsets of all groups and the progress of delayed messages.
+"""SharedState: gives every Indexer of a log the committed offsets of all groups.
 
 Each change becomes a record of the log (docs/formats/state_record.md), and every Indexer applies the records of all
 Indexers in their order; so a member that has the log has the state. A local change takes effect here at once. The
 Indexer of the leader appends copies of the whole state to the log: when its log becomes the leader, and before records
 are deleted that a late Indexer needs.
 The state is shared once the log reports that it has copies, and as long as this directory knows of records.
-Invariants: `reput/shared_state` names a record, and all records before it are in the files of the groups and the
-levels; a change is sent until its record comes back, also by the next process after an orderly stop. An Indexer that is
-killed loses the changes of its last second.
+Invariants: `reput/shared_state` names a record, and all records before it are in the files of the groups; a change is
+sent until its record comes back, also by the next process after an orderly stop. An Indexer that is killed loses the
+changes of its last second.
 Callers: the event loop's thread.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from libs.formats import store_layout
 from libs.formats.errors import FormatError
-from libs.formats.records.state_record import CopyPart, DelayProgress, StateRecord
+from libs.formats.records.state_record import CopyPart, StateRecord
 from libs.formats.state.replication import SharedStateFile
 from libs.machine.fs import Fs
 from libs.machine.loop import SupervisedLoop, in_steps
@@ -31,9 +31,9 @@ from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.follow.reput_state import Stage
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
-from services.indexer.engine.log.source import LogRole, LogSink, NoSink, RecordSource, StateBatch
-from services.indexer.engine.share.delay_offsets import DelayOffsets
-from services.indexer.engine.share.local_changes import LocalChanges, Place, Queue, nested, places
+from services.indexer.engine.groups.delay_offsets import DelayOffsets
+from services.indexer.engine.log.source import LogRole, LogSink, NoSink, RecordSource
+from services.indexer.engine.share.local_changes import LocalChanges, Place, Queue, changes, nested
 from services.indexer.engine.share.state_queue import StateQueue
 from services.indexer.engine.share.state_rebuild import Copies, StateRebuild
 from services.indexer.engine.share.unsent_offsets import UnsentOffsets
@@ -93,10 +93,6 @@ class SharedState:
         self._copies = Copies()
         self._rebuild: StateRebuild | None = StateRebuild()
         """The state read so far, as long as records before it are missing. None: no records are missing."""
-        self._delays: dict[int, DelayProgress] = {}
-        """Progress of the levels, as read from records."""
-        self._delivered: dict[int, DelayProgress] = {}
-        """Progress of the levels by local batches whose record was not read yet."""
         self._send_lock = asyncio.Lock()
         self._save_lock = asyncio.Lock()
         self._news = asyncio.Event()
@@ -110,11 +106,6 @@ class SharedState:
     def is_on(self) -> bool:
         """Whether the state is shared."""
         return self._has_records or (self._log_role is not None and self._log_role.is_replicated)
-
-    @property
-    def may_deliver(self) -> bool:
-        """Whether this Indexer must deliver delayed messages, and knows the progress of their delivery."""
-        return self._leads and (not self.is_on or (self._rebuild is None and self._has_read_all))
 
     def check_known(self) -> None:
         """Raise GroupsUnknown while offsets that were committed elsewhere may be missing here."""
@@ -130,10 +121,9 @@ class SharedState:
             raise WindowFull("changes of consumer offsets that wait for the log", limit=self._unsent_count_max)
 
     def load(self) -> None:
-        """Read the progress of records and delay levels, and the unsent changes. Blocks. Raises ConfigFileDamaged."""
+        """Read the progress of records, and the unsent changes. Blocks. Raises NewerVersion and OSError."""
         if isinstance(self._sink, NoSink):
             return
-        self._delay_offsets.load()
         self._load_progress()
         self._left_unsent.load(self._queue.next_queue_offset)
 
@@ -147,7 +137,6 @@ class SharedState:
         else:
             self._rebuild = None
             self._saved = file.next_queue_offset
-            self._delays = dict(file.delays)
             self._queue.restart(file.next_queue_offset)
         self._has_records = True
 
@@ -166,7 +155,6 @@ class SharedState:
         with contextlib.suppress(*UNSHARED, TimeoutError):
             async with asyncio.timeout(SEND_WAIT_S):
                 await self.send()
-        await self._delay_offsets.save()
         await self.save()
         if not isinstance(self._sink, NoSink) and (self.is_on or self._log_role is None):
             await self._left_unsent.save(self._changes.unsent, self._saved or 0)
@@ -179,9 +167,9 @@ class SharedState:
             self._left_unsent.clear()
 
     def change_history(self, is_truncated: bool) -> None:
-        """Deliver again messages that may be lost. Read all records anew if the log may have lost read records."""
-        self._delay_offsets.change_history(is_truncated)
-        self._delivered.clear()
+        """Read all records anew if the log may have lost read records."""
+        if is_truncated:
+            self._delay_offsets.limit(self._indexes.queues)
         if is_truncated and self._has_records:
             self._begin_anew()
             self._queue.restart()
@@ -191,12 +179,12 @@ class SharedState:
         async with self._send_lock:
             while self.is_on and self._changes.unsent_count and not self._is_other_log:
                 self._number += 1
-                number, changes = self._number, self._changes.pop(self._number)
-                record = StateRecord(origin=self._origin, number=number, offsets=nested(changes))
+                number, unsent = self._number, self._changes.pop(self._number)
+                record = StateRecord(origin=self._origin, number=number, offsets=nested(unsent))
                 try:
                     await self._sink.share([record])
                 except BaseException:
-                    self._changes.put_back(changes, number)
+                    self._changes.put_back(unsent, number)
                     raise
 
     async def keep(self, physical_offset: int) -> None:
@@ -221,21 +209,6 @@ class SharedState:
                     await self._news.wait()
         except TimeoutError:
             raise DependencyUnavailable("commitlog", "the copy of the groups' offsets can't be read yet") from None
-
-    def batch(self, queue_id: int, next_queue_offset: int) -> StateBatch | None:
-        """Return the state for a batch that delivers messages of a level up to this offset, if the state is shared."""
-        if not self.is_on:
-            return None
-        epoch = self._indexes.reached.epoch
-        known = self._delivered.get(queue_id) or self._delays.get(queue_id)
-        sequence = known.next_sequence if known is not None and known.epoch == epoch else 0
-        progress = DelayProgress(next_queue_offset, epoch, sequence + 1)
-        record = StateRecord(origin=self._origin, delays={queue_id: progress})
-        return StateBatch(record, (f"rmq_sys_reput_delay_{queue_id + 1}_{epoch}", sequence))
-
-    def delivered(self, state: StateBatch) -> None:
-        """Record that the log has a batch with this state."""
-        self._delivered.update(state.record.delays)
 
     async def save(self) -> None:
         """Save the state that was read. Durable on return. Raises OSError."""
@@ -289,11 +262,11 @@ class SharedState:
 
     async def _save(self) -> None:
         async with self._save_lock:
-            queue_offset, delays = self._queue.next_queue_offset, dict(self._delays)
+            queue_offset = self._queue.next_queue_offset
             if self.is_on and self._rebuild is None and self._saved != queue_offset:
-                await self._groups.save()
                 await self._delay_offsets.save()
-                data = SharedStateFile(next_queue_offset=queue_offset, delays=delays).encode()
+                await self._groups.save()
+                data = SharedStateFile(next_queue_offset=queue_offset).encode()
                 await asyncio.to_thread(self._fs.write_atomic, self._path, data)
                 self._saved = queue_offset
 
@@ -317,9 +290,9 @@ class SharedState:
             if is_copied:
                 await self._settle(is_all=True)
         elif record.copy is None:
-            changed = dict(places(record.offsets))
+            changed = dict(changes(record))
             self._left_unsent.drop(changed, self._queue.next_queue_offset)
-            self._apply(changed, record.delays)
+            self._apply(changed)
         self._news.set()
 
     async def _settle(self, *, is_all: bool) -> None:
@@ -330,15 +303,14 @@ class SharedState:
         if is_all:
             async for known in self._groups.offsets():
                 gone = {entry[:3]: None for entry in known if entry[:3] not in rebuild.offsets}
-                self._apply(gone, {})
+                self._apply(gone)
         async for step in in_steps(rebuild.offsets.items()):
-            self._apply(dict(step), {})
+            self._apply(dict(step))
         if rebuild is self._rebuild:  # no records were lost meanwhile
-            self._apply({}, rebuild.delays)
             self._rebuild = None
 
-    def _apply(self, offsets: Mapping[Place, int | None], delays: Mapping[int, DelayProgress]) -> None:
-        """Apply offsets and progress of records, except for places with a local change that the log lacks."""
+    def _apply(self, offsets: Mapping[Place, int | None]) -> None:
+        """Apply offsets of records, except for places with a local change that the log lacks."""
         groups: dict[str, dict[Queue, int | None]] = {}
         for (group, topic, queue_id), queue_offset in offsets.items():
             place = group, topic, queue_id
@@ -346,9 +318,6 @@ class SharedState:
                 groups.setdefault(group, {})[topic, queue_id] = queue_offset
         for group, queues in groups.items():
             self._groups.apply(group, queues)
-        for queue_id, progress in delays.items():
-            self._delays[queue_id] = progress
-            self._delay_offsets.confirm(queue_id, progress.next_queue_offset)
 
     async def _copy(self) -> None:
         """Append a copy of the whole state."""
@@ -358,16 +327,11 @@ class SharedState:
                 nested({entry[:3]: entry.queue_offset for entry in known}) async for known in self._groups.offsets()
             ]
             parts = parts or [{}]
-            delays = {
-                queue_id: self._delays.get(queue_id) or DelayProgress(queue_offset)
-                for queue_id, queue_offset in self._delay_offsets.certain().items()
-            }
             records = [
                 StateRecord(
                     origin=self._origin,
                     number=self._number,
                     offsets=part,
-                    delays={} if index else delays,
                     copy=CopyPart(index, len(parts)),
                 )
                 for index, part in enumerate(parts)

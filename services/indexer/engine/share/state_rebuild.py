@@ -3,8 +3,8 @@
 
 from dataclasses import dataclass, field
 
-from libs.formats.records.state_record import DelayProgress, StateRecord
-from services.indexer.engine.share.local_changes import Place, places
+from libs.formats.records.state_record import StateRecord
+from services.indexer.engine.share.local_changes import Place, changes
 
 
 @dataclass(slots=True)
@@ -37,18 +37,13 @@ class Copies:
 class StateRebuild:
     """The gathered state. Changes have precedence. A copy sets the values for which no change was read."""
 
-    delays: dict[int, DelayProgress] = field(default_factory=dict)
-    """By the id of the level's queue."""
     offsets: dict[Place, int | None] = field(default_factory=dict)
     """None: it was deleted."""
 
     def read(self, record: StateRecord) -> None:
         """Add a record."""
         if record.copy is None:
-            self.offsets.update(places(record.offsets))
-            self.delays.update(record.delays)
+            self.offsets.update(changes(record))
             return
-        for place, queue_offset in places(record.offsets):
+        for place, queue_offset in changes(record):
             self.offsets.setdefault(place, queue_offset)
-        for queue_id, progress in record.delays.items():
-            self.delays.setdefault(queue_id, progress)

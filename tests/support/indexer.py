@@ -36,7 +36,7 @@ def make_indexer(
     clock: ManualClock | None = None,
     sink: LogSink = NO_SINK,
 ) -> Indexer:
-    """Return an Indexer that is recovered and follows no log yet. With a sink it delivers delayed messages."""
+    """Return an Indexer that is recovered and follows no log yet. With a sink it shares its state."""
     indexer = build(
         config,
         fs or MemoryFs(),
@@ -45,7 +45,6 @@ def make_indexer(
         records=log,
         on_failure=log.failures.append,
         sink=sink,
-        delay_look_interval_ms=2,
     )
     indexer.open()
     return indexer

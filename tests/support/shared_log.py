@@ -83,7 +83,6 @@ class Side:
         indexer = build(
             self.config, self.fs, self.clock,
             source=self.copy, records=self.copy, on_failure=log.failures.append, sink=self.sink,
-            delay_look_interval_ms=2,
         )  # fmt: skip
         indexer.open()
         indexer.start()
@@ -105,6 +104,12 @@ class Copies:
         self.clock = ManualClock()
         self.leader = self.side(is_leader=True)
         self.follower = self.side(is_leader=False)
+
+    @property
+    def copy_count(self) -> int:
+        """How often the whole state was copied into the log."""
+        parts = [record.copy for record in self.sink.shared if record.copy is not None]
+        return sum(part.index == 0 for part in parts)
 
     def side(self, *, is_leader: bool) -> Side:
         """Return a further copy, whose Indexer has an empty disk."""

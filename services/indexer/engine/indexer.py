@@ -81,7 +81,7 @@ class Indexer:
         self.follow = follow
         self.answers = answers
         self.groups = groups
-        self.delay_offsets = delay_offsets
+        self._delay_offsets = delay_offsets
         self.upkeep = upkeep
         self._fs = fs
         self._data_dir = config.data_dir
@@ -100,7 +100,7 @@ class Indexer:
         self._lock = self._fs.lock(self._data_dir / store_layout.INDEXER_LOCK)
         self.indexes.queues.set_apart = SetApart.load(self._fs, self._data_dir)
         self.groups.load()
-        self.delay_offsets.load()
+        self._delay_offsets.load()
         self.upkeep.group_configs.load()
         self.indexes.recover(anew=anew)
         self.follow.shared_state.load()
@@ -128,7 +128,7 @@ class Indexer:
         try:
             if self._is_open:
                 await self.follow.shared_state.finish()
-                await self.delay_offsets.save()
+                await self._delay_offsets.save()
                 await self.groups.save()
                 await self.follow.flush.finish()
         finally:
@@ -141,7 +141,7 @@ class Indexer:
 
     async def _save_offsets(self) -> None:
         """Save changed offsets, those of the delay levels first, and delete expired groups. Raises OSError."""
-        await self.delay_offsets.save()
+        await self._delay_offsets.save()
         await self.groups.run_maintenance()
 
     async def _stop_loops(self) -> None:

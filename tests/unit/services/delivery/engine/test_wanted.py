@@ -70,7 +70,7 @@ async def test_what_else_fails_is_told_and_tried_again(caplog: pytest.LogCapture
     """Also a wait that was cancelled because its connection was closed from here."""
     store = CountingStore()
     store.failure = asyncio.CancelledError()
-    async with delivering(store, ManualClock()):
+    async with delivering(store, ManualClock()) as owner:
         await eventually(lambda: store.asked_count > 2 * len(owner.queues_without_calls))
         assert "deliveries failed" in caplog.text
         store.failure = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DelayOffsets: the messages that count as delivered, and the file with their offsets."""
+"""DelayOffsets: RocketMQ's file of the delay levels has the offsets that Delivery commits, and counts at a start."""
 
 from pathlib import Path
 
@@ -8,18 +8,45 @@ import pytest
 from libs.formats.config import delay_offsets_json
 from libs.formats.config.config_json import DataVersion
 from libs.formats.config.delay_offsets_json import DelayOffsetsFile
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.state.system_topics import LEVELS_GROUP
 from libs.log.errors import ConfigFileDamaged
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
-from services.indexer.engine.share.delay_offsets import DelayOffsets
+from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
+from services.indexer.engine.groups.delay_offsets import DelayOffsets
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 
 PATH = Path("/data/config/delayOffset.json")
 
 
-def made(fs: MemoryFs, clock: ManualClock | None = None) -> DelayOffsets:
-    queues = ConsumeQueueTable(fs, Path("/data/consumequeue"), file_size_bytes=20, mapped_file_count_max=1)
-    return DelayOffsets(fs, PATH, queues, clock or ManualClock())
+class Files:
+    """The offsets of groups and of levels in a directory."""
+
+    def __init__(self, fs: MemoryFs, clock: ManualClock | None = None) -> None:
+        clock = clock or ManualClock()
+        self.groups = ConsumerOffsets(fs, PATH.with_name("consumerOffset.json"), clock, count_max=10_000)
+        self.levels = DelayOffsets(fs, PATH, self.groups, clock)
+
+    def load(self) -> None:
+        """Read both files, as a start does."""
+        self.groups.load()
+        self.levels.load()
+
+    def commit(self, offsets: dict[int, int]) -> None:
+        """Commit offsets by queue id, as Delivery does."""
+        found = {(SCHEDULE_TOPIC, queue_id): queue_offset for queue_id, queue_offset in offsets.items()}
+        self.groups.commit(LEVELS_GROUP, found)
+
+    @property
+    def known(self) -> dict[int, int]:
+        """The offsets that Delivery would get."""
+        return self.groups.of_topic(LEVELS_GROUP, SCHEDULE_TOPIC)
+
+
+def written(fs: MemoryFs) -> DelayOffsetsFile:
+    """The content of the file."""
+    return delay_offsets_json.loads(fs.read(PATH).decode())
 
 
 def test_a_damaged_file_gives_way_to_its_copy() -> None:
@@ -30,47 +57,65 @@ def test_a_damaged_file_gives_way_to_its_copy() -> None:
     fs = MemoryFs()
     fs.make_directory(PATH.parent)
     fs.write_atomic(PATH, b"{")
-    offsets = made(fs)
+    files = Files(fs)
     with pytest.raises(ConfigFileDamaged, match=str(PATH)):
-        offsets.load()
+        files.load()
     backup = delay_offsets_json.dumps(DelayOffsetsFile({2: 7}, DataVersion(1, 2, 3)))
     fs.write_atomic(PATH.with_name(PATH.name + ".bak"), backup.encode())
-    offsets.load()
-    assert (offsets.next_of(1), offsets.next_of(0)) == (7, 0)
-
-
-def test_what_an_answer_from_the_disk_covers() -> None:
-    """An answer from the disk covers the batches of any level that end before it in the log, and no others."""
-    offsets = made(MemoryFs())
-    offsets.delivered(0, 5, end_physical_offset=100, is_on_disk=False)
-    offsets.delivered(1, 7, end_physical_offset=40, is_on_disk=False)
-    offsets.delivered(2, 9, end_physical_offset=50, is_on_disk=True)
-    offsets.step_over(0, 6)
-    assert [offsets.next_of(queue_id) for queue_id in range(4)] == [6, 7, 9, 0]
-    offsets.change_history(False)
-    assert [offsets.next_of(queue_id) for queue_id in range(4)] == [0, 7, 9, 0]
+    files.load()
+    assert files.known == {1: 7}
 
 
 async def test_only_what_changed_is_written() -> None:
     """A save without a change leaves the file alone; each other save increases the version."""
     fs, clock = MemoryFs(), ManualClock()
-    offsets = made(fs, clock)
-    await offsets.save()
+    files = Files(fs, clock)
+    await files.levels.save()
     assert not fs.exists(PATH)
     for count in (1, 2):
-        offsets.move(4, count)
-        await offsets.save()
-        await offsets.save()
-        file = delay_offsets_json.loads(fs.read(PATH).decode())
-        assert file == DelayOffsetsFile({5: count}, DataVersion(count, clock.now_ms()))
+        files.commit({4: count})
+        await files.levels.save()
+        await files.levels.save()
+        assert written(fs) == DelayOffsetsFile({5: count}, DataVersion(count, clock.now_ms()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"offsetTable":{1:2,3:0}}', '{"dataVersion":{"counter":9,"stateVersion":4,"timestamp":5},"offsetTable":{"1":2}}'],
+)
+async def test_a_file_of_rocketmq_counts(text: str) -> None:
+    """Its offsets replace the committed offsets: RocketMQ had the store since. Its version is continued."""
+    fs = MemoryFs()
+    before = Files(fs)
+    before.commit({0: 1, 1: 9})
+    await before.groups.save()
+    fs.write_atomic(PATH, text.encode())
+    files = Files(fs)
+    files.load()
+    assert files.known.items() >= {0: 2, 1: 9}.items()
+    files.commit({0: 3})
+    await files.levels.save()
+    version = written(fs).data_version
+    assert version is not None
+    assert (version.counter, version.state_version) == ((1, 0) if "counter" not in text else (10, 4))
 
 
 async def test_any_level_that_a_store_has() -> None:
     """Every written level is read again, because RocketMQ has no limit for the number of levels."""
     fs = MemoryFs()
-    offsets = made(fs)
-    offsets.move(1_000, 7)
-    await offsets.save()
-    again = made(fs)
+    files = Files(fs)
+    files.commit({1_000: 7})
+    await files.levels.save()
+    again = Files(fs)
     again.load()
-    assert again.next_of(1_000) == 7
+    assert again.known == {1_000: 7}
+
+
+def test_offsets_of_a_log_that_lost_records() -> None:
+    """No offset is past the end of its queue: the next messages get the offsets of the lost messages."""
+    fs = MemoryFs()
+    queues = ConsumeQueueTable(fs, Path("/data/consumequeue"), file_size_bytes=20, mapped_file_count_max=1)
+    files = Files(fs)
+    files.commit({0: 5, 1: 0})
+    files.levels.limit(queues)
+    assert files.known == {0: 0, 1: 0}

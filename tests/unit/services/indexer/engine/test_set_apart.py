@@ -4,6 +4,7 @@
 from pathlib import Path
 
 import pytest
+from tests.unit.services.indexer.delay_world import World, settle
 
 from libs.formats.config.topics_json import TopicConfig, TopicsFile
 from libs.formats.indexes import consume_queue_ext
@@ -27,7 +28,6 @@ from tests.support import reference
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import DATA_DIR, SMALL, running
 from tests.support.patience import eventually
-from tests.unit.services.indexer.delay_world import World, settle
 
 QUEUES = DATA_DIR / "consumequeue"
 FOREIGN = (

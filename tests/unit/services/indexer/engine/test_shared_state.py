@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sharing: a commit at one Indexer reaches all, after any loss, and a delayed message is delivered once."""
+"""Sharing: a commit at one Indexer reaches all, after any loss."""
 
 import asyncio
 import random
@@ -10,20 +10,30 @@ from pathlib import Path
 import pytest
 
 from libs.formats import store_layout
-from libs.formats.records.state_record import StateRecord
-from libs.formats.state.system_topics import STATE_QUEUE_ID, STATE_TOPIC
+from libs.formats.config import delay_offsets_json
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.records.state_record import CopyPart, DelayProgress, StateRecord
+from libs.formats.state.system_topics import LEVELS_GROUP, STATE_QUEUE_ID, STATE_TOPIC
 from libs.machine.testing.memory_fs import MemoryFs
 from libs.requests.errors import DependencyUnavailable, WindowFull
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import LogRole
 from services.indexer.errors import GroupsUnknown
-from tests.support.fake_sink import delay
 from tests.support.indexer import DATA_DIR
 from tests.support.patience import LIMIT_S, eventually
 from tests.support.shared_log import Copies, found, knows
-from tests.unit.services.indexer.delay_world import settle
 
 PATH = DATA_DIR / store_layout.SHARED_STATE
+
+
+def levels_of(indexer: Indexer) -> dict[int, int]:
+    """The offsets of the delay levels, by the id of their queue."""
+    return indexer.groups.of_topic(LEVELS_GROUP, SCHEDULE_TOPIC)
+
+
+async def settle(rounds: int = 10) -> None:
+    """Give all loops time for some steps, so that a forbidden step could have happened."""
+    await asyncio.sleep(0.003 * rounds)
 
 
 async def test_a_commit_is_known_everywhere() -> None:
@@ -71,7 +81,7 @@ async def test_who_comes_late_waits_for_a_copy() -> None:
     """Deleted records are in the copy that was made before; an Indexer that starts late answers after reading it."""
     copies = Copies()
     async with copies.leader.running() as one:
-        await eventually(lambda: one.follow.shared_state.may_deliver)
+        await eventually(lambda: copies.copy_count == 1)
         for queue_offset in range(3):
             one.groups.commit("g", {("T", 0): queue_offset})
             await one.follow.shared_state.send()
@@ -92,20 +102,20 @@ async def test_nothing_goes_before_the_log_says_whether_it_leads() -> None:
     """A trim is refused until the log reports whether it leads, so that no record is removed before a copy."""
     copies = Copies()
     async with copies.leader.running() as one:
-        await eventually(lambda: one.follow.shared_state.may_deliver)
+        await eventually(lambda: copies.copy_count == 1)
         one.groups.commit("g", {("T", 0): 5})
         await one.follow.shared_state.send()
     end = copies.log.end_physical_offset
     copies.leader.copy.is_silent = True
     for fs in (copies.leader.fs, MemoryFs()):
-        copies.leader.fs = fs
+        copies.leader.fs, copy_count = fs, copies.copy_count
         async with copies.leader.running() as again:
             await eventually(lambda: again.indexes.reached.indexed_physical_offset >= end)
             with pytest.raises(DependencyUnavailable, match="whether it leads"):
                 await again.follow.shared_state.keep(end)
             copies.leader.copy.is_silent = False
             again.follow.flush.wake()
-            await eventually(lambda: again.follow.shared_state.may_deliver)
+            await eventually(lambda: copies.copy_count > copy_count)  # noqa: B023 - it is awaited at once
             await again.follow.shared_state.keep(end)
             assert copies.sink.shared[-1].copy is not None
             copies.leader.copy.is_silent = True
@@ -194,7 +204,7 @@ async def test_a_leader_s_indexer_that_lost_its_disk() -> None:
     copies = Copies()
     copies.log.segment_size_bytes = 1 << 12  # so that it comes in many steps
     async with copies.leader.running() as one:
-        await eventually(lambda: one.follow.shared_state.may_deliver)
+        await eventually(lambda: copies.copy_count == 1)
         one.groups.commit("g", {("T", 0): 5})
         await one.follow.shared_state.send()
         begin = copies.log.end_physical_offset
@@ -334,48 +344,29 @@ async def test_a_record_that_this_version_cannot_read_stops_answers(
     assert caplog.text.count("can't be read") == 1
 
 
-async def test_only_the_leader_delivers() -> None:
-    """Only the leader's Indexer delivers, and its successor continues: no message is missing or repeated."""
+async def test_delay_levels_of_an_older_version() -> None:
+    """Older versions have the progress of delay levels in fields of their own: it becomes offsets of the system group.
+
+    An offset that Delivery commits since counts.
+    """
     copies = Copies()
-    for number in range(3):
-        delay(copies.log, b"%d" % number)
-    copies.clock.advance(1 << 40)
-    async with copies.leader.running(is_killed=True), copies.follower.running() as other:
-        await eventually(lambda: copies.sink.bodies == [b"0", b"1", b"2"])
-        end = copies.log.end_physical_offset
-        await eventually(lambda: other.indexes.reached.indexed_physical_offset >= end)
-    copies.change_places()
-    delay(copies.log, b"3")
-    async with copies.leader.running(), copies.follower.running():
-        await eventually(lambda: len(copies.sink.bodies) == 4)
-        await settle(30)
-    assert copies.sink.bodies == [b"0", b"1", b"2", b"3"]
-
-
-async def test_a_lost_answer_doubles_nothing() -> None:
-    """A batch in the log whose answer was lost is not delivered again, although more messages are due since."""
-    copies = Copies()
-    delay(copies.log, b"0")
-    copies.clock.advance(1 << 40)
-
-    async def lose() -> None:
-        copies.sink.on_answer = None
-        delay(copies.log, b"1")
-        raise DependencyUnavailable("commitlog", "the answer is lost")
-
-    copies.sink.on_answer = lose
-    async with copies.leader.running():
-        await eventually(lambda: len(copies.sink.bodies) == 2)
-        await settle(30)
-    assert copies.sink.bodies == [b"0", b"1"]
+    old = StateRecord(origin="x", delays={0: DelayProgress(5, 1, 3), 17: DelayProgress(2)}, copy=CopyPart(0, 1))
+    copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=old.encode())
+    async with copies.leader.running() as one, copies.follower.running() as other:
+        for indexer in (one, other):
+            await eventually(lambda it=indexer: levels_of(it) == {0: 5, 17: 2})
+        one.groups.commit(LEVELS_GROUP, {(SCHEDULE_TOPIC, 0): 7})
+        await eventually(lambda: levels_of(other) == {0: 7, 17: 2})
+    for side in (copies.leader, copies.follower):
+        file = delay_offsets_json.loads(side.fs.read(DATA_DIR / store_layout.DELAY_OFFSETS).decode())
+        assert file.offsets == {1: 7, 18: 2}
 
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_histories(seed: int) -> None:
-    """After commits, deletions, deliveries, kills and role changes in any order both Indexers know the same."""
+    """After commits, deletions, kills and role changes in any order both Indexers know the same."""
     chance = random.Random(seed)
     copies = Copies()
-    sent = 0
     for _ in range(6):
         killed = [chance.random() < 0.5, chance.random() < 0.5]
         async with (
@@ -387,23 +378,17 @@ async def test_histories(seed: int) -> None:
                 group = chance.choice("gh")
                 if chance.random() < 0.2:
                     await indexer.groups.delete(group)
-                elif chance.random() < 0.5:
-                    indexer.groups.commit(group, {("T", chance.randrange(3)): chance.randrange(100)})
                 else:
-                    delay(copies.log, b"%d" % sent)
-                    sent += 1
-                    copies.clock.advance(10_000)
+                    indexer.groups.commit(group, {("T", chance.randrange(3)): chance.randrange(100)})
                 await asyncio.sleep(chance.choice([0, 0.01, 0.03]))
             await one.follow.shared_state.send()  # what was changed last is not promised
             await other.follow.shared_state.send()
         if chance.random() < 0.5:
             copies.change_places()
     async with copies.leader.running() as one, copies.follower.running() as other:
-        await eventually(lambda: len(copies.sink.bodies) >= sent)
         last = StateRecord(origin="x", offsets={"last": {"T": {0: 1}}})
         copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=last.encode())
         await eventually(lambda: knows(one, 1, "last") and knows(other, 1, "last"))
         for group in "gh":
             for queue_id in range(3):
                 assert found(one, group, "T", queue_id) == found(other, group, "T", queue_id)
-    assert sorted(copies.sink.bodies, key=int) == [b"%d" % number for number in range(sent)]

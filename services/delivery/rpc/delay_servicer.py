@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DelayServicer: the gRPC service DelayService of this process."""
 
+from google.protobuf.duration import from_milliseconds
 from reput.delivery.v1 import delay_service_pb2 as messages
 
 from libs.formats.limits import INT64_MAX, PROPERTIES_SIZE_BYTES_MAX
@@ -9,6 +10,7 @@ from libs.requests.checks import size_of_page
 from libs.requests.errors import BadArgument
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.timestamps import timestamp
+from services.delivery.engine.delays.level import DelayLevel
 from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.engine.ports.timers import Timed
 
@@ -48,6 +50,13 @@ class DelayServicer:
         cancelled = await (await self._owner.engine()).delay_queries.cancel(topic, message_id)
         return messages.CancelDelayedResponse(message=_message(cancelled))
 
+    async def GetDelayLevels(
+        self, _request: messages.GetDelayLevelsRequest, _: object
+    ) -> messages.GetDelayLevelsResponse:
+        """Return the delay levels."""
+        levels = (await self._owner.engine()).delay_levels.levels
+        return messages.GetDelayLevelsResponse(levels=map(_level, levels))
+
 
 def _word(text: str, field: str) -> str:
     """Return a key or an id. Raises BadArgument."""
@@ -55,6 +64,16 @@ def _word(text: str, field: str) -> str:
         reason = f"must be 1 to {PROPERTIES_SIZE_BYTES_MAX} bytes without spaces"
         raise BadArgument(reason, field=field, value=text[: arguments.TEXT_SHOWN], limit=PROPERTIES_SIZE_BYTES_MAX)
     return text
+
+
+def _level(level: DelayLevel) -> messages.DelayLevel:
+    return messages.DelayLevel(
+        level=level.place.queue_id + 1,
+        delay=from_milliseconds(level.delay_ms),
+        waiting_count=level.waiting_count,
+        lateness=from_milliseconds(level.lateness_ms),
+        last_error=str(level.loop.last_error) if level.is_blocked else "",
+    )
 
 
 def _message(timed: Timed) -> messages.DelayedMessage:

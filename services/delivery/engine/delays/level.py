@@ -58,7 +58,7 @@ class DelayLevel:
     ) -> None:
         self.place = Place(LEVELS_GROUP, SCHEDULE_TOPIC, queue_id)
         self.waiting_count = 0
-        self._delay_ms = delay_ms
+        self.delay_ms = delay_ms
         self._groups, self._journal, self._tally = groups, journal, tally
         self._index, self._levels = index, levels
         self._read: list[Delayed] = []
@@ -95,7 +95,7 @@ class DelayLevel:
             await asyncio.sleep(min(max(wait_s, PAUSE_S_MIN), PAUSE_S_MAX))
 
     def _due_ms(self, delayed: Delayed) -> int:
-        return delayed.store_time_ms + self._delay_ms
+        return delayed.store_time_ms + self.delay_ms
 
     async def _read_more(self) -> None:
         """Read messages from the position on, and wait for the first."""

@@ -320,20 +320,12 @@ spec:
       {{- if $values.maintenance }}
       command: [sleep, infinity]
       {{- else if include "reput.isNumbered" . }}
-      # Each belongs to the log of its number. The leader's Indexer delivers delayed messages, its Delivery delivers to groups.
+      # Each belongs to the log of its number. The leader's Delivery delivers.
       command:
         - sh
         - -c
         - |
           {{- include "reput.numberedCommand" . | nindent 10 }}
-      {{- else if and (eq $component "indexer") (gt (int $values.replicas) 1) }}
-      # A single Indexer of a log delivers delayed messages: the first.
-      command:
-        - sh
-        - -c
-        - |
-          case $HOSTNAME in *-0) ;; *) export REPUT_INDEXER_DELIVER_DELAYED=false ;; esac
-          exec reput serve indexer
       {{- else }}
       args: [serve, {{ $component }}]
       {{- end }}

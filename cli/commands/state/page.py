@@ -11,7 +11,7 @@ from typing import NamedTuple
 from reput.commitlog.v1.log_service_pb2 import GetStatusResponse
 
 from cli.commands.state.beside import beside_lines
-from cli.commands.state.standing import still_lines
+from cli.commands.state.standing import level_lines, still_lines
 from cli.commands.state.states import States
 from cli.commands.state.verdict import Trouble, verdict_of
 from cli.connection.addresses import SERVICES
@@ -101,6 +101,8 @@ def _blocks(states: States, rates: Rates | None) -> Iterator[tuple[str, list[str
         yield "retention", list(_retention(states))
     if beside := list(beside_lines(states.beside)):
         yield "beside", beside
+    if delayed := list(level_lines(states.delay_levels)):
+        yield "delayed", delayed
     if still := list(still_lines(states.still)):
         yield "groups", still
     if running := list(_running(states)):
@@ -132,11 +134,6 @@ def _index(states: States, rates: Rates | None) -> Iterator[str]:
         yield f"up to date; {what}"
     else:
         yield f"{size_text(behind)} behind{_age(states)}{_time_left(behind, rates)}; {what}"
-    delivery = index.delayed_delivery
-    if delivery.waiting_count:
-        late = f", the oldest {duration_text(delivery.lateness_ms / 1000)} late" if delivery.lateness_ms > 1000 else ""
-        verb = "waits" if delivery.waiting_count == 1 else "wait"
-        yield f"{many(delivery.waiting_count, 'delayed message')} {verb}{late}"
 
 
 def _age(states: States) -> str:

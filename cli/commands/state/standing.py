@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups that are held up: groups that share messages, with a message that has waited for a while, and with a reason.
+"""Groups that are held up, with a message that has waited for a while and a reason; and the delay levels.
 
 Imported only when a Delivery serves. Bounded: the first GROUP_COUNT_MAX groups are asked for, LINE_COUNT_MAX are shown.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from reput_client import Client, ReputError, ShareGroup
+from reput_client import Client, DelayLevel, ReputError, ShareGroup
 
-from cli.output.figures import duration_text
+from cli.output.figures import duration_text, many
 
 GROUP_COUNT_MAX, CALLS_AT_ONCE = 100, 16
 LINE_COUNT_MAX = 5
@@ -37,6 +37,23 @@ def look_still(client: Client) -> list[Still]:
         return []
     with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
         return still_of(group for group in pool.map(lambda name: _find(client, name), names) if group is not None)
+
+
+def look_levels(client: Client) -> Sequence[DelayLevel]:
+    """Ask Delivery for the delay levels. A Delivery that does not answer has none."""
+    try:
+        return client.delayed.levels()
+    except ReputError:
+        return []
+
+
+def level_lines(levels: Iterable[DelayLevel]) -> Iterator[str]:
+    """Yield a sentence about the messages that wait in all levels, if there are any."""
+    waiting = [level for level in levels if level.waiting_count]
+    if count := sum(level.waiting_count for level in waiting):
+        late_s = max(level.lateness_s for level in waiting)
+        late = f", the oldest {duration_text(late_s)} late" if late_s > 1 else ""
+        yield f"{many(count, 'delayed message')} {'waits' if count == 1 else 'wait'}{late}"
 
 
 def still_of(groups: Iterable[ShareGroup]) -> list[Still]:

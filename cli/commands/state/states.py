@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.indexer.v1 import index_service_pb2 as index_pb
 from reput.janitor.v1 import retention_service_pb2 as retention_pb
-from reput_client import Client, DeadlineExceededError, ReputError, UnavailableError
+from reput_client import Client, DeadlineExceededError, DelayLevel, ReputError, UnavailableError
 
 from cli.commands.state.beside import Beside
 from cli.commands.state.standing import Still
@@ -25,7 +25,7 @@ class States:
 
     `away` has the services that do not answer, with the reasons; `answer_ms` is the time of each other service's
     answer; `oldest_time_ms` is the store time of the log's first message, 0 if it is not known; `beside` are Delivery
-    and the gateway, if there are any; `still` are groups that are held up; `targets` are the addresses that were asked,
+    and the gateway, if there are any; `still` are groups that are held up; `delay_levels` are Delivery's; `targets` are the addresses that were asked,
     for services that have several.
     """
 
@@ -48,6 +48,7 @@ class States:
         self.answer_ms = answer_ms or {}
         self.beside: Sequence[Beside] = ()
         self.still: Sequence[Still] = ()
+        self.delay_levels: Sequence[DelayLevel] = ()
         self.targets: Mapping[str, str] = {}
 
     @property

@@ -108,9 +108,9 @@ def _look(context: typer.Context, away: dict[str, str]) -> States:
         states = look(client, time.time(), away)
         states.beside, states.targets = look_beside(context), targets
         if any(one.service == "delivery" and one.serves for one in states.beside):
-            from cli.commands.state.standing import look_still
+            from cli.commands.state.standing import look_levels, look_still
 
-            states.still = look_still(client)
+            states.still, states.delay_levels = look_still(client), look_levels(client)
     return states
 
 
@@ -165,6 +165,8 @@ def page_width() -> int:
 
 def document(states: States) -> dict[str, object]:
     """Return the states as JSON, with the verdict."""
+    from dataclasses import asdict
+
     from cli.commands.state.beside import beside_document
     from cli.commands.state.verdict import troubles_of
     from cli.output.protos import plain
@@ -176,6 +178,8 @@ def document(states: States) -> dict[str, object]:
     found |= beside_document(states.beside)
     if states.still:
         found["held_up_groups"] = [one._asdict() for one in states.still]
+    if states.delay_levels:
+        found["delay_levels"] = [asdict(level) for level in states.delay_levels]
     if states.targets:
         found["asked"] = dict(states.targets)
     troubles = troubles_of(states)

@@ -158,10 +158,6 @@ def _of_index(states: States) -> Iterator[Trouble]:
     for one in index.damaged_records:
         damaged = f"segment {one.segment} is damaged at byte {one.position}: {one.reason}"
         yield Trouble(damaged, "restore the segment from a copy; what lies before and behind it is served")
-    delivery = index.delayed_delivery
-    if delivery.blocked_level_count:
-        levels = many(delivery.blocked_level_count, "delay level")
-        yield Trouble(f"{levels} stand still: {delivery.last_error}", "look into the Indexer's log")
     if index.stepped_over_record_count:
         records = many(index.stepped_over_record_count, "record")
         reasons = sorted(
@@ -208,3 +204,6 @@ def _of_beside(states: States) -> Iterator[Trouble]:
         if not one.serves:
             action = f"start it there with `reput serve {one.service}`"
             yield Trouble(f"{BESIDE[one.service][0]} does not serve at {one.target}", action)
+    if blocked := [level for level in states.delay_levels if level.last_error]:
+        text = f"{many(len(blocked), 'delay level')} stand still: {blocked[0].last_error}"
+        yield Trouble(text, "look into Delivery's log")

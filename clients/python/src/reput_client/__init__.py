@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from reput_client.core.options import Options, ProducerOptions
     from reput_client.core.retry import RetryPolicy
-    from reput_client.core.sharing.delayed import DelayedMessage
+    from reput_client.core.sharing.delayed import DelayedMessage, DelayLevel
     from reput_client.core.sharing.holding import Received
     from reput_client.core.sharing.transactions import OpenTransaction
     from reput_client.core.sharing.values import (
@@ -88,6 +88,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetters",
     "DeadlineExceededError",
+    "DelayLevel",
     "DelayedMessage",
     "DelayedMessages",
     "Durability",
@@ -145,7 +146,7 @@ _HOMES = {
     ),
     "core.options": "Options ProducerOptions",
     "core.retry": "RetryPolicy",
-    "core.sharing.delayed": "DelayedMessage",
+    "core.sharing.delayed": "DelayedMessage DelayLevel",
     "core.sharing.holding": "Received",
     "core.sharing.values": ("DeadLetter Replay ReplayedTopic ShareFilter ShareGroup ShareMove SharePolicy ShareQueue"),
     "core.telemetry.metrics": "ConsumerMetrics Latencies ProducerMetrics ShareConsumerMetrics",

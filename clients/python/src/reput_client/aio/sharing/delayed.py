@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncDelayedMessages: lists and cancels messages that wait for their delivery time."""
+"""AsyncDelayedMessages: lists and cancels messages that wait for their delivery time, and shows delay levels."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from reput.delivery.v1 import delay_service_pb2
 
 from reput_client.aio.channels import AsyncChannels
 from reput_client.core.call import Call
-from reput_client.core.sharing.delayed import DelayedMessage, delayed_of
+from reput_client.core.sharing.delayed import DelayedMessage, DelayLevel, delay_level_of, delayed_of
 from reput_client.core.types import TimeLike, to_timestamp
 
 
@@ -43,3 +43,8 @@ class AsyncDelayedMessages:
         """
         request = delay_service_pb2.CancelDelayedRequest(topic=topic, message_id=message_id)
         return await self._channels.run(Call(request, lambda answer: delayed_of(answer.message)))
+
+    async def levels(self) -> Sequence[DelayLevel]:
+        """Return the delay levels, from level 1 on. Messages of delay levels are not listed or cancelled."""
+        request = delay_service_pb2.GetDelayLevelsRequest()
+        return await self._channels.run(Call(request, lambda answer: [delay_level_of(one) for one in answer.levels]))

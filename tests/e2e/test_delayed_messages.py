@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delayed messages through both services: they wait, arrive in their topics in order, and survive kills of either."""
+"""Messages with a delay level over real services: they wait, arrive in order, each once, also after kills."""
 
 import asyncio
 import contextlib
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
@@ -12,10 +13,12 @@ from google.protobuf.duration_pb2 import Duration
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import topic_service_pb2 as topic_pb
 from reput.common.v1.message_pb2 import DURABILITY_LOCAL_DISK, StoredMessage
+from reput.delivery.v1 import delay_service_pb2 as delay_pb
 from reput.indexer.v1 import queue_service_pb2 as queue_pb
 
 from libs.formats.config import delay_offsets_json
 from tests.support import served_commitlog as log_served
+from tests.support import served_delivery
 from tests.support import served_indexer as indexer_served
 from tests.support.commitlog import message
 from tests.support.patience import LIMIT_S
@@ -63,27 +66,40 @@ def offsets(data_dir: Path) -> dict[int, int]:
     return {}
 
 
-async def wait_offsets(data_dir: Path, expected: dict[int, int]) -> None:
-    """Wait until delayOffset.json has these offsets."""
-    async with asyncio.timeout(LIMIT_S):
-        while offsets(data_dir) != expected:  # noqa: ASYNC110 - it is a file
-            await asyncio.sleep(0.01)
+class Stack:
+    """A store with a Delivery."""
+
+    def __init__(self, log: log_served.Client, indexer: Client, delivery: served_delivery.Client) -> None:
+        self.log, self.indexer, self.delivery = log, indexer, delivery
+
+
+@contextlib.asynccontextmanager
+async def running(directory: Path, levels: str = LEVELS) -> AsyncIterator[Stack]:
+    """A store in a directory, and a Delivery as a process. Delivery stops in order, before the Indexer."""
+    async with (
+        log_served.served(directory, message_delay_level=levels) as (log_service, log),
+        indexer_served.served(directory, f"127.0.0.1:{log_service.server.port}") as (index_service, indexer),
+    ):
+        targets = (f"127.0.0.1:{log_service.server.port}", f"127.0.0.1:{index_service.server.port}")
+        async with (
+            served_delivery.process(*targets, "--message-delay-level", levels) as process,
+            served_delivery.client_of(f"127.0.0.1:{process.port}") as delivery,
+        ):
+            yield Stack(log, indexer, delivery)
+            assert await process.end(signal.SIGTERM) == 0
 
 
 async def test_they_arrive_when_due(tmp_path: Path) -> None:
     """Messages of two levels wait in the schedule topic, then arrive in their queues unchanged and in order."""
-    async with (
-        log_served.served(tmp_path, message_delay_level=LEVELS) as (log_service, log),
-        indexer_served.served(tmp_path, f"127.0.0.1:{log_service.server.port}") as (_, indexer),
-    ):
+    async with running(tmp_path) as stack:
         sent = append_pb.AppendRequest(messages=[delayed(number, 1 + number // 10) for number in range(20)])
-        result = (await log.append.Append(sent)).result
+        result = (await stack.log.append.Append(sent)).result
         assert list(result.queue_ids) == [0] * 10 + [1] * 10
         assert list(result.queue_offsets) == list(range(10)) * 2
-        waiting = await pull(indexer, SCHEDULE, 1, 10)
+        waiting = await pull(stack.indexer, SCHEDULE, 1, 10)
         assert waiting[3].properties["REAL_TOPIC"] == T
         for queue_id in (0, 1):
-            found = await pull(indexer, T, queue_id, 10)
+            found = await pull(stack.indexer, T, queue_id, 10)
             assert [int(one.body) for one in found] == list(range(queue_id, 20, 2))
             for one in found:
                 number = int(one.body)
@@ -93,7 +109,7 @@ async def test_they_arrive_when_due(tmp_path: Path) -> None:
                 assert dict(one.properties).items() >= {"KEYS": f"key{number}", "TAGS": "a", "mine": "x"}.items()
                 assert not {"DELAY", "REAL_TOPIC", "REAL_QID"} & one.properties.keys()
                 assert one.born_host == waiting[0].born_host
-        await wait_offsets(tmp_path, {1: 10, 2: 10})
+    assert offsets(tmp_path) == {1: 10, 2: 10}
 
 
 async def test_a_level_that_the_log_refuses(tmp_path: Path) -> None:
@@ -101,10 +117,8 @@ async def test_a_level_that_the_log_refuses(tmp_path: Path) -> None:
 
     Messages of other levels are delivered.
     """
-    async with (
-        log_served.served(tmp_path, message_delay_level=LEVELS) as (log_service, log),
-        indexer_served.served(tmp_path, f"127.0.0.1:{log_service.server.port}") as (_, indexer),
-    ):
+    async with running(tmp_path) as stack:
+        log, indexer = stack.log, stack.indexer
         await log.append.Append(
             append_pb.AppendRequest(messages=[delayed(0, 1), delayed(2, 1), message(topic="other")])
         )
@@ -114,78 +128,55 @@ async def test_a_level_that_the_log_refuses(tmp_path: Path) -> None:
         await log.topics.UpdateTopic(topic_pb.UpdateTopicRequest(name=T, is_writable=False))
         assert (await pull(indexer, "other", 0, 2))[1].body == b"2s"
         async with asyncio.timeout(LIMIT_S):
-            told = (await indexer.status()).delayed_delivery
-            while not (told.delivered_count and told.blocked_level_count):
+            level = (await stack.delivery.delays.GetDelayLevels(delay_pb.GetDelayLevelsRequest())).levels[0]
+            while not level.last_error:
                 await asyncio.sleep(0.01)
-                told = (await indexer.status()).delayed_delivery
-        assert (told.blocked_level_count, told.delivered_count, told.lost_count) == (1, 1, 0)
-        assert "TOPIC_FORBIDDEN" in told.last_error
-        assert told.waiting_count == 2
-        assert told.lateness_ms > 900
+                level = (await stack.delivery.delays.GetDelayLevels(delay_pb.GetDelayLevelsRequest())).levels[0]
+        assert "TOPIC_FORBIDDEN" in level.last_error
+        assert (level.level, level.delay.ToMilliseconds(), level.waiting_count) == (1, 1_000, 2)
+        assert level.lateness.ToMilliseconds() > 900
         await log.topics.UpdateTopic(topic_pb.UpdateTopicRequest(name=T, is_writable=True))
         assert [one.body for one in await pull(indexer, T, 0, 2)] == [b"0", b"2"]
 
 
 async def test_a_topic_with_fewer_queues(tmp_path: Path) -> None:
     """A message for a queue that was removed arrives in another queue."""
-    async with (
-        log_served.served(tmp_path, message_delay_level="1s") as (log_service, log),
-        indexer_served.served(tmp_path, f"127.0.0.1:{log_service.server.port}") as (_, indexer),
-    ):
-        await log.append.Append(
+    async with running(tmp_path, "1s") as stack:
+        await stack.log.append.Append(
             append_pb.AppendRequest(messages=[delayed(0, 1), delayed(1, 1, queue_id=3), delayed(2, 1)])
         )
-        await log.topics.UpdateTopic(topic_pb.UpdateTopicRequest(name=T, write_queue_count=1))
-        assert [one.body for one in await pull(indexer, T, 0, 3)] == [b"0", b"1", b"2"]
+        await stack.log.topics.UpdateTopic(topic_pb.UpdateTopicRequest(name=T, write_queue_count=1))
+        assert [one.body for one in await pull(stack.indexer, T, 0, 3)] == [b"0", b"1", b"2"]
 
 
-async def test_delivery_turned_off(tmp_path: Path) -> None:
-    """An Indexer with `deliver_delayed` off delivers nothing, and an Indexer that delivers takes over."""
-    async with log_served.served(tmp_path / "log", message_delay_level="1s") as (log_service, log):
-        target = f"127.0.0.1:{log_service.server.port}"
-        await log.append.Append(append_pb.AppendRequest(messages=[delayed(0, 1)]))
-        async with indexer_served.served(tmp_path / "off", target, deliver_delayed=False) as (_, indexer):
-            await pull(indexer, SCHEDULE, 0, 1)
-            await asyncio.sleep(1.2)
-            assert not (await indexer.status()).HasField("delayed_delivery")
-            async with indexer_served.served(tmp_path / "on", target) as (_, other):
-                assert [one.body for one in await pull(other, T, 0, 1)] == [b"0"]
-            assert [one.body for one in await pull(indexer, T, 0, 1)] == [b"0"]
-
-
-async def test_kills_of_both(tmp_path: Path) -> None:
-    """Every message arrives after a kill of either process at any moment of a delivery.
-
-    The first deliveries are in order.
-    """
+async def test_kills(tmp_path: Path) -> None:
+    """Every message arrives once and in order after kills of the log and of Delivery at any moment of a delivery."""
     count = 200
     flags = ("--message-delay-level", "1s")
     port = str(free_port())
     target = f"127.0.0.1:{port}"
-    log = await log_served.Process.start(tmp_path, *flags, "--port", port, failpoints="append.after_write=kill@4")
+    log = await log_served.Process.start(tmp_path, *flags, "--port", port, failpoints="append.after_write=kill@6")
     await log.wait_serving()
     async with log.client() as client:
         batch = [delayed(number, 1) for number in range(count)]  # all are due at once
         await client.append.Append(append_pb.AppendRequest(messages=batch, durability=DURABILITY_LOCAL_DISK))
-    for failpoints in ("delay.before_append=kill", "delay.after_append=kill", "delay_offsets.before_save=kill"):
-        indexer = await indexer_served.Process.start(tmp_path, "--commitlog-target", target, failpoints=failpoints)
-        assert await indexer.wait_ended() == -signal.SIGKILL
     async with indexer_served.process(tmp_path, target) as indexer, indexer.client() as client:
-        assert await log.wait_ended() == -signal.SIGKILL
-        log = await log_served.Process.start(tmp_path, *flags, "--port", port)
-        await log.wait_serving()
-        await wait_offsets(tmp_path, {1: count})
-        for queue_id in (0, 1):
-            found = [int(one.body) for one in await pull(client, T, queue_id, 4 * count // 2)]
-            assert found == list(range(queue_id, count, 2)) * 4
-    async with log.client() as client:
-        await client.append.Append(append_pb.AppendRequest(messages=[delayed(count, 1)]))
-    indexer = await indexer_served.Process.start(
-        tmp_path, "--commitlog-target", target, failpoints="delay_offsets.after_save=kill"
-    )
-    assert await indexer.wait_ended() == -signal.SIGKILL
-    async with indexer_served.process(tmp_path, target) as indexer, indexer.client() as client:
-        assert int((await pull(client, T, 0, 4 * count // 2 + 1))[-1].body) == count
-        assert offsets(tmp_path) == {1: count + 1}
-        assert (await client.status()).delayed_delivery.delivered_count == 0
-        assert await log.end() == 0
+        targets = ("--commitlog-target", target, "--indexer-target", f"127.0.0.1:{indexer.port}")
+        for failpoints in ("delay.before_append=kill", "delay.after_append=kill"):
+            killed = await served_delivery.Process.start(Path(), *targets, *flags, failpoints=failpoints)
+            assert await killed.wait_ended() == -signal.SIGKILL
+        async with served_delivery.process(*targets[1::2], *flags) as delivery:
+            if log.child.returncode is None:
+                await log.end(signal.SIGKILL)
+            log = await log_served.Process.start(tmp_path, *flags, "--port", port)
+            await log.wait_serving()
+            async with log.client() as appender:
+                last = [delayed(count, 1), delayed(count + 1, 1)]
+                await appender.append.Append(append_pb.AppendRequest(messages=last))
+            for queue_id in (0, 1):
+                found = [int(one.body) for one in await pull(client, T, queue_id, count // 2 + 1)]
+                assert found == list(range(queue_id, count + 2, 2))
+            assert await delivery.end(signal.SIGTERM) == 0
+        assert await indexer.end(signal.SIGTERM) == 0
+    assert offsets(tmp_path) == {1: count + 2}
+    assert await log.end() == 0

@@ -18,6 +18,7 @@ from reput.delivery.v1 import (
     transaction_service_pb2_grpc,
 )
 
+from libs.formats.records.delay_level import DELAY_LEVEL_MAX
 from libs.requests.errors import ServiceError
 from libs.runtime.peer.calls import error_info
 from libs.runtime.peer.connection import Connection
@@ -34,6 +35,7 @@ from services.delivery.rpc.error_table import ERROR_TABLE as DELIVERY_ERRORS
 from services.delivery.rpc.group_servicer import GroupServicer
 from services.delivery.rpc.log.half_client import HalfClient
 from services.delivery.rpc.log.index_client import IndexClient
+from services.delivery.rpc.log.level_client import LevelClient
 from services.delivery.rpc.log.log_client import LogClient
 from services.delivery.rpc.log.timer_client import TimerClient
 from services.delivery.rpc.transaction_servicer import TransactionServicer
@@ -113,10 +115,9 @@ class Delivery:
     def _make(self, to_log: Connection, to_index: Connection) -> None:
         clock, log, index = self._node.clock, LogClient(to_log), IndexClient(to_index)
         halves, timers = HalfClient(to_index, index), TimerClient(to_log, to_index, index)
-        rooms = {"log": log, "index": index, "halves": halves, "timers": timers}
-        self.owner = JournalOwner(
-            log, index, partial(GroupEngine, **rooms, clock=clock, config=DeliveryConfig()), clock
-        )
+        rooms = {"log": log, "index": index, "halves": halves, "timers": timers, "levels": LevelClient(index)}
+        make = partial(GroupEngine, **rooms, clock=clock, config=DeliveryConfig())
+        self.owner = JournalOwner(log, index, make, clock, level_count=DELAY_LEVEL_MAX)
         self.letters = DeadLetterServicer(self.owner)
         own = {
             "DeliveryService": DeliveryServicer(self.owner, receive_count_max=DeliveryConfig().receive_count_max),

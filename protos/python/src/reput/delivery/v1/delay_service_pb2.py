@@ -22,12 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from reput.common.v1 import message_pb2 as reput_dot_common_dot_v1_dot_message__pb2
 from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%reput/delivery/v1/delay_service.proto\x12\x11reput.delivery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xb5\x01\n\x12ListDelayedRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"c\n\x13ListDelayedResponse\x12\x33\n\x08messages\x18\x01 \x03(\x0b\x32!.reput.delivery.v1.DelayedMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x97\x01\n\x0e\x44\x65layedMessage\x12/\n\x07message\x18\x01 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x31\n\rdelivery_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nmessage_id\x18\x04 \x01(\t\"9\n\x14\x43\x61ncelDelayedRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\"K\n\x15\x43\x61ncelDelayedResponse\x12\x32\n\x07message\x18\x01 \x01(\x0b\x32!.reput.delivery.v1.DelayedMessage2\xe0\x01\n\x0c\x44\x65layService\x12\x64\n\x0bListDelayed\x12%.reput.delivery.v1.ListDelayedRequest\x1a&.reput.delivery.v1.ListDelayedResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12j\n\rCancelDelayed\x12\'.reput.delivery.v1.CancelDelayedRequest\x1a(.reput.delivery.v1.CancelDelayedResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x42Z\n\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%reput/delivery/v1/delay_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xb5\x01\n\x12ListDelayedRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"c\n\x13ListDelayedResponse\x12\x33\n\x08messages\x18\x01 \x03(\x0b\x32!.reput.delivery.v1.DelayedMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x97\x01\n\x0e\x44\x65layedMessage\x12/\n\x07message\x18\x01 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x31\n\rdelivery_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nmessage_id\x18\x04 \x01(\t\"9\n\x14\x43\x61ncelDelayedRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\"K\n\x15\x43\x61ncelDelayedResponse\x12\x32\n\x07message\x18\x01 \x01(\x0b\x32!.reput.delivery.v1.DelayedMessage\"\x17\n\x15GetDelayLevelsRequest\"G\n\x16GetDelayLevelsResponse\x12-\n\x06levels\x18\x01 \x03(\x0b\x32\x1d.reput.delivery.v1.DelayLevel\"\x9d\x01\n\nDelayLevel\x12\r\n\x05level\x18\x01 \x01(\x05\x12(\n\x05\x64\x65lay\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rwaiting_count\x18\x03 \x01(\x03\x12+\n\x08lateness\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nlast_error\x18\x05 \x01(\t2\xcf\x02\n\x0c\x44\x65layService\x12\x64\n\x0bListDelayed\x12%.reput.delivery.v1.ListDelayedRequest\x1a&.reput.delivery.v1.ListDelayedResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12j\n\rCancelDelayed\x12\'.reput.delivery.v1.CancelDelayedRequest\x1a(.reput.delivery.v1.CancelDelayedResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12m\n\x0eGetDelayLevels\x12(.reput.delivery.v1.GetDelayLevelsRequest\x1a).reput.delivery.v1.GetDelayLevelsResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x42Z\n\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,16 +40,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELAYSERVICE'].methods_by_name['ListDelayed']._serialized_options = b'\242\273\030\002\010\001'
   _globals['_DELAYSERVICE'].methods_by_name['CancelDelayed']._loaded_options = None
   _globals['_DELAYSERVICE'].methods_by_name['CancelDelayed']._serialized_options = b'\242\273\030\002\010\001'
-  _globals['_LISTDELAYEDREQUEST']._serialized_start=160
-  _globals['_LISTDELAYEDREQUEST']._serialized_end=341
-  _globals['_LISTDELAYEDRESPONSE']._serialized_start=343
-  _globals['_LISTDELAYEDRESPONSE']._serialized_end=442
-  _globals['_DELAYEDMESSAGE']._serialized_start=445
-  _globals['_DELAYEDMESSAGE']._serialized_end=596
-  _globals['_CANCELDELAYEDREQUEST']._serialized_start=598
-  _globals['_CANCELDELAYEDREQUEST']._serialized_end=655
-  _globals['_CANCELDELAYEDRESPONSE']._serialized_start=657
-  _globals['_CANCELDELAYEDRESPONSE']._serialized_end=732
-  _globals['_DELAYSERVICE']._serialized_start=735
-  _globals['_DELAYSERVICE']._serialized_end=959
+  _globals['_DELAYSERVICE'].methods_by_name['GetDelayLevels']._loaded_options = None
+  _globals['_DELAYSERVICE'].methods_by_name['GetDelayLevels']._serialized_options = b'\242\273\030\002\010\001'
+  _globals['_LISTDELAYEDREQUEST']._serialized_start=192
+  _globals['_LISTDELAYEDREQUEST']._serialized_end=373
+  _globals['_LISTDELAYEDRESPONSE']._serialized_start=375
+  _globals['_LISTDELAYEDRESPONSE']._serialized_end=474
+  _globals['_DELAYEDMESSAGE']._serialized_start=477
+  _globals['_DELAYEDMESSAGE']._serialized_end=628
+  _globals['_CANCELDELAYEDREQUEST']._serialized_start=630
+  _globals['_CANCELDELAYEDREQUEST']._serialized_end=687
+  _globals['_CANCELDELAYEDRESPONSE']._serialized_start=689
+  _globals['_CANCELDELAYEDRESPONSE']._serialized_end=764
+  _globals['_GETDELAYLEVELSREQUEST']._serialized_start=766
+  _globals['_GETDELAYLEVELSREQUEST']._serialized_end=789
+  _globals['_GETDELAYLEVELSRESPONSE']._serialized_start=791
+  _globals['_GETDELAYLEVELSRESPONSE']._serialized_end=862
+  _globals['_DELAYLEVEL']._serialized_start=865
+  _globals['_DELAYLEVEL']._serialized_end=1022
+  _globals['_DELAYSERVICE']._serialized_start=1025
+  _globals['_DELAYSERVICE']._serialized_end=1360
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0"""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -185,3 +186,86 @@ class CancelDelayedResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelDelayedResponse: _TypeAlias = CancelDelayedResponse  # noqa: Y015
+
+@_typing.final
+class GetDelayLevelsRequest(_message.Message):
+    """Asks for all delay levels."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDelayLevelsRequest: _TypeAlias = GetDelayLevelsRequest  # noqa: Y015
+
+@_typing.final
+class GetDelayLevelsResponse(_message.Message):
+    """All delay levels, from level 1 on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVELS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def levels(self) -> _containers.RepeatedCompositeFieldContainer[Global___DelayLevel]:
+        """The levels."""
+
+    def __init__(
+        self,
+        *,
+        levels: _abc.Iterable[Global___DelayLevel] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["levels", b"levels"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDelayLevelsResponse: _TypeAlias = GetDelayLevelsResponse  # noqa: Y015
+
+@_typing.final
+class DelayLevel(_message.Message):
+    """A delay level."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    DELAY_FIELD_NUMBER: _builtins.int
+    WAITING_COUNT_FIELD_NUMBER: _builtins.int
+    LATENESS_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    level: _builtins.int
+    """The level: the value of the property DELAY."""
+    waiting_count: _builtins.int
+    """Messages that wait now."""
+    last_error: _builtins.str
+    """Reason why the level is blocked: its last attempt failed, and it tries again. Empty if it is not blocked."""
+    @_builtins.property
+    def delay(self) -> _duration_pb2.Duration:
+        """Its delay."""
+
+    @_builtins.property
+    def lateness(self) -> _duration_pb2.Duration:
+        """Time for which the next message has been due. 0 if it is not due."""
+
+    def __init__(
+        self,
+        *,
+        level: _builtins.int = ...,
+        delay: _duration_pb2.Duration | None = ...,
+        waiting_count: _builtins.int = ...,
+        lateness: _duration_pb2.Duration | None = ...,
+        last_error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "lateness", b"lateness"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "last_error", b"last_error", "lateness", b"lateness", "level", b"level", "waiting_count", b"waiting_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DelayLevel: _TypeAlias = DelayLevel  # noqa: Y015

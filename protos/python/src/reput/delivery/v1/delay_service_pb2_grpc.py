@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class DelayServiceStub(object):
     """Messages that wait for their time: an Append with the property TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC.
-    Messages with a delay level (DELAY) are not among them.
+    Messages with a delay level (DELAY) are not listed or cancelled; GetDelayLevels has their numbers.
     """
 
     def __init__(self, channel):
@@ -46,11 +46,16 @@ class DelayServiceStub(object):
                 request_serializer=reput_dot_delivery_dot_v1_dot_delay__service__pb2.CancelDelayedRequest.SerializeToString,
                 response_deserializer=reput_dot_delivery_dot_v1_dot_delay__service__pb2.CancelDelayedResponse.FromString,
                 _registered_method=True)
+        self.GetDelayLevels = channel.unary_unary(
+                '/reput.delivery.v1.DelayService/GetDelayLevels',
+                request_serializer=reput_dot_delivery_dot_v1_dot_delay__service__pb2.GetDelayLevelsRequest.SerializeToString,
+                response_deserializer=reput_dot_delivery_dot_v1_dot_delay__service__pb2.GetDelayLevelsResponse.FromString,
+                _registered_method=True)
 
 
 class DelayServiceServicer(object):
     """Messages that wait for their time: an Append with the property TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC.
-    Messages with a delay level (DELAY) are not among them.
+    Messages with a delay level (DELAY) are not listed or cancelled; GetDelayLevels has their numbers.
     """
 
     def ListDelayed(self, request, context):
@@ -69,6 +74,13 @@ class DelayServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetDelayLevels(self, request, context):
+        """Returns how the messages with a delay level come to their topics. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DelayServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -82,6 +94,11 @@ def add_DelayServiceServicer_to_server(servicer, server):
                     request_deserializer=reput_dot_delivery_dot_v1_dot_delay__service__pb2.CancelDelayedRequest.FromString,
                     response_serializer=reput_dot_delivery_dot_v1_dot_delay__service__pb2.CancelDelayedResponse.SerializeToString,
             ),
+            'GetDelayLevels': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDelayLevels,
+                    request_deserializer=reput_dot_delivery_dot_v1_dot_delay__service__pb2.GetDelayLevelsRequest.FromString,
+                    response_serializer=reput_dot_delivery_dot_v1_dot_delay__service__pb2.GetDelayLevelsResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'reput.delivery.v1.DelayService', rpc_method_handlers)
@@ -92,7 +109,7 @@ def add_DelayServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class DelayService(object):
     """Messages that wait for their time: an Append with the property TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC.
-    Messages with a delay level (DELAY) are not among them.
+    Messages with a delay level (DELAY) are not listed or cancelled; GetDelayLevels has their numbers.
     """
 
     @staticmethod
@@ -139,6 +156,33 @@ class DelayService(object):
             '/reput.delivery.v1.DelayService/CancelDelayed',
             reput_dot_delivery_dot_v1_dot_delay__service__pb2.CancelDelayedRequest.SerializeToString,
             reput_dot_delivery_dot_v1_dot_delay__service__pb2.CancelDelayedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDelayLevels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.delivery.v1.DelayService/GetDelayLevels',
+            reput_dot_delivery_dot_v1_dot_delay__service__pb2.GetDelayLevelsRequest.SerializeToString,
+            reput_dot_delivery_dot_v1_dot_delay__service__pb2.GetDelayLevelsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class DelayServiceStub:
     """Messages that wait for their time: an Append with the property TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC.
-    Messages with a delay level (DELAY) are not among them.
+    Messages with a delay level (DELAY) are not listed or cancelled; GetDelayLevels has their numbers.
     """
 
     @_typing.overload
@@ -42,11 +42,13 @@ class DelayServiceStub:
     the message is never delivered. DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none.
     Idempotent.
     """
+    GetDelayLevels: _grpc.UnaryUnaryMultiCallable[_delay_service_pb2.GetDelayLevelsRequest, _delay_service_pb2.GetDelayLevelsResponse]
+    """Returns how the messages with a delay level come to their topics. Idempotent."""
 
 @_typing.type_check_only
 class DelayServiceAsyncStub(DelayServiceStub):
     """Messages that wait for their time: an Append with the property TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC.
-    Messages with a delay level (DELAY) are not among them.
+    Messages with a delay level (DELAY) are not listed or cancelled; GetDelayLevels has their numbers.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -57,10 +59,12 @@ class DelayServiceAsyncStub(DelayServiceStub):
     the message is never delivered. DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none.
     Idempotent.
     """
+    GetDelayLevels: _aio.UnaryUnaryMultiCallable[_delay_service_pb2.GetDelayLevelsRequest, _delay_service_pb2.GetDelayLevelsResponse]  # type: ignore[assignment]
+    """Returns how the messages with a delay level come to their topics. Idempotent."""
 
 class DelayServiceServicer(metaclass=_abc_1.ABCMeta):
     """Messages that wait for their time: an Append with the property TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC.
-    Messages with a delay level (DELAY) are not among them.
+    Messages with a delay level (DELAY) are not listed or cancelled; GetDelayLevels has their numbers.
     """
 
     @_abc_1.abstractmethod
@@ -81,5 +85,13 @@ class DelayServiceServicer(metaclass=_abc_1.ABCMeta):
         the message is never delivered. DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none.
         Idempotent.
         """
+
+    @_abc_1.abstractmethod
+    def GetDelayLevels(
+        self,
+        request: _delay_service_pb2.GetDelayLevelsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delay_service_pb2.GetDelayLevelsResponse, _abc.Awaitable[_delay_service_pb2.GetDelayLevelsResponse]]:
+        """Returns how the messages with a delay level come to their topics. Idempotent."""
 
 def add_DelayServiceServicer_to_server(servicer: DelayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

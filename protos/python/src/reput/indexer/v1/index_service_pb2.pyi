@@ -164,7 +164,6 @@ class GetStatusResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     IS_COMPLETE_FIELD_NUMBER: _builtins.int
     COMPLETE_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
-    DELAYED_DELIVERY_FIELD_NUMBER: _builtins.int
     DISK_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
     DISK_USED_PERCENT_FIELD_NUMBER: _builtins.int
@@ -229,10 +228,6 @@ class GetStatusResponse(_message.Message):
         """When the service started."""
 
     @_builtins.property
-    def delayed_delivery(self) -> Global___DelayedDelivery:
-        """Delivery of delayed messages. Absent if this Indexer does not deliver."""
-
-    @_builtins.property
     def stepped_over(self) -> _containers.RepeatedCompositeFieldContainer[Global___SteppedOver]:
         """The same by queue and reason, at most 100, the latest first."""
 
@@ -261,7 +256,6 @@ class GetStatusResponse(_message.Message):
         version: _builtins.str = ...,
         is_complete: _builtins.bool = ...,
         complete_physical_offset: _builtins.int = ...,
-        delayed_delivery: Global___DelayedDelivery | None = ...,
         disk_total_bytes: _builtins.int = ...,
         disk_free_bytes: _builtins.int = ...,
         disk_used_percent: _builtins.int = ...,
@@ -271,9 +265,9 @@ class GetStatusResponse(_message.Message):
         is_log_away: _builtins.bool = ...,
         damaged_records: _abc.Iterable[Global___DamagedRecord] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["delayed_delivery", b"delayed_delivery", "last_store_time", b"last_store_time", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_store_time", b"last_store_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "complete_physical_offset", b"complete_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "damaged_records", b"damaged_records", "delayed_delivery", b"delayed_delivery", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_entry_count", b"index_entry_count", "index_file_count", b"index_file_count", "indexed_physical_offset", b"indexed_physical_offset", "is_complete", b"is_complete", "is_log_away", b"is_log_away", "last_error", b"last_error", "last_store_time", b"last_store_time", "log_silent_ms", b"log_silent_ms", "min_physical_offset", b"min_physical_offset", "queue_count", b"queue_count", "start_time", b"start_time", "state", b"state", "stepped_over", b"stepped_over", "stepped_over_record_count", b"stepped_over_record_count", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "complete_physical_offset", b"complete_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "damaged_records", b"damaged_records", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_entry_count", b"index_entry_count", "index_file_count", b"index_file_count", "indexed_physical_offset", b"indexed_physical_offset", "is_complete", b"is_complete", "is_log_away", b"is_log_away", "last_error", b"last_error", "last_store_time", b"last_store_time", "log_silent_ms", b"log_silent_ms", "min_physical_offset", b"min_physical_offset", "queue_count", b"queue_count", "start_time", b"start_time", "state", b"state", "stepped_over", b"stepped_over", "stepped_over_record_count", b"stepped_over_record_count", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -354,48 +348,6 @@ class SteppedOver(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SteppedOver: _TypeAlias = SteppedOver  # noqa: Y015
-
-@_typing.final
-class DelayedDelivery(_message.Message):
-    """How messages with a delay level come to their topics. Counts are since the start."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DELIVERED_COUNT_FIELD_NUMBER: _builtins.int
-    LOST_COUNT_FIELD_NUMBER: _builtins.int
-    WAITING_COUNT_FIELD_NUMBER: _builtins.int
-    LATENESS_MS_FIELD_NUMBER: _builtins.int
-    BLOCKED_LEVEL_COUNT_FIELD_NUMBER: _builtins.int
-    LAST_ERROR_FIELD_NUMBER: _builtins.int
-    delivered_count: _builtins.int
-    """Messages that were delivered."""
-    lost_count: _builtins.int
-    """Messages that were deleted from the log before they were due, or before they could be delivered."""
-    waiting_count: _builtins.int
-    """Messages that wait now."""
-    lateness_ms: _builtins.int
-    """Milliseconds for which the oldest due message has been due. 0 if none is due."""
-    blocked_level_count: _builtins.int
-    """Delay levels that are blocked because their last attempt failed; they try again."""
-    last_error: _builtins.str
-    """Reason why one of them is blocked. Empty if none is."""
-    def __init__(
-        self,
-        *,
-        delivered_count: _builtins.int = ...,
-        lost_count: _builtins.int = ...,
-        waiting_count: _builtins.int = ...,
-        lateness_ms: _builtins.int = ...,
-        blocked_level_count: _builtins.int = ...,
-        last_error: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked_level_count", b"blocked_level_count", "delivered_count", b"delivered_count", "last_error", b"last_error", "lateness_ms", b"lateness_ms", "lost_count", b"lost_count", "waiting_count", b"waiting_count"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DelayedDelivery: _TypeAlias = DelayedDelivery  # noqa: Y015
 
 @_typing.final
 class WaitIndexedRequest(_message.Message):

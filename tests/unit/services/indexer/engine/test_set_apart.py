@@ -4,13 +4,11 @@
 from pathlib import Path
 
 import pytest
-from tests.unit.services.indexer.delay_world import World, settle
 
 from libs.formats.config.topics_json import TopicConfig, TopicsFile
 from libs.formats.indexes import consume_queue_ext
 from libs.formats.indexes.consume_queue import tags_code
 from libs.formats.names import is_group
-from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.records.message_id import encode_offset_id
 from libs.formats.records.record import INNER_BATCH_FLAG
 from libs.formats.state.index_progress import StepReason
@@ -191,26 +189,6 @@ async def test_units_with_extensions() -> None:
         assert result.status is PullStatus.FOUND
         assert [view.tag for view in result.found.views()] == [b"a", b"a"]
     assert log.failures == []
-
-
-async def test_delayed_messages_with_extensions() -> None:
-    """Delivery times of such units come from the records, so that no message is delivered early."""
-    world = World()
-    waiting = {"REAL_TOPIC": "T", "REAL_QID": "0", "DELAY": "2"}
-    properties = b"".join(f"{name}\x01{value}\x02".encode() for name, value in waiting.items())
-    for _ in range(3):
-        world.log.append(SCHEDULE_TOPIC, 1, properties=properties, store_time_ms=world.clock.now_ms())
-    async with running(world.log, world.fs, clock=world.clock) as indexer:
-        await settled(indexer, world.log)
-    for unit in range(3):
-        extended(world.fs, SCHEDULE_TOPIC, 1, unit)
-    async with world.delivering() as (_, delivery):
-        await eventually(lambda: delivery.statistics().waiting_count == 3)
-        world.clock.advance(4_999)
-        await settle()
-        assert delivery.statistics().delivered_total == 0
-        world.clock.advance(1)
-        await eventually(lambda: delivery.statistics().delivered_total == 3)
 
 
 async def test_retry_topics_of_pop_consumers() -> None:

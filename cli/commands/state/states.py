@@ -25,8 +25,8 @@ class States:
 
     `away` has the services that do not answer, with the reasons; `answer_ms` is the time of each other service's
     answer; `oldest_time_ms` is the store time of the log's first message, 0 if it is not known; `beside` are Delivery
-    and the gateway, if there are any; `still` are groups that are held up; `delay_levels` are Delivery's; `targets` are the addresses that were asked,
-    for services that have several.
+    and the gateway, if there are any; `still` are groups that are held up; `delay_levels` are Delivery's; `targets` are
+    the addresses that were asked, for services that have several.
     """
 
     def __init__(

@@ -4,8 +4,8 @@
 A JournalOwner makes a GroupEngine for each ownership; servicers ask the owner for the engine and call its parts. The
 rooms, from below; each may use the rooms above it in this list:
 
-ports         the engine's view of other services: Log, Index, TimerIndex, LevelIndex and HalfIndex, the messages that they read and
-              write, and how long the engine waits for them. `rpc/log` implements them over gRPC.
+ports         the engine's view of other services: Log, Index, TimerIndex, LevelIndex and HalfIndex, the messages that
+              they read and write, and how long the engine waits for them. `rpc/log` implements them over gRPC.
 state         values made of the journal's events alone: Groups has a QueueState for each queue of each group,
               LastAttempts, and Done (delayed messages that are done). Handle names a delivery. Attempts and
               Repeats answer repeated calls. Tally counts.

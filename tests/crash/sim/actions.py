@@ -32,6 +32,7 @@ BORN_HOST = Host.parse("10.1.2.3:4567").to_bytes()
 TOPICS = ("orders", "payments", "audit")
 TAGS = ("", "", "a", "b")
 KEYS = ("", "", "k1", "k2", "k1 k2", "k3 k1 k3")
+DELAY_LEVELS = (0,) * 12 + (1, 1, 2)
 FAILPOINTS = sorted(
     {
         name
@@ -65,8 +66,7 @@ def make_messages(world: World, chance: random.Random) -> list[Message]:
             tag=chance.choice(TAGS),
             keys=chance.choice(KEYS),
             unique_id=f"U{number}" if has_unique_id else "",
-            delay_level=chance.choice((0, 0, 0, 1, 2)) if world.setup.has_delays else 0,
-            sent_s=world.loop.time(),
+            delay_level=chance.choice(DELAY_LEVELS),
             is_first=index == 0,
         )
         messages.append(message)
@@ -202,7 +202,6 @@ async def step_clock(world: World, chance: random.Random) -> str:
     """The clock is set."""
     step_ms = chance.choice((-60_000, -2_000, -500, 3_000, 3_600_000))
     world.clock.step_ms += step_ms
-    world.model.set_back_ms += max(-step_ms, 0)
     return f"the clock is set by {step_ms} ms"
 
 

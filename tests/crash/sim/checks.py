@@ -8,9 +8,11 @@ behind, but never a wrong answer. Questions after it caught up must have the mod
 import asyncio
 import random
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from libs.formats.indexes.consume_queue import tags_code
 from libs.requests.errors import DependencyUnavailable
 from services.commitlog.engine.open_log import OpenLog
 from services.indexer.config import IndexerConfig
@@ -86,7 +88,7 @@ async def _check_answers(world: World, indexer: Indexer, chance: random.Random) 
         for key in message.message.all_keys:
             keys[message.topic, key].append(message)
     for (topic, queue_id), messages in queues.items():
-        await _check_queue(indexer, topic, queue_id, messages)
+        await _check_queue(indexer, topic, queue_id, messages, world.setup.log.delay_levels_ms())
     for topic, key in chance.sample(sorted(keys), min(QUERY_COUNT_MAX, len(keys))):
         query = KeyQuery(topic, key)
         found, token = [], "first"
@@ -103,7 +105,9 @@ async def _check_answers(world: World, indexer: Indexer, chance: random.Random) 
     return len(queues) + 2 * QUERY_COUNT_MAX
 
 
-async def _check_queue(indexer: Indexer, topic: str, queue_id: int, messages: list[Placed]) -> None:
+async def _check_queue(
+    indexer: Indexer, topic: str, queue_id: int, messages: list[Placed], delays_ms: Sequence[int]
+) -> None:
     name = f"queue {topic}/{queue_id}"
     queue = indexer.indexes.queues.find(topic, queue_id)
     expect(queue is not None, f"{name} does not exist")
@@ -119,6 +123,15 @@ async def _check_queue(indexer: Indexer, topic: str, queue_id: int, messages: li
         at = result.next_queue_offset
     expected = [(one.queue_offset, one.physical_offset) for one in messages]
     expect(found == expected, f"{name}: pulls give {found}, not {expected}")
+    codes = queue.read(first, len(messages)).tags_codes.tolist()
+    expected_codes = [_tags_code(one, delays_ms) for one in messages]
+    expect(codes == expected_codes, f"{name} has the codes {codes}, not {expected_codes}")
+
+
+def _tags_code(placed: Placed, delays_ms: Sequence[int]) -> int:
+    """The code of a queue's unit: of the tag, or the time at which a message of the schedule topic is due."""
+    level = placed.message.delay_level
+    return placed.store_time_ms + delays_ms[level - 1] if level else tags_code(placed.message.tag)
 
 
 async def _check_time(world: World, indexer: Indexer, kept: list[Placed], chance: random.Random) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Link: the CommitLog engine as the Indexer's LogSource, RecordSource and LogSink, without gRPC in between.
+"""Link: the CommitLog engine as the Indexer's LogSource and RecordSource, without gRPC in between.
 
 It has the effect of `services/commitlog/rpc/log_servicer.py` and `services/indexer/rpc` together: the same calls of the
 engine, the same bytes of columns, the same errors. Invariants: the log's code runs in the log's process, the Indexer's
@@ -9,7 +9,6 @@ late, when the log has already changed or died.
 
 import asyncio
 import random
-import re
 from collections.abc import AsyncGenerator, Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -21,30 +20,22 @@ from numpy.typing import NDArray
 from libs.formats.epoch import Epoch
 from libs.formats.records import dispatch_columns
 from libs.formats.records.dispatch_columns import DispatchBatch, Handshake, Heartbeat
-from libs.formats.records.host import Host
-from libs.formats.records.record import Record
-from libs.formats.records.state_record import StateRecord
 from libs.formats.state.log_history import QueueEnd
-from libs.requests.errors import DependencyUnavailable, RecordDamaged, RequestRefused, ServiceError, TopicNotFound
+from libs.requests.errors import DependencyUnavailable, RecordDamaged, ServiceError
 from libs.segments.errors import StoreError
 from services.commitlog import errors as log_errors
-from services.commitlog.engine.durable.acknowledge import DURABILITY_LOCAL_DISK
 from services.commitlog.engine.follow import queue_offset_check as checks
 from services.commitlog.engine.follow.dispatch import TailStep
 from services.commitlog.engine.keep.checkpoint import IndexerReport
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.gate import Reason
 from services.indexer import errors
-from services.indexer.engine.log.source import Appended, LogRole, ProgressReport, RecordBlock, StateBatch
-from services.indexer.rpc.log.appender import append_request
+from services.indexer.engine.log.source import LogRole, ProgressReport, RecordBlock
 from tests.crash.sim.process import Killed, Process
-from tests.support.commitlog import durability_of
 
 T = TypeVar("T")
 READ_SIZE_BYTES_MAX = 1 << 16
 SERVICE = "commitlog"
-BORN_HOST = Host.parse("10.9.9.9:4567").to_bytes()
-_REASONS = {log_errors.QueueOutOfRange: "QUEUE_OUT_OF_RANGE", log_errors.BatchTooLarge: "BATCH_TOO_LARGE"}
 
 
 class Server:
@@ -58,10 +49,9 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Hears the log: how far readers may read, the end of a kept batch (and whether it is durable), and faults."""
+    """Hears the log: how far readers may read, and faults."""
 
     confirmed: Callable[[int], None] = lambda _physical_offset: None
-    appended: Callable[[int, bool], None] = lambda _physical_offset, _is_durable: None
     wrong: Callable[[str], None] = lambda _text: None
     begun_again: Container[tuple[str, int]] = ()
     """Queues whose numbers were dropped: the Indexer's ends may be others."""
@@ -158,29 +148,6 @@ class Link:
 
         return await self._call(server, compare)
 
-    async def append(self, batch: list[Record], *, names_queue: bool, state: StateBatch | None = None) -> Appended:
-        """See LogSink."""
-        request = append_request(batch, names_queue=names_queue, state=state).SerializeToString()
-        server = self._connect()
-        pipeline = server.log.pipeline
-
-        async def append() -> Appended:
-            try:
-                result = await (pipeline.append if state is None else pipeline.append_state)(request, BORN_HOST)
-            except (RequestRefused, TopicNotFound, log_errors.TopicForbidden) as error:
-                index = re.match(r"messages\[(\d+)\]", error.field)
-                reason, at = _REASONS.get(type(error), "OTHER"), int(index[1]) if index else -1
-                raise errors.AppendRefused(reason, message_index=at, text=str(error)) from error
-            is_durable = await durability_of(server.log, result) == DURABILITY_LOCAL_DISK
-            self._listener.appended(result.end_physical_offset, is_durable)
-            return Appended(result.end_physical_offset, is_durable)
-
-        return await self._call(server, append)
-
-    async def share(self, records: Sequence[StateRecord]) -> Appended:
-        """See LogSink. A log that is alone is never asked."""
-        raise NotImplementedError(records)
-
     async def has_topic(self, topic: str) -> bool:
         """See RecordSource."""
         return self._connect().log.topics.find(topic) is not None
@@ -253,7 +220,7 @@ async def _closed(steps: AsyncGenerator[TailStep, None]) -> None:
 def _translated(error: BaseException) -> BaseException:
     """The error that the table of `services/indexer/rpc/log/errors.py` makes of an error of the log."""
     match error:
-        case errors.AppendRefused() | RecordDamaged():
+        case RecordDamaged():
             return error
         case log_errors.NotARecord():
             return errors.NotARecord(error.value)

@@ -4,14 +4,14 @@
 The log is a sequence, so a promise is a single number: everything below `safe_physical_offset` outlives a power cut,
 everything below `kept_physical_offset` a killed process. A message is sent, then placed (its append returned, or it was
 found although no caller was told), or refused. A placed message may be lost when the log ends earlier after a fault,
-and then must never come back. A delayed message is placed in the schedule topic, and later a second time, as its
-delivery. Bytes that were looked at before are kept in `content`, so a later look costs a single comparison. Invariants
-that `look` checks: each record is a message that was sent, at the place of the answer, with all its fields; no message
-twice; batches in order; queue offsets count the messages of a queue; store times ascend.
+and then must never come back. A message with a delay level is placed in the schedule topic. Bytes that were looked at
+before are kept in `content`, so a later look costs a single comparison. Invariants that `look` checks: each record is a
+message that was sent, at the place of the answer, with all its fields; no message twice; batches in order; queue
+offsets count the messages of a queue; store times ascend.
 """
 
 import bisect
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from libs.formats.records import properties, record
@@ -44,8 +44,6 @@ class Message:
     keys: str
     unique_id: str
     delay_level: int
-    sent_s: float
-    """In simulated time, which no clock steps."""
     is_first: bool
     """Whether it is the first of its batch, whose messages have consecutive numbers."""
     is_stamped: bool = False
@@ -74,7 +72,6 @@ class Placed:
     queue_id: int
     physical_offset: int
     queue_offset: int
-    is_delivery: bool
     store_time_ms: int = 0
     end_physical_offset: int = -1
 
@@ -83,10 +80,6 @@ class Placed:
 class Model:
     """The messages, places and promises of a store, and the checks of its records."""
 
-    delay_levels_ms: tuple[int, ...]
-    now_s: Callable[[], float]
-    set_back_ms: int = 0
-    """By how much the clock was set back in all."""
     sent: dict[int, Message] = field(default_factory=dict)
     """By number, the messages whose batch may be in the log."""
     placed: list[Placed] = field(default_factory=list)
@@ -117,7 +110,7 @@ class Model:
             if message.physical_offset == -1:
                 message.physical_offset = physical_offset
                 topic = SCHEDULE_TOPIC if message.delay_level else message.topic
-                self._insert(Placed(message, topic, -1, physical_offset, queue_offset, is_delivery=False))
+                self._insert(Placed(message, topic, -1, physical_offset, queue_offset))
 
     def keep(self, end_physical_offset: int) -> None:
         """The log promised that everything up to here outlives its process."""
@@ -140,8 +133,7 @@ class Model:
         expect(end_physical_offset >= least, f"the log ends at {end_physical_offset}, but promised to keep {least}")
         while self.placed and self.placed[-1].physical_offset >= end_physical_offset:
             gone = self.placed.pop()
-            if not gone.is_delivery:
-                self.lost[gone.message.number] = gone.message
+            self.lost[gone.message.number] = gone.message
         if end_physical_offset < self.seen_physical_offset:
             self._forget_after(end_physical_offset)
         self.kept_physical_offset = self.safe_physical_offset
@@ -173,12 +165,6 @@ class Model:
             messages.append(one)
         return found
 
-    def undelivered(self) -> list[int]:
-        """Numbers of the delayed messages that are in the log but not as deliveries, oldest first."""
-        delivered = {one.message.number for one in self.placed if one.is_delivery}
-        delayed = [one.message.number for one in self.kept() if one.message.delay_level and not one.is_delivery]
-        return [number for number in delayed if number not in delivered]
-
     def look(self, start_physical_offset: int, data: bytes, positions: list[int], end_physical_offset: int) -> None:
         """Compare a stretch of the log, records at `positions` of `data` (a blank may follow), with sent messages."""
         known = min(max(self.seen_physical_offset - start_physical_offset, 0), len(data))
@@ -205,17 +191,14 @@ class Model:
         digits = found.body[:NUMBER_DIGIT_COUNT]
         number = int(digits) if digits.isdigit() else -1
         message = self.sent.get(number)
-        is_delivery = found.topic != SCHEDULE_TOPIC and bool((message or self.lost.get(number, _NOBODY)).delay_level)
-        if message is None and is_delivery:
-            message = self.lost[number]  # the Indexer had it in hand when the log lost it
         expect(message is not None, f"{where} is message {number}, which was {self._absence(number)}")
         assert message is not None
-        _check_fields(found, message, where, is_delivery=is_delivery)
+        _check_fields(found, message, where)
         queue = (found.topic, found.queue_id)
         next_offset = self.next_queue_offsets.get(queue, 0)
         if found.queue_offset == 0 and queue in self.begun_again:
             next_offset = 0
-        follows = is_delivery or message.is_first or self.last_number in (number - 1, -1)
+        follows = message.is_first or self.last_number in (number - 1, -1)
         for is_right, what in (
             (found.physical_offset == physical_offset, f"says that it is at {found.physical_offset}"),
             (found.queue_offset == next_offset, f"has queue offset {found.queue_offset} of {queue}, not {next_offset}"),
@@ -223,36 +206,18 @@ class Model:
             (follows, f"does not follow message {number - 1} of its batch"),
         ):
             expect(is_right, f"{where}, message {number}, {what}")
-        placed = self._placed_at(found, message, physical_offset, where, is_delivery=is_delivery)
+        placed = self._placed_at(found, message, physical_offset, where)
         placed.queue_id, placed.store_time_ms = found.queue_id, found.store_time_ms
         placed.end_physical_offset = physical_offset + found.size_bytes
         self._take_note(placed)
 
-    def _placed_at(
-        self, found: Record, message: Message, physical_offset: int, where: str, *, is_delivery: bool
-    ) -> Placed:
+    def _placed_at(self, found: Record, message: Message, physical_offset: int, where: str) -> Placed:
         """The place of a record, new if no caller was told of it."""
-        if is_delivery:
-            self._check_due(found, message, where)
-            placed = Placed(message, found.topic, -1, physical_offset, found.queue_offset, is_delivery=True)
-            self._insert(placed)
-            return placed
         self.place([message], [physical_offset], [found.queue_offset])
         at = bisect.bisect_left(self.placed, physical_offset, key=lambda one: one.physical_offset)
         placed = self.placed[at]
         expect(placed.queue_offset == found.queue_offset, f"{where}: its queue offset was told otherwise")
         return placed
-
-    def _check_due(self, found: Record, message: Message, where: str) -> None:
-        """Check that a delivery is due by the log's time, which may run slower, or by the time that has passed since.
-
-        A clock that was set back may make a message early by that step: it never waits longer than its delay.
-        """
-        delay_ms = self.delay_levels_ms[message.delay_level - 1]
-        scheduled = next((one for one in self.placed if one.message is message and not one.is_delivery), None)
-        if scheduled is not None and self.now_s() - message.sent_s < delay_ms / 1000:
-            early_ms = scheduled.store_time_ms + delay_ms - found.store_time_ms
-            expect(early_ms <= self.set_back_ms, f"{where} is delivered {early_ms} ms too early")
 
     def _insert(self, placed: Placed) -> None:
         bisect.insort(self.placed, placed, key=lambda one: one.physical_offset)
@@ -263,7 +228,7 @@ class Model:
     def _take_note(self, placed: Placed) -> None:
         self.next_queue_offsets[placed.topic, placed.queue_id] = placed.queue_offset + 1
         self.last_store_time_ms = placed.store_time_ms
-        self.last_number = -1 if placed.is_delivery else placed.message.number
+        self.last_number = placed.message.number
 
     def _forget_after(self, end_physical_offset: int) -> None:
         """Forget the records behind an end, and count the queues again."""
@@ -276,25 +241,21 @@ class Model:
                 self._take_note(placed)
 
 
-def _check_fields(found: Record, message: Message, where: str, *, is_delivery: bool) -> None:
-    """Compare a stored message with the sent message. A delayed message names its real place until it is delivered."""
+def _check_fields(found: Record, message: Message, where: str) -> None:
+    """Compare a stored message with the sent message. A delayed message names its real place."""
     stored = properties.decode(found.properties)
     stored.pop("__CRC32#", None)
     has_stamp = stored.pop("REPUT_WRITER", "") != ""
-    expect(has_stamp == (message.is_stamped and not is_delivery), f"{where} has a stamp: {has_stamp}")
-    expected = message.properties
+    expect(has_stamp == message.is_stamped, f"{where} has a stamp: {has_stamp}")
     topic, queue_id = message.topic, message.queue_id
-    if is_delivery:
-        del expected["DELAY"]
-    elif message.delay_level:
+    if message.delay_level:
         real_topic, real_queue_id = stored.pop("REAL_TOPIC", ""), int(stored.pop("REAL_QID", "-2"))
         expect(
             real_topic == topic and queue_id in (-1, real_queue_id),
             f"{where} is to be delivered to {real_topic}/{real_queue_id}, not to {topic}/{queue_id}",
         )
         topic, queue_id = SCHEDULE_TOPIC, message.delay_level - 1
-    is_same = (found.topic, found.body, stored) == (topic, message.body, expected) and queue_id in (-1, found.queue_id)
-    expect(is_same, f"{where} differs from message {message.number} as it was sent")
-
-
-_NOBODY = Message(-1, "", -1, b"", "", "", "", 0, 0.0, is_first=True)
+    is_same = (found.topic, found.body, stored) == (topic, message.body, message.properties)
+    expect(
+        is_same and queue_id in (-1, found.queue_id), f"{where} differs from message {message.number} as it was sent"
+    )

@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Literal
 
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.machine import failpoints
 from services.commitlog.config import CommitLogConfig
 from services.indexer.config import IndexerConfig
@@ -26,10 +27,6 @@ from tests.crash.sim.world import Setup, World
 STEP_COUNT_MIN, STEP_COUNT_MAX = 10, 50
 NEVER_MS = 3_600_000
 DELAY_LEVELS = "1s 3s"
-DELIVERY_S_MAX = 30
-"""In simulated time, after everything works."""
-QUIET_S = 75
-"""Longer than any delay after the clock was set back, and than any pause between two attempts."""
 LOG_DIRECTORY = Path("/store")
 
 
@@ -48,7 +45,6 @@ def make_setup(chance: random.Random) -> Setup:
     mode: Literal["async", "sync"] = chance.choice(("async", "sync"))
     has_pool = mode == "async" and chance.random() < 0.4
     preallocates = chance.random() < 0.5
-    has_delays = chance.random() < 0.3
     log = CommitLogConfig(
         data_dir=LOG_DIRECTORY,
         flush_mode=mode,
@@ -97,7 +93,6 @@ def make_setup(chance: random.Random) -> Setup:
         shares_disk=shares_disk,
         record_count_max=chance.choice((1, 3, 64)),
         link_delay_ms_max=chance.choice((0, 5, 200)),
-        has_delays=has_delays,
         has_workers=chance.random() < 0.3,
     )
 
@@ -180,16 +175,9 @@ async def end(world: World) -> None:
             server.process.die_at_call = None
     await asyncio.sleep(1)  # a service that met a fault before hears of it
     await _revive(world)
-    for _ in range(DELIVERY_S_MAX):
-        await _caught_up(world)
-        world.look()
-        if not world.model.undelivered():
-            break
-        await asyncio.sleep(1)
-    expect(not world.model.undelivered(), f"never delivered: {world.model.undelivered()[:5]}")
-    if world.setup.has_delays:
-        await _settle(world)
-    world.count("deliveries", sum(one.is_delivery for one in world.model.placed))
+    await _caught_up(world)
+    world.look()
+    world.count("scheduled messages", sum(one.topic == SCHEDULE_TOPIC for one in world.model.kept()))
     await checks.check_answers(world, world.loop.chance)
     await checks.check_rebuilt(world)
     await world.stop_index()
@@ -219,16 +207,3 @@ async def _caught_up(world: World) -> None:
         is_late = bool(asking) and all(process.failed_calls for process in asking)
         expect(is_late, f"a service gave up although nothing fails: {[process.failures for process in asking]}")
         await _revive(world)
-
-
-async def _settle(world: World) -> None:
-    """Wait until nothing is appended any more: a delivered message may be delivered a second time."""
-    assert world.log is not None
-    for _ in range(DELIVERY_S_MAX):
-        end = world.log.log.chain.max_physical_offset
-        await asyncio.sleep(QUIET_S)
-        await _caught_up(world)
-        world.look()
-        if world.log.log.chain.max_physical_offset == end:
-            return
-    raise Broken("messages are delivered again and again")

@@ -54,7 +54,6 @@ class Setup:
     record_count_max: int
     """The bound of a step of the dispatch stream."""
     link_delay_ms_max: int
-    has_delays: bool
     has_workers: bool
     """Jobs of executors pause and interleave."""
 
@@ -74,7 +73,7 @@ class World(Stage):
         super().__init__(SimulatedLoop(chance, check_alive), has_workers=setup.has_workers)
         self.setup = setup
         self.clock = SimulatedClock(self.loop)
-        self.model = Model(setup.log.delay_levels_ms(), self.loop.time)
+        self.model = Model()
         self.writers = Writers(self.model, setup.log.writer_batch_count_max)
         self.broken: list[str] = []
         """Faults at places where they could not be raised."""
@@ -165,7 +164,7 @@ class World(Stage):
             self.loop.chance,
             record_count_max=self.setup.record_count_max,
             delay_ms_max=self.setup.link_delay_ms_max,
-            listener=Listener(self.confirmed, self.acknowledged, self.broken.append, self.model.begun_again),
+            listener=Listener(self.confirmed, self.broken.append, self.model.begun_again),
         )
         with process.running():
             indexer = build(
@@ -174,7 +173,6 @@ class World(Stage):
                 self.clock,
                 source=link,
                 records=link,
-                sink=link,
                 on_failure=process.failures.append,
             )
 

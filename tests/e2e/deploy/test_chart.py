@@ -5,9 +5,7 @@ import base64
 import json
 import os
 import re
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +39,7 @@ VALUE_SETS = {
         "commitlog.config.segment_size_bytes=1073741824", "commitlog.config.flush_mode=sync",
         "commitlog.config.trace_ratio=0.25", "commitlog.config.store_host=192.0.2.1:7101",
         "indexer.config.query_size_bytes_max=4194304", "janitor.config.retention_hours=168",
-        "commitlog.drainTimeoutMs=25500",
+        "commitlog.drainTimeoutMs=25500", "delivery.config.message_delay_level=1s",
     ],
 }  # fmt: skip
 WITH_FILES = ("commitlog", "indexer", "janitor")
@@ -327,21 +325,11 @@ def test_disruption_budget_only_where_a_pod_can_be_spared() -> None:
     assert budgets["shop-reput-indexer"]["spec"]["maxUnavailable"] == 1
 
 
-def test_one_indexer_delivers_delayed_messages(tmp_path: Path) -> None:
-    """With several pods the first Indexer keeps the setting of delayed delivery, and the others turn it off.
-
-    A single Indexer needs no shell.
-    """
-    (alone,) = dict(pods(objects()))["shop-reput-indexer"]["containers"]
-    assert (alone.get("command"), alone["args"]) == (None, ["serve", "indexer"])
-    (container,) = dict(pods(objects("indexer.replicas=2")))["shop-reput-indexer"]["containers"]
-    reput = tmp_path / "reput"
-    reput.write_text('#!/bin/sh\necho "$* ${REPUT_INDEXER_DELIVER_DELAYED:-unset}"\n')
-    reput.chmod(0o755)
-    for pod, expected in (("shop-reput-indexer-0", "unset"), ("shop-reput-indexer-1", "false"), ("x-10", "false")):
-        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOSTNAME": pod}
-        finished = subprocess.run(container["command"], env=environment, capture_output=True, text=True, check=True)
-        assert finished.stdout == f"serve indexer {expected}\n"
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_indexers_of_a_log_are_alike(replicas: int) -> None:
+    """An Indexer starts without a shell and without settings of its pod's number, also beside a second Indexer."""
+    (container,) = dict(pods(objects(f"indexer.replicas={replicas}")))["shop-reput-indexer"]["containers"]
+    assert (container.get("command"), container["args"]) == (None, ["serve", "indexer"])
 
 
 def test_policies_open_the_ports_and_nothing_else() -> None:

@@ -160,7 +160,7 @@ def test_copies_start_with_their_settings(copies: dict[str, Any], name: str) -> 
     assert (log.engine.replica_id, log.engine.advertise_target) == (own, f"{own}:7101")
     assert (log.engine.coordinator, log.engine.role, log.etcd.members) == ("etcd", "sync_master", ("etcd:2379",))
     assert log.engine.bootstrap_replica_id == "commitlog-a"
-    assert (index.commitlog.target, index.engine.deliver_delayed) == (f"{own}:7101", True)
+    assert index.commitlog.target == f"{own}:7101"
     assert (janitor.commitlog.target, janitor.indexer.target) == (f"{own}:7101", f"indexer-{name}:7102")
     assert (delivery.commitlog.target, delivery.indexer.target) == (f"{own}:7101", f"indexer-{name}:7102")
 

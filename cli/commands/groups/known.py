@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from cli.connection.addresses import PORTS, is_listening, targets_of, wait_listening
-from libs.formats.state.system_topics import is_system_topic
+from libs.formats.state.system_topics import OWN_GROUPS, is_system_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def has_delivery(context: typer.Context) -> bool:
 
 def find_sharing(context: typer.Context, client: Client, group: str) -> ShareGroup | None:
     """Return a group that shares messages, None if this one does not. Raises ReputError."""
-    return _find(client, group) if has_delivery(context) else None
+    return _find(client, group) if group not in OWN_GROUPS and has_delivery(context) else None
 
 
 def _find(client: Client, group: str) -> ShareGroup | None:

@@ -205,5 +205,6 @@ def _of_beside(states: States) -> Iterator[Trouble]:
             action = f"start it there with `reput serve {one.service}`"
             yield Trouble(f"{BESIDE[one.service][0]} does not serve at {one.target}", action)
     if blocked := [level for level in states.delay_levels if level.last_error]:
-        text = f"{many(len(blocked), 'delay level')} stand still: {blocked[0].last_error}"
+        verb = "stands" if len(blocked) == 1 else "stand"
+        text = f"{many(len(blocked), 'delay level')} {verb} still: {blocked[0].last_error}"
         yield Trouble(text, "look into Delivery's log")

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput status` names groups that are held up for some time, and not groups that wait for a moment."""
+"""`reput status` names groups that are held up for some time, and tells how many messages wait in delay levels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import grpc
 import pytest
-from reput_client import ReputError, ShareGroup, SharePolicy, ShareQueue
+from reput_client import DelayLevel, ReputError, ShareGroup, SharePolicy, ShareQueue
 
 from cli.commands.state.page import Rates, page_lines
 from cli.commands.state.standing import (
@@ -14,6 +14,8 @@ from cli.commands.state.standing import (
     LINE_COUNT_MAX,
     STILL_S,
     Still,
+    level_lines,
+    look_levels,
     look_still,
     still_lines,
     still_of,
@@ -104,3 +106,39 @@ def test_the_page_has_them() -> None:
     states.still = [Still("billing", "orders", 1, 60.0, PAUSED)]
     text = " ".join(" ".join(page_lines(states, [], Rates.between(None, states), 100)).split())
     assert f"groups billing at orders is held up, its oldest message for 1 min: {PAUSED}" in text
+
+
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        ([], []),
+        ([(1, 0, 0.0), (2, 0, 5.0)], []),
+        ([(1, 1, 0.0), (2, 0, 0.0)], ["1 delayed message waits"]),
+        ([(1, 1_000, 0.4), (2, 234, 0.0)], ["1,234 delayed messages wait"]),
+        ([(1, 2, 3.0), (2, 3, 125.0)], ["5 delayed messages wait, the oldest 2 min 5 s late"]),
+    ],
+)
+def test_messages_in_delay_levels(levels: Sequence[tuple[int, int, float]], said: Sequence[str]) -> None:
+    """A single sentence has the messages of all levels, and the lateness if a message is late by more than a second."""
+    found = [DelayLevel(level, 1.0, waiting, lateness_s, "") for level, waiting, lateness_s in levels]
+    assert list(level_lines(found)) == said
+    states = States(0.0, {})
+    states.delay_levels = found
+    page = list(page_lines(states, [], None, 100))
+    assert [line for line in page if line.startswith("delayed")] == [f"delayed    {one}" for one in said]
+
+
+def test_a_delivery_that_does_not_answer_has_no_levels() -> None:
+    """If Delivery is missing, stops or does not own the journal, the page is without levels."""
+
+    class Delayed:
+        delayed: "Delayed"
+
+        def __init__(self) -> None:
+            self.delayed = self
+
+        def levels(self) -> Sequence[DelayLevel]:
+            raise AWAY
+
+    client: Any = Delayed()
+    assert look_levels(client) == []

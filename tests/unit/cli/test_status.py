@@ -12,6 +12,7 @@ import pytest
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.indexer.v1 import index_service_pb2 as index_pb
 from reput.janitor.v1 import retention_service_pb2 as retention_pb
+from reput_client import DelayLevel
 
 from cli.commands.state import status
 from cli.commands.state.beside import Beside
@@ -336,6 +337,27 @@ def test_delivery_and_the_gateway() -> None:
     states.beside = [Beside("gateway", "a:8081", "UNREACHABLE", 1.0)]
     assert [trouble.text for trouble in troubles_of(states)] == ["the gateway does not serve at a:8081"]
     assert not [line for line in page(states) if line.startswith("beside")]
+
+
+@pytest.mark.parametrize(
+    ("errors", "text"),
+    [
+        (["", "TOPIC_FORBIDDEN: orders"], "1 delay level stands still: TOPIC_FORBIDDEN: orders"),
+        (["no answer", "TOPIC_FORBIDDEN"], "2 delay levels stand still: no answer"),
+    ],
+)
+def test_delay_levels_that_stand_still(errors: list[str], text: str) -> None:
+    """Blocked delay levels are a trouble with the first reason, and JSON has all levels."""
+    states = healthy()
+    states.delay_levels = [DelayLevel(level, 1.0, 7, 2.5, error) for level, error in enumerate(errors, start=1)]
+    assert [(trouble.text, trouble.is_note) for trouble in troubles_of(states)] == [(text, False)]
+    assert page(states)[:2] == ["not well", f"- {text}; look into Delivery's log"]
+    found: Any = document(states)
+    assert found["delay_levels"][1] == {
+        "level": 2, "delay_s": 1.0, "waiting_count": 7, "lateness_s": 2.5, "last_error": errors[1],
+    }  # fmt: skip
+    assert not found["verdict"]["is_healthy"]
+    json.dumps(found)
 
 
 def test_watching(monkeypatch: pytest.MonkeyPatch) -> None:

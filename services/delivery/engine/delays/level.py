@@ -57,10 +57,13 @@ class DelayLevel:
         levels: LevelIndex,
     ) -> None:
         self.place = Place(LEVELS_GROUP, SCHEDULE_TOPIC, queue_id)
-        self.waiting_count = 0
         self.delay_ms = delay_ms
+        self.end = 0
+        """The end of the level's queue, as it was last seen."""
         self._groups, self._journal, self._tally = groups, journal, tally
         self._index, self._levels = index, levels
+        self._next = 0
+        """The queue offset of the next message, once it is known."""
         self._read: list[Delayed] = []
         """Messages that were read and not delivered yet, in the order of their queue."""
         self.loop = SupervisedLoop(
@@ -70,6 +73,11 @@ class DelayLevel:
             backoff_ms_max=BACKOFF_MS_MAX,
             expected_errors=(DependencyUnavailable, AppendRefused, Undeliverable, JournalLost),
         )
+
+    @property
+    def waiting_count(self) -> int:
+        """Number of messages that wait, as it was last seen."""
+        return max(0, self.end - self._next)
 
     @property
     def is_blocked(self) -> bool:
@@ -111,7 +119,7 @@ class DelayLevel:
             _log.error("%s: %d messages are gone from the log", self.loop.name, lost_count)
             await self._write([], read.min_queue_offset)
         self._read = [one for one in read.found if one.queue_offset >= position]
-        self.waiting_count = max(0, read.max_queue_offset - max(position, read.min_queue_offset))
+        self._next, self.end = max(position, read.min_queue_offset), read.max_queue_offset
 
     async def _position(self) -> int:
         """Return the queue offset of the next message: by the journal, or else as another program has left it."""
@@ -142,9 +150,8 @@ class DelayLevel:
         await self._journal.write([event], copies, is_safe=True, may_be_refused=True)
         self._groups.apply(event)
         self._tally.levels_delivered_count += len(copies)
-        left = [one for one in self._read if one.queue_offset >= end]
-        self.waiting_count -= len(self._read) - len(left)
-        self._read = left
+        self._next = end
+        self._read = [one for one in self._read if one.queue_offset >= end]
 
 
 def is_deliverable(delayed: Delayed) -> bool:

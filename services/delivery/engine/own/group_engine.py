@@ -199,8 +199,9 @@ class GroupEngine:
         await written
 
     async def run_maintenance(self) -> None:
-        """Close idle subscriptions, and publish the positions of groups at their interval."""
+        """Close idle subscriptions, count delayed messages, and publish positions at their interval."""
         await self.subscriptions.run_maintenance()
+        await self.delay_levels.run_maintenance()
         now_s = self._clock.monotonic_s()
         if now_s - self._published_s >= STORE_INTERVAL_S:
             self._published_s = now_s

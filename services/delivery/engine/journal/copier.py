@@ -3,13 +3,14 @@
 
 A copy consists of many records, with other records between them. The part of a queue replaces all that was read of the
 queue before. So its record repeats the events that are decided only when it is written: messages of the queue that
-became dead letters just before. A copy is valid once its end is in the log: only then the next replay begins at it.
+became dead letters just before. The position of a delay level is at least its part, which may be behind the journal.
+A copy is valid once its end is in the log: only then the next replay begins at it.
 A copy is written when the former copy begins in a segment that is not active any more, or when many events followed.
 """
 
 from collections.abc import Callable, Sequence
 
-from libs.formats.records.delivery_record import CopyEdge, Event, Moved, PolicySet, TimeBehind
+from libs.formats.records.delivery_record import CopyEdge, Event, PolicySet, TimeBehind, Took
 from libs.formats.state.system_topics import DELIVERY_GROUP, DELIVERY_QUEUE_ID, DELIVERY_TOPIC
 from services.delivery.engine.journal.journal import Journal
 from services.delivery.engine.ports.index import Index
@@ -63,7 +64,7 @@ class JournalCopier:
             await self._write([PolicySet(group, policies[group]) for group in some if group in policies])
         for delays in list(self._groups.delays.copied()):
             await self._write([delays])
-        await self._write([Moved(*level) for level in self._groups.level_positions().items()])
+        await self._write([Took(*level, ()) for level in self._groups.level_positions().items()])
         queues: list[QueueState] = []
         size = 0
         for queue in self._groups.all_queues():

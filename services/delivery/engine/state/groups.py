@@ -104,8 +104,9 @@ class Groups:
             self.delays.apply(event)
         elif isinstance(event, TimeBehind):
             self.behind_ms = event.behind_ms
-        elif isinstance(event, Took | Moved | Copied) and event.place.group == LEVELS_GROUP:
-            self.levels[event.place.queue_id] = event.next
+        elif isinstance(event, Took | Moved) and event.place.group == LEVELS_GROUP:
+            least = self.levels.get(event.place.queue_id, 0) if isinstance(event, Took) else 0
+            self.levels[event.place.queue_id] = max(event.next, least)
         elif not isinstance(event, Began | CopyEdge):
             queue = self._queue(event.place)
             before = queue.open_count

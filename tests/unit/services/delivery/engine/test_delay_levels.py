@@ -74,6 +74,20 @@ async def test_not_before_it_is_due(store: MemoryStore, clock: ManualClock) -> N
     assert store.levels.delivered[0] == ("Real", 5, "1")
 
 
+async def test_messages_that_come_later_are_counted(store: MemoryStore, clock: ManualClock) -> None:
+    """The number of messages that wait includes messages that came while the first message was not due."""
+    await store.levels.send(2, "1", clock.now_ms())
+    async with delivering(store, clock) as owner:
+        level = (await engine_of(owner)).delay_levels.levels[1]
+        await eventually(lambda: level.waiting_count == 1)
+        for text in "234":
+            await store.levels.send(2, text, clock.now_ms())
+        await eventually(lambda: level.waiting_count == 4)
+        clock.advance(LEVEL_2_MS)
+        await eventually(lambda: texts(store) == ["1", "2", "3", "4"])
+        assert (level.waiting_count, Counters(owner).delay_levels().messages_waiting) == (0, 0)
+
+
 async def test_order_within_a_level(store: MemoryStore, clock: ManualClock) -> None:
     """Messages of several levels are delivered once each, in batches, every level in its order."""
     for number in range(1_500):
@@ -221,6 +235,33 @@ async def test_a_copy_of_the_journal_has_the_positions(store: MemoryStore, clock
         assert (await engine_of(owner)).groups.levels == {0: 1}
         await settle()
     assert texts(store) == ["1"]
+
+
+async def test_a_copy_while_a_message_is_delivered(store: MemoryStore, clock: ManualClock) -> None:
+    """A position that a copy of the journal has from before a delivery does not count after the delivery."""
+    await store.levels.send(1, "1", clock.now_ms())
+    clock.advance(LONG_MS)
+    store.segment_size_bytes = 100
+    async with delivering(store, clock):
+        await eventually(lambda: texts(store) == ["1"] and bool(store.offsets["rmq_sys_reput_delivery"]))
+        begin, delays = ((asyncio.Event(), asyncio.Event()) for _ in range(2))
+        store.held = begin
+        await begin[0].wait()
+        store.held = delays
+        begin[1].set()
+        await delays[0].wait()  # the record before the positions of the levels
+        await store.levels.send(1, "2", clock.now_ms())
+        clock.advance(LONG_MS)
+        await settle()
+        delays[1].set()
+        await eventually(lambda: texts(store) == ["1", "2"])
+        await settle()
+        store.next += 1  # another process writes the journal
+        store.offsets[LEVELS_GROUP].clear()
+    async with delivering(store, clock) as owner:
+        await engine_of(owner)
+        await settle()
+    assert texts(store) == ["1", "2"]
 
 
 def _faults(store: MemoryStore, chance: random.Random) -> Iterator[None]:

@@ -66,19 +66,6 @@ def test_put_and_find(running: Store) -> None:
     assert running.run("query", "key", "orders", "k1", "--raw").output == "grüße\n"
 
 
-def test_put_delayed(running: Store, tmp_path: Path) -> None:
-    """Messages with a delay level arrive in their topic a second later, from the command line and from a file."""
-    (stored,) = running.json("put", "late", "one", "--queue", "0", "--delay-level", "1")
-    file = tmp_path / "messages"
-    file.write_text('{"body": "two", "delay_level": 1}\n')
-    running.json("put", "late", "--queue", "0", "--file", str(file))
-    assert stored["queue_id"] == 0
-    until_indexed(running, "late", 2)
-    messages = running.json("pull", "late", "--queue", "0")
-    assert [message["body"] for message in messages] == ["one", "two"]
-    assert messages[0]["store_time_ms"] >= stored["store_time_ms"] + 1_000
-
-
 def test_put_with_a_delay_level_that_there_is_not(running: Store) -> None:
     """A delay level above the last is the last level, as with RocketMQ, and a warning says so."""
     result = running.run("put", "later", "one", "--delay-level", "99")

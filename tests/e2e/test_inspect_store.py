@@ -46,7 +46,7 @@ def test_every_file_of_a_store_is_known_and_sound(tmp_path: Path, end: Callable[
     The second start and stop make files that the first do not make: backups, and the copy of a truncated tail.
     """
     for round_count in range(2):
-        with store(tmp_path) as running:
+        with store(tmp_path, "--delivery", "--delivery-port", "0") as running:
             lines = "".join(f"body {number}\n" for number in range(50))
             running.json("put", "orders", "--key", "k1", "--tag", "t", standard_input=lines)
             late = f"late{round_count}"

@@ -55,7 +55,8 @@ def test_the_leader_s_machine_is_lost(tmp_path: Path) -> None:
         etcd = EtcdServer(tmp_path / "etcd")
         etcd.start()
         stack.callback(etcd.kill)
-        running = stack.enter_context(store(tmp_path / "data", "--replicas", "3", "--etcd", etcd.target))
+        flags = ("--replicas", "3", "--etcd", etcd.target, "--delivery", "--delivery-port", "0")
+        running = stack.enter_context(store(tmp_path / "data", *flags))
         in_sync(running)
         for number in range(20):
             running.json("put", "orders", f"d{number}", "--delay-level", "1", "--durability", "replicated")

@@ -35,30 +35,6 @@ def is_indexed(client: reput_client.Client) -> bool:
     return client.admin.indexer_status().indexed_physical_offset >= end_physical_offset
 
 
-@pytest.mark.parametrize("kind", ["send", "aio"])
-def test_delay_level(client: reput_client.Client, running: Store, kind: str) -> None:
-    """A message with a delay level waits in another topic and arrives in its topic a second later."""
-    topic = f"delayed-{kind}"
-
-    async def send() -> SendResult:
-        async with aio.connect(**running.targets) as other, other.producer() as producer:
-            return await (await producer.send(topic, b"later", queue_id=0, tag="T", delay_level=1))
-
-    if kind == "aio":
-        result = asyncio.run(send())
-    else:
-        with client.producer() as producer:
-            result = producer.send(topic, b"later", queue_id=0, tag="T", delay_level=1).result(LIMIT_S)
-    assert result.queue_id == 0
-    pulled = client.queues.pull("SCHEDULE_TOPIC_XXXX", queue_id=0, queue_offset=result.queue_offset, wait_s=30)
-    assert pulled.messages[0].properties["REAL_TOPIC"] == topic
-    wait_for(lambda: bool(client.queues.pull(topic, queue_id=0, queue_offset=0).messages))
-    (arrived,) = client.queues.pull(topic, queue_id=0, queue_offset=0).messages
-    assert (arrived.body, arrived.tag, arrived.unique_id) == (b"later", "T", result.unique_id)
-    assert "DELAY" not in arrived.properties
-    assert arrived.store_time_ms >= result.store_time_ms + 1_000
-
-
 def test_what_was_waited_for_is_found_at_once(client: reput_client.Client, running: Store) -> None:
     """A query after the wait finds the message, with both kinds of clients."""
 

@@ -21,8 +21,9 @@ def test_no_seed_breaks_a_promise() -> None:
     assert counts["elections"] > 2 * SEED_COUNT
     of_groups = ("ack answered", "bury answered", "dead letters replayed", "groups set", "groups moved")
     of_services = (*of_groups, "produced", "cancelled", "transactions ended", "changes of topics answered")
+    of_levels = ("scheduled", "alarms", "positions of levels compared")
     of_logs = ("changes of the set", "tails cut off", "replicated amid faults", "batches repeated", "handovers")
-    for reached in (*of_services, *of_logs):
+    for reached in (*of_services, *of_levels, *of_logs):
         assert counts[reached] > 0, reached
 
 

@@ -268,7 +268,7 @@ async def expire(world: ClusterWorld, chance: random.Random) -> str:
 async def step_clock(world: ClusterWorld, chance: random.Random) -> str:
     """A machine's wall clock jumps."""
     node, step_ms = chance.choice(world.nodes), chance.choice((-3_600_000, -2_000, 2_000, 3_600_000))
-    node.clock.step_ms += step_ms
+    world.step_clock(node, step_ms)
     return f"the clock of {node.name} jumps by {step_ms} ms"
 
 

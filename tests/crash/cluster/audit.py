@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 REST_S_MAX = 240.0
 """In simulated time."""
 AGAIN_S = 0.5
+LEVELS_S = 2.0
+"""How long a Delivery may deliver what it should not."""
 HOURS_MS = 3 * 3_600_000
 RECEIVE_COUNT = 100
 
@@ -34,6 +36,7 @@ async def audit(world: "ClusterWorld", *, is_first: bool) -> None:
         await _finish_tasks(world)
         await _until(world, "delayed messages", lambda: _is_none_late(world))
     await _check_groups(world)
+    await _check_levels(world)
     bodies = world.deliveries.shown.bodies
     world.kept.check_replayed(bodies(TASKS), bodies(LETTERS))
     world.kept.check_delays(bodies(REMINDERS))
@@ -43,9 +46,9 @@ async def audit(world: "ClusterWorld", *, is_first: bool) -> None:
 
 def _let_time_pass(world: "ClusterWorld") -> None:
     """Let the time of all that waits be over: all clocks are the same, and hours ahead."""
-    latest_ms = max(node.clock.now_ms() for node in world.nodes)
+    latest_ms = world.latest_ms()
     for node in world.nodes:
-        node.clock.step_ms += latest_ms + HOURS_MS - node.clock.now_ms()
+        world.step_clock(node, latest_ms + HOURS_MS - node.clock.now_ms())
 
 
 async def _finish_tasks(world: "ClusterWorld") -> None:
@@ -100,7 +103,7 @@ def _left(world: "ClusterWorld") -> set[tuple[int, int]]:
 async def _is_none_late(world: "ClusterWorld") -> bool:
     """Return whether all delayed messages have come that have to."""
     await _follow(world)
-    return not world.kept.late(world.deliveries.shown.bodies(REMINDERS))
+    return not world.kept.late(world.deliveries.shown.bodies(REMINDERS)) and not world.levels.waiting
 
 
 async def _check_groups(world: "ClusterWorld") -> None:
@@ -116,6 +119,21 @@ async def _check_groups(world: "ClusterWorld") -> None:
         queues = [] if found is None else found.queues
         at = {one.queue_id: one.committed_queue_offset for one in queues if one.topic == TASKS}
         expect(positions.items() <= at.items(), f"group {group} is at {at}, and was answered to be at {positions}")
+
+
+async def _check_levels(world: "ClusterWorld") -> None:
+    """Compare messages with a delay level, after a Delivery that read the journal had its time for them."""
+    await _asked(world, lambda delivery: ask(world, delivery.process, delivery.owner.engine))
+    await asyncio.sleep(LEVELS_S)
+    await _follow(world)
+    expect(not world.levels.waiting, f"{world.levels.waiting[:5]} do not come")
+    world.levels.check_acknowledged()
+    if (leader := world.leader) is not None:
+        await world.deliveries.stop(world.deliveries.at(leader))
+        at = {level: position for name, level, position in world.deliveries.level_positions() if name == leader.name}
+        came = {level: count for level, count in world.levels.delivered_counts.items() if count}
+        expect(at == came, f"after an orderly stop the index of {leader.name} has delay levels at {at}, not {came}")
+    world.count("alarms", sum(world.levels.delivered_counts.values()))
 
 
 async def _group(world: "ClusterWorld", name: str) -> groups_pb.Group | None:

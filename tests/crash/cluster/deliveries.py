@@ -182,7 +182,7 @@ class Deliveries:
     """The running Deliveries, by the names of their members. `shown` has the records that all logs showed."""
 
     def __init__(self, world: "ClusterWorld") -> None:
-        self.shown = Shown()
+        self.shown = Shown(world.levels.hear)
         self._world = world
         self._indexes: dict[str, LogIndex] = {}
         self._running: dict[str, Delivery] = {}
@@ -193,6 +193,10 @@ class Deliveries:
             index = self._indexes.setdefault(node.name, LogIndex(node, self.shown))
             self._running[node.name] = Delivery(self._world, node, index)
         return self._running[node.name]
+
+    def level_positions(self) -> list[tuple[str, int, int]]:
+        """Return the committed positions of delay levels: member, id of the level's queue, position."""
+        return [(name, *each) for name, index in self._indexes.items() for each in index.level_positions().items()]
 
     def kill(self, delivery: Delivery) -> None:
         """End the process of a Delivery at once."""

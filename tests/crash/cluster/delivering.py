@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.crash.cluster.world import ClusterWorld
 
 PAUSES_S = (0.05, 0.3, 1.5)
+LOOKS_S = (0.05, 0.2)
 LONG_PAUSES_S = (0.5, 2.0, 6.0)
 DELAYS_MS = (500, 3_000, 20_000)
 INVISIBLE_MS = 4_000
@@ -283,4 +284,29 @@ async def move(world: "ClusterWorld", chance: random.Random) -> None:
             world.count("groups moved")
 
 
-CLIENTS = (work, replay, remind, transact, configure, move)
+async def schedule(world: "ClusterWorld", chance: random.Random) -> None:
+    """Send messages with a delay level, some at once."""
+    while not world.is_over:
+        await asyncio.sleep(chance.choice(PAUSES_S))
+        if (delivery := await serving(world, chance)) is None:
+            continue
+        some = [world.levels.make(world.kept, chance) for _ in range(chance.choice((1, 1, 2, 6)))]
+        if (await ask(world, delivery.process, lambda d=delivery, m=some: d.gateway_log.append(m))).is_done:  # type: ignore[misc]
+            world.levels.acknowledged |= {one.body for one in some}
+            world.count("scheduled", len(some))
+
+
+async def watch_levels(world: "ClusterWorld", chance: random.Random) -> None:
+    """Compare positions of delay levels with a log that leads and shows all that it has."""
+    while not world.is_over:
+        await asyncio.sleep(chance.choice(LOOKS_S))
+        node = world.leader
+        if node is None or (log := node.log) is None or log.marks.visible.value < log.marks.wrote.value:
+            continue
+        positions = world.deliveries.level_positions()
+        if (await ask(world, node.process, lambda one=log: world.deliveries.shown.read(one))).is_done:  # type: ignore[misc]
+            world.levels.check_positions(positions)
+            world.count("positions of levels compared", len(positions))
+
+
+CLIENTS = (work, replay, remind, transact, configure, move, schedule, watch_levels)

@@ -9,6 +9,7 @@ Indexer that keeps up; offsets and policies that groups commit stay with the ind
 import asyncio
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.duration import to_milliseconds
@@ -20,6 +21,7 @@ from reput.indexer.v1 import index_service_pb2 as status_pb
 from reput.indexer.v1 import query_service_pb2 as queries_pb
 from reput.indexer.v1 import queue_service_pb2 as queues_pb
 
+from libs.formats.state.system_topics import LEVELS_GROUP
 from libs.requests.errors import ConsumerOffsetNotFound
 from services.commitlog.engine.open_log import OpenLog
 from services.indexer.errors import MessageNotFound
@@ -35,9 +37,10 @@ SERVICES = ("QueueService", "QueryService", "ConsumerOffsetService", "GroupConfi
 
 
 class Shown:
-    """All that any member ever showed, decoded once."""
+    """All that any member ever showed, decoded once. `hear` is called with each message, in the order of the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, hear: Callable[[StoredMessage], None]) -> None:
+        self._hear = hear
         self.end = 0
         """Physical offset."""
         self.queues: dict[tuple[str, int], list[StoredMessage]] = defaultdict(list)
@@ -54,8 +57,9 @@ class Shown:
         found = [answer async for answer in log_servicer_of(log).StreamRecords(request, None)]
         for answer in found:
             for message in log_service_pb2.StreamRecordsResponse.FromString(answer).messages:
-                self._add(message)
-        self.end = end
+                if message.physical_offset >= self.end:  # another reader may have been faster
+                    self._add(message)
+        self.end = max(self.end, end)
 
     def bodies(self, topic: str) -> list[bytes]:
         """Return the bodies of all messages of a topic."""
@@ -66,6 +70,7 @@ class Shown:
         properties = message.properties
         for key in {properties.get("UNIQ_KEY", ""), *properties.get("KEYS", "").split(" ")} - {""}:
             self.keys[message.topic, key].append(message)
+        self._hear(message)
 
 
 class LogIndex:
@@ -81,6 +86,10 @@ class LogIndex:
     def servicers(self) -> dict[str, Any]:
         """The services of this index, by name."""
         return {f"reput.indexer.v1.{name}": self for name in SERVICES}
+
+    def level_positions(self) -> dict[int, int]:
+        """Return the committed positions of the delay levels, by the ids of their queues."""
+        return {queue_id: offset for (_, queue_id), offset in self._offsets[LEVELS_GROUP].items()}
 
     async def Pull(self, request: queues_pb.PullRequest, _: object) -> queues_pb.PullResponse:
         """Return messages from a queue offset on, waiting for the first message."""

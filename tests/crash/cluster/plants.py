@@ -376,6 +376,57 @@ OF_THE_SERVICES = (
             "*messages.ended(offsets, ids, how)], is_safe=False)",
         ),
     ),
+    plant(
+        "the position of a delay level is written before its messages",
+        7,
+        (
+            f"{DELIVERY}/delays/level.py",
+            "        await self._journal.write([event], copies, is_safe=True, may_be_refused=True)\n",
+            (
+                "        await self._journal.write([event], is_safe=True)\n"
+                "        await self._journal.write([], copies, is_safe=True, may_be_refused=True)\n"
+            ),
+        ),
+    ),
+    plant(
+        "messages of delay levels are told before the in-sync set has them",
+        7,
+        (
+            f"{DELIVERY}/delays/level.py",
+            "copies, is_safe=True, may_be_refused=True)",
+            "copies, is_safe=False, may_be_refused=True)",
+        ),
+    ),
+    plant(
+        "a take-over does not restore the positions of delay levels",
+        7,
+        (
+            f"{DELIVERY}/journal/replay.py",
+            "            return\n        for event in record.events:\n            self.groups.apply(event)\n",
+            (
+                "            return\n        for event in record.events:\n            self.groups.apply(event)\n"
+                "        self.groups.levels.clear()\n"
+            ),
+        ),
+    ),
+    plant(
+        "a copy of the journal takes delay levels back",
+        7,
+        (
+            f"{DELIVERY}/state/groups.py",
+            "            least = self.levels.get(event.place.queue_id, 0) if isinstance(event, Took) else 0\n",
+            "            least = 0\n",
+        ),
+    ),
+    plant(
+        "messages of delay levels are due by the latest possible time",
+        7,
+        (
+            f"{DELIVERY}/delays/level.py",
+            "        now_ms = self._journal.time.now_ms()\n        due",
+            "        now_ms = self._journal.time.latest_ms()\n        due",
+        ),
+    ),
 )
 
 PLANTS = (*OF_THE_MODEL, *OF_THE_CODE, *OF_THE_SERVICES)

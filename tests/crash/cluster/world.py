@@ -22,6 +22,7 @@ from services.commitlog.engine.replicate import chunks
 from tests.crash.cluster.coordinator import WatchedCoordinator
 from tests.crash.cluster.deliveries import Deliveries
 from tests.crash.cluster.kept import Kept
+from tests.crash.cluster.levels import Levels
 from tests.crash.cluster.loop import StoppingLoop
 from tests.crash.cluster.network import Pipe
 from tests.crash.cluster.node import Node
@@ -29,7 +30,7 @@ from tests.crash.cluster.promises import Promises
 from tests.crash.cluster.rules import Rules, replica_file
 from tests.crash.sim.model import expect
 from tests.crash.sim.process import check_alive
-from tests.crash.sim.stage import Stage
+from tests.crash.sim.stage import START_TIME_MS, Stage
 
 NAMES = "abc"
 LEASE_LOOK_S = 0.2
@@ -64,6 +65,8 @@ class ClusterWorld(Stage):
         self.coordinator = WatchedCoordinator(self._changed, self._lease_ends, lease_s, self.loop.time)
         self.promises = Promises(setup.log.role == "sync_master")
         self.kept = Kept()
+        self.levels = Levels(self.latest_ms)
+        self._step_ms_max = 0
         self.deliveries = Deliveries(self)
         self.cut_ways: set[tuple[str, str]] = set()
         self.slow_ways: set[tuple[str, str]] = set()
@@ -103,6 +106,15 @@ class ClusterWorld(Stage):
         """The leader by the record, if it is there and thinks so, too."""
         holder = self.coordinator.there.holder
         return next((node for node in self.nodes if node.leads and node.run == holder), None)
+
+    def step_clock(self, node: Node, step_ms: int) -> None:
+        """Set the wall clock of a node ahead, or back."""
+        node.clock.step_ms += step_ms
+        self._step_ms_max = max(self._step_ms_max, node.clock.step_ms)
+
+    def latest_ms(self) -> int:
+        """Return a time that no wall clock was ever later than."""
+        return START_TIME_MS + self._step_ms_max + int(self.loop.time() * max(self.setup.rates) * 1000)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a client's work in a task, through all faults."""
@@ -179,7 +191,7 @@ class ClusterWorld(Stage):
             if log is not None and self.promises.is_synchronous:
                 self.rules.shows(node, log)
         self.rules.holds(self.members)
-        broken = [*self.rules.broken, *self.broken]
+        broken = [*self.rules.broken, *self.levels.broken, *self.broken]
         expect(not broken, "\n".join(broken[:5]))
 
     def _changed(self, before: View, after: View) -> None:

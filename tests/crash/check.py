@@ -4,9 +4,9 @@
 `settle` looks at the log. Each acknowledged message is there once, at the place of the answer, with all its fields. A
 message that was refused, or given up at an earlier check, is not there, and neither is a message that was not sent.
 Queue offsets have no gaps, and each caller's messages follow each other in each queue. Messages that readers have seen
-stay. A delayed message is in the schedule topic, once, and any number of copies of it are in its own, behind it.
-`check_deliveries` waits until there is a copy of each. `check_indexes` looks at the Indexer's files: units are the
-units of the records, and all is as a clean rebuild makes it. Callers: a single event loop, while no caller appends.
+stay. A delayed message is in the schedule topic, once, and once at most in its own, behind it.
+`check_indexes` looks at the Indexer's files: units are the units of the records, and all is as a clean rebuild makes
+it. Callers: a single event loop, while no caller appends.
 Each check returns the faults, in words; nothing is raised for them.
 """
 
@@ -27,16 +27,17 @@ from reput.indexer.v1 import query_service_pb2 as query_pb
 
 from libs.formats.indexes.consume_queue import UNIT, UNIT_SIZE_BYTES
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.state.system_topics import DELIVERY_TOPIC
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from services.indexer.engine.offline_rebuild import rebuild
+from tests.crash.delayed import check_copies, check_file
 from tests.crash.history import BORN_HOST, DELAY, KEYS, UNIQUE_KEY, History, Sent, State
 from tests.crash.index_contents import differences
 from tests.crash.live_store import CommitLogStubs, IndexerStubs, LiveStore
 
 CATCH_UP_TIMEOUT_S = 20.0
 CATCH_UP_LOOK_S = 0.005
-DELIVERY_LOOK_S = 0.1
 LOOKUP_COUNT = 6
 SHOWN_COUNT = 5
 STORE_PROPERTIES = frozenset({"__CRC32#", "REPUT_WRITER"})
@@ -60,7 +61,10 @@ def settle(
     """
     wrong: list[str] = []
     found: dict[int, StoredMessage] = {}
+    copies: set[int] = set()
     for message in messages:
+        if message.topic == DELIVERY_TOPIC:
+            continue
         sent = history.messages.get(message.flag)
         place = f"the record at {message.physical_offset}"
         if sent is None:
@@ -75,10 +79,18 @@ def settle(
             wrong += [f"{place}, message {sent.number}: {difference}" for difference in _compare(sent, message)]
         if not is_copy:
             found[message.flag] = message
+        elif sent.copy_physical_offset not in (-1, message.physical_offset):
+            wrong.append(f"message {sent.number} is delivered twice, at {sent.copy_physical_offset} and {place}")
         elif message.flag in found or sent.physical_offset < min_physical_offset:
-            sent.state, sent.is_delivered = State.STORED, True
+            sent.state, sent.copy_physical_offset = State.STORED, message.physical_offset
+            copies.add(message.flag)
         else:
             wrong.append(f"{place} delivers message {sent.number}, which is nowhere before it")
+    wrong += [
+        f"message {sent.number} was delivered at {sent.copy_physical_offset} and is not there any more"
+        for sent in history.messages.values()
+        if sent.copy_physical_offset >= min_physical_offset and sent.number not in copies
+    ]
     wrong += _settle_stored(history, found, min_physical_offset, end_physical_offset)
     wrong += _settle_open(history, found)
     wrong += _check_seen(history, messages, min_physical_offset)
@@ -101,6 +113,8 @@ async def check_live(store: LiveStore, history: History, chance: random.Random) 
     if missing:
         return [*wrong, missing]
     first = status.min_physical_offset + store.trimmed_ahead_bytes
+    wrong += check_copies(history, messages, min_physical_offset=first)
+    wrong += check_file(store.data_dir, history, min_physical_offset=first)
     end = status.confirmed_physical_offset
     wrong += await check_lookups(index, history, chance, min_physical_offset=first)
     wrong += await check_indexes(store, messages, min_physical_offset=first, end_physical_offset=end)
@@ -123,32 +137,6 @@ async def wait_caught_up(index: IndexerStubs, end_physical_offset: int) -> str:
         f"the Indexer did not come to {end_physical_offset}: it is at {status.indexed_physical_offset} in state "
         f"{index_pb.ReputState.Name(status.state)}, its last error was {status.last_error!r}"
     )
-
-
-async def check_deliveries(store: LiveStore, history: History) -> list[str]:
-    """Wait until nothing waits to be delivered, and look for the copies of all delayed messages."""
-    log, index = store.commitlog(), store.indexer()
-    start = (await log.log.GetStatus(log_pb.GetStatusRequest())).min_physical_offset
-    delivery = index_pb.DelayedDelivery()
-    waiting: set[int] = set()
-    try:
-        async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
-            while True:
-                copies = {one.flag for one in await read_log(log, start) if one.topic != SCHEDULE_TOPIC}
-                waiting = {
-                    sent.number
-                    for sent in history.stored()
-                    if sent.is_delayed
-                    and not sent.is_delivered
-                    and sent.physical_offset >= start
-                    and sent.number not in copies
-                }
-                if not waiting:
-                    return []
-                delivery = (await index.index.GetStatus(index_pb.GetStatusRequest())).delayed_delivery
-                await asyncio.sleep(DELIVERY_LOOK_S)
-    except TimeoutError:
-        return [f"delayed messages were not delivered: {sorted(waiting)[:20]}, the Indexer says {delivery}"]
 
 
 async def check_lookups(
@@ -273,7 +261,7 @@ def _settle_open(history: History, found: dict[int, StoredMessage]) -> list[str]
                 sent.state = State.STORED
                 sent.physical_offset, sent.queue_offset = message.physical_offset, message.queue_offset
                 sent.queue_id = sent.queue_id if sent.is_delayed else message.queue_id
-            elif not sent.is_delivered:
+            elif sent.copy_physical_offset < 0:
                 sent.state = State.GONE
     history.open_batches.clear()
     return wrong

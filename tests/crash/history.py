@@ -38,7 +38,8 @@ class Sent:
 
     `names_host` is false if it does not say where it was born, so that it gets the caller's address. `is_weak` is true
     while its acknowledgement does not cover the fault at hand. The place of a delayed message is the place of its
-    record in the schedule topic; `is_delivered` says whether a copy was found in its own topic.
+    record in the schedule topic; `copy_physical_offset` is the place of its copy in its own topic, -1 before that is
+    found.
     """
 
     number: int
@@ -54,7 +55,7 @@ class Sent:
     physical_offset: int = -1
     queue_offset: int = -1
     is_weak: bool = False
-    is_delivered: bool = False
+    copy_physical_offset: int = -1
 
     @property
     def is_delayed(self) -> bool:

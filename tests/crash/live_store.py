@@ -17,6 +17,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 from reput.commitlog.v1 import append_service_pb2_grpc, log_service_pb2_grpc
+from reput.delivery.v1 import delay_service_pb2_grpc
 from reput.indexer.v1 import (
     consumer_offset_service_pb2_grpc,
     index_service_pb2_grpc,
@@ -157,9 +158,7 @@ class LiveStore:
             {"REPUT_FAILPOINTS": failpoints, **(environment or {})},
         )
 
-    async def start_indexer(
-        self, *flags: str, failpoints: str = "", environment: Mapping[str, str] | None = None
-    ) -> None:
+    async def start_indexer(self, *, failpoints: str = "", environment: Mapping[str, str] | None = None) -> None:
         """Start the Indexer, after the CommitLog, and wait until it serves. Raises EndedEarly."""
         await self._start(
             "indexer",
@@ -172,7 +171,6 @@ class LiveStore:
                 *("--flush-interval-ms", "10", "--flush-pages-min", "0", "--flush-thorough-interval-ms", "50"),
                 *("--consumer-offset-interval-ms", "30", "--reconnect-ms-max", "50", "--drain-timeout-ms", "1000"),
                 *("--disk-ballast-bytes", "65536"),
-                *flags,
             ),
             {"REPUT_FAILPOINTS": failpoints, **(environment or {})},
         )
@@ -192,10 +190,11 @@ class LiveStore:
             {"REPUT_FAILPOINTS": failpoints, **(environment or {})},
         )
 
-    async def start_delivery(self) -> None:
+    async def start_delivery(self, *, failpoints: str = "") -> None:
         """Start Delivery, after CommitLog and Indexer, and wait until it serves. Raises EndedEarly."""
         behind = ("--commitlog-target", self.target("commitlog"), "--indexer-target", self.target("indexer"))
-        await self._start("delivery", (*behind, *HASTY), {})
+        flags = (*behind, *HASTY, "--message-delay-level", DELAY_LEVELS_TEXT)
+        await self._start("delivery", flags, {"REPUT_FAILPOINTS": failpoints})
 
     async def start_gateway(self) -> None:
         """Start the gateway, after CommitLog and Delivery, and wait until it serves. Raises EndedEarly."""
@@ -246,6 +245,10 @@ class LiveStore:
     def indexer(self) -> IndexerStubs:
         """Stubs on a channel of their own."""
         return IndexerStubs(self.channel("indexer"))
+
+    def delays(self) -> delay_service_pb2_grpc.DelayServiceAsyncStub:
+        """A stub on a channel of its own."""
+        return delay_service_pb2_grpc.DelayServiceStub(self.channel("delivery"))
 
     def janitor(self) -> retention_service_pb2_grpc.RetentionServiceAsyncStub:
         """A stub on a channel of its own."""

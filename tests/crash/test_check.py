@@ -2,13 +2,18 @@
 """The checker itself: each way to break a promise is told, and a store that keeps them all is not accused."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.common.v1.message_pb2 import StoredMessage
 
+from libs.formats.config import delay_offsets_json
+from libs.formats.config.delay_offsets_json import DelayOffsetsFile
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.state.system_topics import DELIVERY_TOPIC
 from tests.crash.check import settle
+from tests.crash.delayed import check_copies, check_file, check_file_at_end
 from tests.crash.history import BORN_HOST, DELAY, LOCAL_DISK, MEMORY, Batch, History, Sent, State
 from tests.crash.kill.plan import ROUND_COUNT, places, seeds_of_a_lap, seeds_of_all, targets, targets_of
 
@@ -173,20 +178,97 @@ def test_trimmed_messages_are_no_loss(history: History) -> None:
     assert look(history, log_of(history)[2:], first=2 * SIZE_BYTES) == []
 
 
+def delayed(number: int, level: int = 1) -> Sent:
+    """A message that waits first."""
+    return sent(number, properties={DELAY: str(level), "KEYS": "k"})
+
+
+def waiting(one: Sent, queue_offset: int, physical_offset: int, **fields: object) -> StoredMessage:
+    """Its record in the schedule topic."""
+    properties = {**one.properties, "REAL_TOPIC": "orders", "REAL_QID": "0"}
+    place = {"topic": SCHEDULE_TOPIC, "queue_id": int(one.properties[DELAY]) - 1, "properties": properties}
+    return stored(one, queue_offset, physical_offset, **place, **fields)
+
+
+def copy(one: Sent, queue_offset: int, physical_offset: int, **fields: object) -> StoredMessage:
+    """Its record in its own topic."""
+    return stored(one, queue_offset, physical_offset, properties={"KEYS": "k"}, **fields)
+
+
 def test_a_delayed_message_waits_before_it_is_delivered() -> None:
-    """Its record is in the schedule topic, once; copies are in its own topic, behind it, with its properties."""
+    """Its record is in the schedule topic, once, and its copy in its own topic, behind it, with its properties."""
     history = History()
-    one = sent(1, properties={DELAY: "1", "KEYS": "k"})
+    one = delayed(1)
     history.send(Batch([one], MEMORY))
-    waiting = stored(
-        one, 0, 0, topic=SCHEDULE_TOPIC, properties={**one.properties, "REAL_TOPIC": "orders", "REAL_QID": "0"}
-    )
-    copy = stored(one, 0, 100, properties={"KEYS": "k"})
-    again = stored(one, 1, 200, properties={"KEYS": "k"})
-    assert look(history, [waiting, copy, again]) == []
-    assert one.is_delivered
-    assert "which is nowhere before it" in look(history, [copy])[0]
-    assert "twice" in look(history, [waiting, waiting])[0]
+    record, delivered = waiting(one, 0, 0), copy(one, 0, 100)
+    assert look(history, [record, delivered]) == []
+    assert one.copy_physical_offset == 100
+    assert look(history, [record, delivered]) == look(history, [delivered], first=100) == []
+    assert "which is nowhere before it" in look(history, [delivered])[0]
+    assert "twice" in look(history, [record, record, delivered])[0]
+
+
+def test_a_delayed_message_is_delivered_once() -> None:
+    """A second copy is told, also when the first has expired, and so is a copy that is gone."""
+    history = History()
+    one = delayed(1)
+    history.send(Batch([one], MEMORY))
+    record, delivered, again = waiting(one, 0, 0), copy(one, 0, 100), copy(one, 1, 200)
+    assert "message 1 is delivered twice, at 100" in look(history, [record, delivered, again])[0]
+    assert "message 1 is delivered twice, at 100" in look(history, [again], first=200)[0]
+    assert "message 1 was delivered at 100 and is not there any more" in look(history, [record])
+
+
+def test_records_of_the_journal_are_no_messages(history: History) -> None:
+    """They have the flag of no message, and their queue has no gaps either."""
+    journal = [StoredMessage(topic=DELIVERY_TOPIC, queue_offset=at, physical_offset=END + at) for at in (0, 1, 3)]
+    assert look(history, [*log_of(history), *journal[:2]], end=END + 2) == []
+    assert "3 follows where 2 should" in look(history, [*log_of(history), *journal], end=END + 4)[0]
+
+
+def test_deliveries_keep_the_order_of_their_level_and_the_time() -> None:
+    """A message before which others of its level wait, an early message and a strange queue are told."""
+    history = History()
+    first, second, later = delayed(1), delayed(2), delayed(3, level=2)
+    history.send(Batch([first, second, later], MEMORY))
+    records = [
+        *(waiting(first, 0, 0, store_time_ms=5), waiting(second, 1, 100, store_time_ms=5)),
+        waiting(later, 0, 200, store_time_ms=5),
+    ]
+    good = [
+        *(copy(first, 0, 300, store_time_ms=5), copy(second, 1, 400, store_time_ms=5)),
+        copy(later, 2, 500, store_time_ms=1005),
+    ]
+    assert check_copies(history, [*records, *good], min_physical_offset=0) == []
+    left_out = "message 2 is delivered, and [1] before it are not"
+    assert check_copies(history, [*records, good[1], good[0]], min_physical_offset=0) == [left_out]
+    assert check_copies(history, [*records, *good[1:]], min_physical_offset=0) == [left_out]
+    assert check_copies(history, [*records, *good[1:]], min_physical_offset=100) == []
+    early = [*good[:2], copy(later, 2, 500, store_time_ms=1004)]
+    wrong = ["message 3 is delivered 1 ms too early"]
+    assert check_copies(history, [*records, *early], min_physical_offset=0) == wrong
+    strange = [copy(first, 0, 300, store_time_ms=5, queue_id=1), *good[1:]]
+    wrong = ["message 1 is delivered to queue 1, not 0"]
+    assert check_copies(history, [*records, *strange], min_physical_offset=0) == wrong
+
+
+def test_positions_of_levels_may_be_late_and_never_ahead(tmp_path: Path) -> None:
+    """A position behind a message that was not delivered would lose it in RocketMQ. The last position is the end."""
+    history = History()
+    one, other = delayed(1), delayed(2)
+    history.send(Batch([one, other], MEMORY))
+    assert look(history, [waiting(one, 0, 0), waiting(other, 1, 100), copy(one, 0, 200)]) == []
+    assert check_file(tmp_path, history, min_physical_offset=0) == []
+    assert "not {1: 2}" in check_file_at_end(tmp_path, {1: 2})[0]
+    file = tmp_path / "config" / "delayOffset.json"
+    file.parent.mkdir()
+    for position in (0, 1):
+        file.write_text(delay_offsets_json.dumps(DelayOffsetsFile({1: position})))
+        assert check_file(tmp_path, history, min_physical_offset=0) == []
+    file.write_text(delay_offsets_json.dumps(DelayOffsetsFile({1: 2})))
+    assert "message 2 of level 1 at queue offset 1" in check_file(tmp_path, history, min_physical_offset=0)[0]
+    assert check_file(tmp_path, history, min_physical_offset=200) == []
+    assert check_file_at_end(tmp_path, {1: 2}) == []
 
 
 def test_the_plan_meets_every_place_and_every_mode() -> None:

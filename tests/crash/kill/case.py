@@ -21,7 +21,8 @@ import grpc.aio
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.janitor.v1 import retention_service_pb2 as janitor_pb
 
-from tests.crash.check import check_deliveries, check_live
+from tests.crash.check import check_live
+from tests.crash.delayed import check_file_at_end, level_ends, wait_delivered
 from tests.crash.history import MEMORY, History
 from tests.crash.kill.plan import ANY, EARLY, Target, targets_of
 from tests.crash.live_store import BUG_MARKS, FLUSH_MODES, LiveStore, Sizes
@@ -100,7 +101,7 @@ class Rounds:
             return wrong
         await self._kill_survivors()
         await self._store.start_commitlog(self._chance.choice(tuple(FLUSH_MODES)))
-        await self._store.start_indexer("--deliver-delayed", "false")  # which would append while it is checked
+        await self._store.start_indexer()  # without a Delivery, which would append while the log is checked
         wrong = await check_live(self._store, self.history, self._chance)
         self._report.counts["checks"] += 1
         self._report.counts["messages compared"] += len(self.history.messages)
@@ -108,11 +109,22 @@ class Rounds:
         return wrong + self._bugs()
 
     async def finish(self) -> list[str]:
-        """The last look, with a store that nothing is wrong with: every delayed message must be delivered."""
+        """Let Delivery deliver all that waits, and stop it. Then each delayed message is there once."""
+        store = self._store
         await self._start("", "", "async", with_janitor=False)
-        wrong = await check_deliveries(self._store, self.history)
-        await self._store.kill()
+        status = await store.commitlog().log.GetStatus(log_pb.GetStatusRequest())
+        first = status.min_physical_offset + store.trimmed_ahead_bytes
+        wrong = await wait_delivered(store, self.history, min_physical_offset=first)
+        codes = await store.stop("delivery")
+        wrong += await check_live(store, self.history, self._chance)
+        ends = await level_ends(store)
+        codes |= await store.stop("indexer", "commitlog")
+        wrong += [f"{name} ended with {code} after SIGTERM" for name, code in codes.items() if code != 0]
+        wrong += check_file_at_end(store.data_dir, ends)
         self._report.counts["delayed messages"] = sum(one.is_delayed for one in self.history.stored())
+        self._report.counts["delayed messages delivered"] = sum(
+            one.copy_physical_offset >= 0 for one in self.history.stored()
+        )
         return wrong + self._bugs()
 
     async def _break(self, target: Target, ordinal: int, load_s_max: float) -> list[str]:
@@ -161,6 +173,7 @@ class Rounds:
         store = self._store
         await store.start_commitlog(mode, failpoints=armed if service == "commitlog" else "")
         await store.start_indexer(failpoints=armed if service == "indexer" else "")
+        await store.start_delivery(failpoints=armed if service == "delivery" else "")
         if with_janitor:
             await store.start_janitor(failpoints=armed if service == "janitor" else "")
 

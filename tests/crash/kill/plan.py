@@ -25,11 +25,11 @@ ANY = ""
 EARLY = "start"
 """In place of a failpoint: killed from outside, at any moment of the start."""
 
-SERVICES = ("commitlog", "indexer", "janitor")
-"""The services that own files."""
+WITH_FILES = ("commitlog", "indexer", "janitor")
+SERVICES = (*WITH_FILES, "delivery")
 FAILPOINT = re.compile(r'failpoint\("([a-z_]+\.[a-z_]+)"\)')
 SHARED_SOURCES = {
-    Path("libs/machine/posix_fs.py"): SERVICES,
+    Path("libs/machine/posix_fs.py"): WITH_FILES,
     Path("libs/segments"): ("commitlog", "indexer"),
 }
 POOL_ONLY = ("segment.before_commit", "segment.after_commit")
@@ -55,7 +55,7 @@ tests of the cut end it at each of these places.
 """
 
 ORDINALS_MAX = {
-    **dict.fromkeys(("settle.", "mark_clean.", "delay", "file.reserve"), 1),
+    **dict.fromkeys(("settle.", "mark_clean.", "delay_offsets.", "file.reserve"), 1),
     **dict.fromkeys(("delete_segment.", "retention.", "index_file.before_remove", "index_file.after_remove"), 3),
     **dict.fromkeys(("append.", "queue.", "index.", "segment.before_write", "file.write"), 100),
 }
@@ -116,7 +116,7 @@ def failpoints() -> dict[str, set[str]]:
 def places() -> list[tuple[str, str]]:
     """Service and failpoint of all targets of a lap, well mixed, always in the same order."""
     found = [(service, name) for service, names in failpoints().items() for name in sorted(names)]
-    for service in ("commitlog", "indexer"):
+    for service in ("commitlog", "indexer", "delivery"):
         found += [(service, ANY), (service, ANY), (service, EARLY)]
     random.Random(1).shuffle(found)
     return found

@@ -43,7 +43,6 @@ INDEX_FLAGS = (
     *("--queue-file-size-bytes", "10000", "--index-slot-count", "500", "--index-entry-capacity", "2000"),
     *("--flush-interval-ms", "20", "--flush-pages-min", "0", "--flush-thorough-interval-ms", "100"),
     *("--reconnect-ms-max", "100", "--drain-timeout-ms", "1000", "--disk-ballast-bytes", "65536"),
-    *("--deliver-delayed", "false"),
 )
 DELIVERY_FLAGS = ("--reconnect-ms-max", "100", "--drain-timeout-ms", "1000")
 INDEX_SLOT_COUNT = 500

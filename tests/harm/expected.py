@@ -31,8 +31,8 @@ LEFT_OUT = frozenset({"__CRC32#", "REAL_TOPIC", "REAL_QID", DELAY})
 COPY = "copy of "
 """How the line of a delayed message's copy begins."""
 
-LOG, GROUPS, TOPICS, RUNS = "log", "groups", "topics", "runs"
-STATES = (GROUPS, TOPICS, RUNS)
+LOG, GROUPS, TOPICS, RUNS, LEVELS = "log", "groups", "topics", "runs", "delay levels"
+STATES = (GROUPS, TOPICS, RUNS, LEVELS)
 """Questions about something else than messages."""
 
 

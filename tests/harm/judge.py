@@ -86,8 +86,6 @@ class Facts:
     refusals: list[Refusal] = field(default_factory=list)
     """Refusals of the append and the commit after the harm."""
     lines: list[tuple[str, str]] = field(default_factory=list)
-    was_killed: bool = False
-    """Whether services were killed before: then messages that waited may be delivered a second time."""
     trouble: list[str] = field(default_factory=list)
     """Faults of the trial itself, such as a service that hangs."""
 
@@ -122,7 +120,7 @@ def judge(facts: Facts, usual: frozenset[str] = frozenset()) -> Judgement:
                 refused.append(f"{where}: {answer.refusal}")
                 broken += [f"{where}: {text}" for text in _bad_refusal(answer.refusal, bool(ended))]
             else:
-                lacking += [f"{where}: {text}" for text in _lacking(question, answer, expected, facts.was_killed)]
+                lacking += [f"{where}: {text}" for text in _lacking(question, answer, expected)]
     if lacking and not told:
         broken += [f"without a word: {text}" for text in lacking]
     if broken:
@@ -201,7 +199,7 @@ def _wrong(question: str, answer: Answer, expected: Sequence[str], copies: froze
     return [f"wrong answer {line}" for line in strange[:SHOWN_COUNT]] + [f"twice {line}" for line in twice[:1]]
 
 
-def _lacking(question: str, answer: Answer, expected: Sequence[str], was_killed: bool) -> list[str]:
+def _lacking(question: str, answer: Answer, expected: Sequence[str]) -> list[str]:
     """The missing lines, and lines that are there instead or again, where that may be told."""
     missing = [line for line in expected if line not in set(answer.lines)]
     found = [f"{len(missing)} of {len(expected)} are missing: {_some(missing)}"] if missing else []
@@ -209,7 +207,7 @@ def _lacking(question: str, answer: Answer, expected: Sequence[str], was_killed:
     if question in STATES:
         return [*found, *([f"instead there is {_some(other)}"] if other else [])]
     again = [line for line, count in (Counter(answer.lines) - Counter(expected)).items() if line.startswith(COPY)]
-    return [*found, *([f"delivered again: {_some(again)}"] if again and not was_killed else [])]
+    return [*found, *([f"delivered again: {_some(again)}"] if again else [])]
 
 
 def _some(lines: Sequence[str]) -> str:

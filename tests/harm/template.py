@@ -29,6 +29,7 @@ from tests.harm.expected import (
     COPY,
     GROUP,
     LATER,
+    LEVELS,
     LOG,
     ORDERS,
     PARTS,
@@ -48,6 +49,8 @@ SIZES = Sizes(
     index_entry_capacity=150,
 )
 STOPPED, KILLED = "stopped", "killed"
+STOP_ORDER = ("delivery", "janitor", "indexer", "commitlog")
+"""All services: who calls others stops first."""
 BATCH_COUNT = 10
 EXPIRED_COUNT = 60
 MESSAGE_COUNT = 250
@@ -73,10 +76,11 @@ class Template:
 
 
 async def start(store: LiveStore) -> None:
-    """Start the three services."""
+    """Start all services."""
     await store.start_commitlog("sync")
     await store.start_indexer()
     await store.start_janitor()
+    await store.start_delivery()
 
 
 async def append(store: LiveStore, expected: Expected, numbers: Iterable[int]) -> None:
@@ -102,7 +106,7 @@ async def make_templates(nursery: Nursery, directory: Path) -> dict[str, Templat
     try:
         await start(store)
         await _fill(store, expected)
-        assert await store.stop("janitor", "indexer", "commitlog") == {"janitor": 0, "indexer": 0, "commitlog": 0}
+        assert await store.stop(*STOP_ORDER) == dict.fromkeys(STOP_ORDER, 0)
         templates[STOPPED] = _copy(store, directory / STOPPED, expected)
         await start(store)
         await append(store, expected, range(MESSAGE_COUNT, MESSAGE_COUNT + LAST_COUNT))
@@ -152,7 +156,7 @@ async def _learn(questions: Questions, expected: Expected) -> None:
     gone = expected.keep(frozenset(look.answers[LOG].lines))
     assert all(int(line.removeprefix(COPY).split(maxsplit=1)[0].rstrip(":")) < EXPIRED_COUNT for line in gone), gone
     late = time_question(LATER, expected.middle_time_ms)
-    for question in (TOPICS, RUNS, late):
+    for question in (TOPICS, RUNS, LEVELS, late):
         expected.lines[question] = list(look.answers[question].lines)
     for question, answer in look.answers.items():
         assert answer.refusal is None, (question, answer)

@@ -54,7 +54,6 @@ LACKING = {QUEUE: Answer((ONE,))}
         ),
         (facts({GROUPS: Answer(("readers orders/0 = 6",))}, lines=[TELLING]), Verdict.TOLD),
         (facts({LOG: Answer((*DUE[LOG], COPY_OF_3))}, lines=[TELLING]), Verdict.TOLD),
-        (facts({LOG: Answer((*DUE[LOG], COPY_OF_3))}, was_killed=True), Verdict.WHOLE),
     ],
 )
 def test_nobody_is_accused(trial: Facts, verdict: Verdict) -> None:

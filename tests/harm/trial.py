@@ -19,13 +19,15 @@ from pathlib import Path
 
 import grpc.aio
 
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
+from libs.formats.state.system_topics import DELIVERY_TOPIC
 from tests.crash.live_store import LiveStore
 from tests.crash.nursery import Child, EndedEarly, Nursery
 from tests.harm.expected import ORDERS, Expected, sent
 from tests.harm.harms import HARMS
 from tests.harm.judge import End, Facts
 from tests.harm.look import Questions, refusal_of
-from tests.harm.template import KILLED, SIZES, STOPPED, Template, append, commit, start
+from tests.harm.template import KILLED, SIZES, STOP_ORDER, STOPPED, Template, append, commit, start
 
 RUNNING = "running"
 MOMENTS = (RUNNING, KILLED, STOPPED)
@@ -35,9 +37,11 @@ DATED = "index/"
 TRIAL_S_MAX = 180.0
 APPENDED = range(1_001, 1_030)
 """Numbers of the batch after the harm."""
-DELIVERY_FILES = ("config/delayOffset", "consumequeue/SCHEDULE_TOPIC_XXXX/", "consumequeue/later/")
+DELIVERY_FILES = (
+    *("config/delayOffset", "config/consumerOffset", "consumequeue/later/"),
+    *(f"consumequeue/{topic}/" for topic in (SCHEDULE_TOPIC, DELIVERY_TOPIC)),
+)
 """Files for which a message of the batch is to be delivered later. That takes a second, so other files have none."""
-SERVICES = ("janitor", "indexer", "commitlog")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ class Course:
     """The course of a trial, which fills in its facts."""
 
     def __init__(self, trial: Trial, store: LiveStore, expected: Expected, seed: int) -> None:
-        self.facts = Facts(trial.file, trial.harm, trial.moment, was_killed=trial.moment == KILLED)
+        self.facts = Facts(trial.file, trial.harm, trial.moment)
         self._trial = trial
         self._store = store
         self._expected = expected
@@ -151,7 +155,7 @@ class Course:
             await start(self._store)
         except EndedEarly as ended:
             self._is_down = True
-            service = next(name for name in reversed(SERVICES) if self._store.children[name].ended.done())
+            service = next(name for name in reversed(STOP_ORDER) if self._store.children[name].ended.done())
             self.facts.ends.append(End(service, ended.code))
         except TimeoutError:
             self._is_down = True
@@ -180,7 +184,7 @@ class Course:
     async def _stop(self) -> None:
         """Stop running services, in order."""
         self._note_own_ends()
-        running = [name for name in SERVICES if self._store.is_running(name)]
+        running = [name for name in STOP_ORDER if self._store.is_running(name)]
         codes = await self._store.stop(*running)
         self.facts.ends += [End(name, code, was_asked=True) for name, code in codes.items()]
 
@@ -192,7 +196,6 @@ class Course:
         for name, child in self._store.children.items():
             if child.ended.done() and name not in noted:
                 self.facts.ends.append(End(name, child.ended.result()))
-                self.facts.was_killed = True
 
     def _note_children(self) -> None:
         self._children += [child for child in self._store.children.values() if child not in self._children]

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.inspect.inspection import Finding
+from cli.inspect.inspection import Finding, Item
 from cli.inspect.store import inspect_file
+from libs.formats.state.system_topics import DELIVERY_GROUP, LEVELS_GROUP
 from tests.support.inspections import findings_in
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import Store, store
@@ -22,6 +23,11 @@ def findings_of_all(data_dir: Path) -> dict[str, list[Finding]]:
     """Return the findings in each file of a store. Raises UnknownKind for a file that inspection does not know."""
     files = sorted(path for path in data_dir.rglob("*") if path.is_file())
     return {str(path.relative_to(data_dir)): findings_in(inspect_file(path, limit=0)) for path in files}
+
+
+def items_of(data_dir: Path, name: str) -> list[Item]:
+    """Return what inspection shows of a file in `config`."""
+    return [step for step in inspect_file(data_dir / "config" / name) if isinstance(step, Item)]
 
 
 def interrupt(running: Store) -> None:
@@ -61,4 +67,7 @@ def test_every_file_of_a_store_is_known_and_sound(tmp_path: Path, end: Callable[
         assert {name: findings for name, findings in found.items() if findings} == {}, round_count
     assert {"checkpoint", "reput/ballast", "reput/index_ballast"} <= found.keys()
     if end is not kill:
-        assert {"config/delayOffset.json", "config/consumerOffset.json"} <= found.keys()
+        levels = [one.fields for one in items_of(tmp_path, "delayOffset.json")]
+        groups = {one.fields["group"]: one.fields["queue_offsets"] for one in items_of(tmp_path, "consumerOffset.json")}
+        assert (levels, groups[LEVELS_GROUP]) == ([{"delay_level": 1, "next_queue_offset": 2}], {0: 2})
+        assert {"group", DELIVERY_GROUP} <= groups.keys()

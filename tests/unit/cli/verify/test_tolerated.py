@@ -49,6 +49,16 @@ def test_units_and_entries_of_deleted_records_are_in_order(store: Path) -> None:
     assert _codes(store) == set()
 
 
+def test_the_progress_of_delay_levels_is_in_two_files(store: Path) -> None:
+    """The group of the delay levels is within its queues, and RocketMQ's file has the same or later positions."""
+    offsets = '{"offsetTable":{"SCHEDULE_TOPIC_XXXX@rmq_sys_reput_levels":{%d:1}}}'
+    (store / "config" / "consumerOffset.json").write_text(offsets % 7)
+    (store / "config" / "delayOffset.json").write_text('{"offsetTable":{8:2}}')
+    assert _codes(store) == set()
+    (store / "config" / "consumerOffset.json").write_text(offsets % 18)
+    assert _codes(store) == {"CONSUMER_OFFSET_OUTSIDE"}
+
+
 def test_pre_blanks_before_the_first_message_are_in_order(store: Path) -> None:
     """A queue that begins in the middle of a file has fillers before its first unit, as RocketMQ writes them."""
     target = _expire_first_segment(store)

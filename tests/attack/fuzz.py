@@ -120,7 +120,7 @@ def _contents(data_dir: Path) -> dict[str, str]:
     return {path: value for path, value in digest(data_dir).items() if not path.endswith(BY_THE_CLOCK)}
 
 
-BY_THE_CLOCK = ("checkpoint", "index_progress", "queue_offsets", "retention_history.jsonl", "delayOffset.json")
+BY_THE_CLOCK = ("checkpoint", "index_progress", "queue_offsets", "retention_history.jsonl")
 
 
 async def _send(stack: Stack, report: Report, found: list[Target], count: int, chance: random.Random) -> None:

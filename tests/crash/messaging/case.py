@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Protocol
 
 from reput.commitlog.v1 import log_service_pb2 as log_pb
+from reput.indexer.v1 import consumer_offset_service_pb2 as offset_pb
 from reput.indexer.v1 import index_service_pb2 as index_pb
 from reput_client import ReputError, SharePolicy
 from reput_client.aio import AsyncClient, connect
 
 from libs.formats.limits import KIB
+from libs.formats.state.system_topics import LEVELS_GROUP
+from tests.crash.delayed import level_ends
 from tests.crash.live_store import BUG_MARKS, LiveStore, Sizes
 from tests.crash.messaging import load, official
 from tests.crash.messaging.history import History
@@ -157,12 +160,28 @@ async def _left(client: AsyncClient, store: LiveStore, history: History) -> obje
     """The messages that are not delivered or not settled yet, or a text about the reason, empty if there are none."""
     if waiting := [one async for one in client.delayed.list()]:
         return waiting
-    log = await store.commitlog().log.GetStatus(log_pb.GetStatusRequest())
-    index = await store.indexer().index.GetStatus(index_pb.GetStatusRequest())
-    if index.indexed_physical_offset < log.confirmed_physical_offset:
-        return f"the Indexer is at {index.indexed_physical_offset} of {log.confirmed_physical_offset}"
+    if behind := await _behind(store) or await _levels_left(store) or await _behind(store):
+        return behind
     groups = [await client.share_groups.get(name) for name in history.groups]
     return [(group.name, queue) for group in groups for queue in group.queues if queue.lag]
+
+
+async def _behind(store: LiveStore) -> str:
+    """How far the Indexer is behind the log, empty if it is not."""
+    log = await store.commitlog().log.GetStatus(log_pb.GetStatusRequest())
+    index = await store.indexer().index.GetStatus(index_pb.GetStatusRequest())
+    if index.indexed_physical_offset >= log.confirmed_physical_offset:
+        return ""
+    return f"the Indexer is at {index.indexed_physical_offset} of {log.confirmed_physical_offset}"
+
+
+async def _levels_left(store: LiveStore) -> str:
+    """The delay levels whose committed positions are before their ends, empty if there are none."""
+    groups = (await store.indexer().offsets.ListConsumerGroups(offset_pb.ListConsumerGroupsRequest())).groups
+    offsets = [one for group in groups if group.group == LEVELS_GROUP for one in group.offsets]
+    positions = {one.queue_id + 1: one.queue_offset for one in offsets}
+    ends = await level_ends(store)
+    return "" if positions == ends else f"delay levels are at {positions} of {ends}"
 
 
 def _counts(history: History) -> Counter[str]:
@@ -172,6 +191,9 @@ def _counts(history: History) -> Counter[str]:
     counts["clocks that were set"] = len(history.clock_steps)
     counts["moments with a SIGKILL"] = len({one.killed_ms for one in history.deaths})
     counts.update(f"{one.kind} messages acknowledged" for one in sent if one.answered_ms)
+    counts["delayed messages acknowledged, with a level"] = sum(
+        bool(one.answered_ms and one.delay_level) for one in sent
+    )
     counts.update(f"transactions: {one.end or 'left open'}" for one in sent if one.kind == "transaction")
     counts.update("messages acknowledged to RocketMQ's client" for one in sent if one.answered_ms and not one.is_native)
     counts["messages without an answer"] = sum(one.answered_ms is None for one in sent)

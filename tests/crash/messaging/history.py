@@ -37,6 +37,8 @@ class Sent:
     deliver_ms: int = 0
     is_after_delay: bool = False
     """Whether `deliver_ms` is the end of a delay, and not a time of the clock."""
+    delay_level: int = 0
+    """Its delay level, if the delay has a level."""
     answered_ms: float | None = None
     given_up_ms: float | None = None
     """The time at which its producer was told that it is unknown whether it is stored, and left it."""

@@ -22,6 +22,8 @@ GROUPS = {"billing": Group(TOPIC), "audit": Group(TOPIC), "ordered": Group(KEYED
 PLAIN_COUNT, KEY_COUNT = 2, 3
 PAUSE_S_MAX, SLOW_PAUSE_S_MAX = 0.04, 0.25
 DELAY_MS_MIN, DELAY_MS_MAX = 200, 2_500
+LEVEL, LEVEL_MS = 2, 1_000
+"""A delay level of the LiveStore, and its delay."""
 END_TIMEOUT_S = 60.0
 
 
@@ -90,14 +92,16 @@ class Load:
             if self._is_over:
                 return
             began_ms = now_ms()
-            due_ms = round(began_ms) + self._chance.randint(DELAY_MS_MIN, DELAY_MS_MAX)
-            sent = Sent(f"delayed-{number}", TOPIC, "delayed", began_ms, deliver_ms=due_ms)
-            sent.is_after_delay = bool(number % 2)
+            level = LEVEL if number % 3 == 2 else 0
+            delay_ms = LEVEL_MS if level else self._chance.randint(DELAY_MS_MIN, DELAY_MS_MAX)
+            sent = Sent(f"delayed-{number}", TOPIC, "delayed", began_ms, deliver_ms=int(began_ms) + delay_ms)
+            sent.is_after_delay, sent.delay_level = number % 3 > 0, level
             await self._send(sent)
             await self._pause(SLOW_PAUSE_S_MAX)
 
     async def _send(self, sent: Sent, queue_id: int | None = None) -> None:
         self._history.sent[sent.name] = sent
+        has_delay = sent.is_after_delay and not sent.delay_level
         try:
             future = await self._producer.send(
                 sent.topic,
@@ -105,7 +109,8 @@ class Load:
                 queue_id=queue_id,
                 sharding_key=sent.key or None,
                 deliver_at=None if sent.is_after_delay else sent.deliver_ms or None,
-                delay_s=(sent.deliver_ms - sent.began_ms) / 1000 if sent.is_after_delay else None,
+                delay_s=(sent.deliver_ms - sent.began_ms) / 1000 if has_delay else None,
+                delay_level=sent.delay_level,
             )
             result = await future
         except ReputError:

@@ -402,16 +402,16 @@ OF_THE_SERVICES = (
         7,
         (
             f"{DELIVERY}/journal/replay.py",
-            "            return\n        for event in record.events:\n            self.groups.apply(event)\n",
+            "        for event in record.events:\n            self.groups.apply(event)\n",
             (
-                "            return\n        for event in record.events:\n            self.groups.apply(event)\n"
-                "        self.groups.levels.clear()\n"
+                "        for event in record.events:\n            self.groups.levels.clear()\n"
+                "            self.groups.apply(event)\n"
             ),
         ),
     ),
     plant(
         "a copy of the journal takes delay levels back",
-        7,
+        108,
         (
             f"{DELIVERY}/state/groups.py",
             "            least = self.levels.get(event.place.queue_id, 0) if isinstance(event, Took) else 0\n",
@@ -419,12 +419,12 @@ OF_THE_SERVICES = (
         ),
     ),
     plant(
-        "messages of delay levels are due by the latest possible time",
+        "messages of a delay level that are nearly due share a batch",
         7,
         (
             f"{DELIVERY}/delays/level.py",
-            "        now_ms = self._journal.time.now_ms()\n        due",
-            "        now_ms = self._journal.time.latest_ms()\n        due",
+            "lambda one: self._due_ms(one) <= now_ms, ",
+            "lambda one: self._due_ms(one) <= now_ms + 1_000 * PAUSE_S_MIN, ",
         ),
     ),
 )

@@ -87,7 +87,9 @@ class Indexer:
         self._data_dir = config.data_dir
         self._ballast = ballast
         self._end_check: asyncio.Task[None] | None = None
-        self._group_loop = SupervisedLoop("offsets", self._save_offsets, interval_ms=config.consumer_offset_interval_ms)
+        self._group_loop = SupervisedLoop(
+            "offsets", groups.run_maintenance, interval_ms=config.consumer_offset_interval_ms
+        )
         self._lock: Lock | None = None
         self._is_open = False
 
@@ -128,7 +130,6 @@ class Indexer:
         try:
             if self._is_open:
                 await self.follow.shared_state.finish()
-                await self._delay_offsets.save()
                 await self.groups.save()
                 await self.follow.flush.finish()
         finally:
@@ -138,11 +139,6 @@ class Indexer:
         """End without the last steps: nothing is made durable or saved."""
         await self._stop_loops()
         self._let_go()
-
-    async def _save_offsets(self) -> None:
-        """Save changed offsets, those of the delay levels first, and delete expired groups. Raises OSError."""
-        await self._delay_offsets.save()
-        await self.groups.run_maintenance()
 
     async def _stop_loops(self) -> None:
         if self._end_check is not None:

@@ -20,7 +20,7 @@ import asyncio
 import functools
 import logging
 import zlib
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -100,6 +100,8 @@ class ConsumerOffsets:
         """Whether there was a file at the start."""
         self.on_change: Callable[[str, Mapping[Queue, int | None]], None] = lambda _group, _offsets: None
         """Called for each commit that changes an offset, and for each offset that a caller deletes, as None."""
+        self.before_write: Callable[[], Awaitable[None]] = _nothing
+        """Called when the offsets of the next file are known, before it is written. Raises OSError: nothing is."""
 
     def load(self) -> None:
         """Read the file, or its copy if it is missing, empty or damaged. Raises ConfigFileDamaged if both are."""
@@ -211,6 +213,7 @@ class ConsumerOffsets:
             version = replace(self._version, counter=self._version.counter + 1, timestamp_ms=self._clock.now_ms())
             parts = [await self._entries(shard) for shard in list(self._shards.values())]
             entries = [part for part in parts if part]  # a shard may have lost all of its groups
+            await self.before_write()
             await asyncio.to_thread(self._replace, version, entries)
             self._version = version
             self._saved_change_count = change_count
@@ -275,6 +278,10 @@ class ConsumerOffsets:
         """Record that the group is in use now."""
         if self._expire_s:
             self._used_s[group] = self._clock.monotonic_s()
+
+
+async def _nothing() -> None:
+    pass
 
 
 def _shard_of(group: str) -> int:

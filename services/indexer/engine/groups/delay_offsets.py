@@ -2,8 +2,8 @@
 """DelayOffsets: config/delayOffset.json, the progress of the delay levels as RocketMQ has it.
 
 Delivery commits the progress as the offsets of the group `LEVELS_GROUP`. The file has the same offsets for RocketMQ. At
-a start the file has precedence, because RocketMQ writes only the file. So the file is written before
-consumerOffset.json, and never has older offsets than that file.
+a start the file has precedence, because RocketMQ writes only the file. So it never has older offsets than
+consumerOffset.json: each write of that file begins with a `save`, after its own offsets are known.
 Callers: the event loop's thread. Layout: docs/formats/config_files.md section 4; RocketMQ's counterpart is
 ScheduleMessageService.
 """
@@ -35,6 +35,7 @@ class DelayOffsets:
         self._version = DataVersion()
         self._saved: dict[int, int] = {}
         self._save_lock = asyncio.Lock()
+        groups.before_write = self.save
 
     def load(self) -> None:
         """Give the group the offsets of the file, or of RocketMQ's copy if the file is missing, empty or damaged.

@@ -264,7 +264,6 @@ class SharedState:
         async with self._save_lock:
             queue_offset = self._queue.next_queue_offset
             if self.is_on and self._rebuild is None and self._saved != queue_offset:
-                await self._delay_offsets.save()
                 await self._groups.save()
                 data = SharedStateFile(next_queue_offset=queue_offset).encode()
                 await asyncio.to_thread(self._fs.write_atomic, self._path, data)

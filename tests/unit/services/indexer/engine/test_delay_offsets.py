@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """DelayOffsets: RocketMQ's file of the delay levels has the offsets that Delivery commits, and counts at a start."""
 
+import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
 
-from libs.formats.config import delay_offsets_json
+from libs.formats.config import consumer_offsets_json, delay_offsets_json
 from libs.formats.config.config_json import DataVersion
 from libs.formats.config.delay_offsets_json import DelayOffsetsFile
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
@@ -18,6 +20,7 @@ from services.indexer.engine.groups.delay_offsets import DelayOffsets
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 
 PATH = Path("/data/config/delayOffset.json")
+GROUPS_PATH = PATH.with_name("consumerOffset.json")
 
 
 class Files:
@@ -25,7 +28,7 @@ class Files:
 
     def __init__(self, fs: MemoryFs, clock: ManualClock | None = None) -> None:
         clock = clock or ManualClock()
-        self.groups = ConsumerOffsets(fs, PATH.with_name("consumerOffset.json"), clock, count_max=10_000)
+        self.groups = ConsumerOffsets(fs, GROUPS_PATH, clock, count_max=10_000)
         self.levels = DelayOffsets(fs, PATH, self.groups, clock)
 
     def load(self) -> None:
@@ -77,6 +80,29 @@ async def test_only_what_changed_is_written() -> None:
         await files.levels.save()
         await files.levels.save()
         assert written(fs) == DelayOffsetsFile({5: count}, DataVersion(count, clock.now_ms()))
+
+
+async def test_it_is_never_older_than_the_file_of_the_groups() -> None:
+    """At a start the older of both would count, and Delivery would deliver messages of a level again."""
+    fs = MemoryFs()
+    files = Files(fs)
+    is_over = False
+
+    async def commit() -> None:
+        for count in itertools.count(1):
+            files.commit({0: count})
+            await asyncio.sleep(0)
+            if is_over:
+                return
+
+    committing = asyncio.create_task(commit())
+    for _ in range(20):
+        await asyncio.sleep(0)
+        await files.groups.save()
+        found = consumer_offsets_json.loads(fs.read(GROUPS_PATH).decode()).offsets
+        assert found[SCHEDULE_TOPIC, LEVELS_GROUP][0] <= written(fs).offsets[1]
+    is_over = True
+    await committing
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,8 @@ class LogIndex:
         self._end = 0
         self._offsets: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
         self._configs: dict[str, configs_pb.GroupConfig] = {}
+        self._whole: OpenLog | None = None
+        """A log that leads and has shown all that it had at its beginning: it shows what it acknowledges."""
 
     @property
     def servicers(self) -> dict[str, Any]:
@@ -173,6 +175,11 @@ class LogIndex:
         self, request: offsets_pb.CommitConsumerOffsetRequest, _: object
     ) -> offsets_pb.CommitConsumerOffsetResponse:
         """Keep offsets of a group."""
+        await self._follow()
+        if request.group == LEVELS_GROUP and self._whole is self._node.log is not None:
+            positions = [(self._node.name, one.queue_id, one.queue_offset) for one in request.offsets]
+            self._node.world.levels.check_positions(positions)
+            self._node.world.count("positions of levels compared", len(positions))
         self._offsets[request.group].update({(one.topic, one.queue_id): one.queue_offset for one in request.offsets})
         return offsets_pb.CommitConsumerOffsetResponse()
 
@@ -195,6 +202,8 @@ class LogIndex:
         if (log := self._node.log) is not None:
             await self._shown.read(log)
             self._end = max(self._end, log.marks.visible.value)
+            if log.follower is None and log.marks.visible.value == log.marks.wrote.value:
+                self._whole = log
 
     async def _queue(self, topic: str, queue_id: int) -> list[StoredMessage]:
         """Return a queue as far as its log has shown it."""

@@ -389,15 +389,6 @@ OF_THE_SERVICES = (
         ),
     ),
     plant(
-        "messages of delay levels are told before the in-sync set has them",
-        7,
-        (
-            f"{DELIVERY}/delays/level.py",
-            "copies, is_safe=True, may_be_refused=True)",
-            "copies, is_safe=False, may_be_refused=True)",
-        ),
-    ),
-    plant(
         "a take-over does not restore the positions of delay levels",
         7,
         (

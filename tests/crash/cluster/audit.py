@@ -37,6 +37,7 @@ async def audit(world: "ClusterWorld", *, is_first: bool) -> None:
         await _until(world, "delayed messages", lambda: _is_none_late(world))
     await _check_groups(world)
     await _check_levels(world)
+    world.count("alarms", sum(world.levels.delivered_counts.values()) if is_first else 0)
     bodies = world.deliveries.shown.bodies
     world.kept.check_replayed(bodies(TASKS), bodies(LETTERS))
     world.kept.check_delays(bodies(REMINDERS))
@@ -133,7 +134,6 @@ async def _check_levels(world: "ClusterWorld") -> None:
         at = {level: position for name, level, position in world.deliveries.level_positions() if name == leader.name}
         came = {level: count for level, count in world.levels.delivered_counts.items() if count}
         expect(at == came, f"after an orderly stop the index of {leader.name} has delay levels at {at}, not {came}")
-    world.count("alarms", sum(world.levels.delivered_counts.values()))
 
 
 async def _group(world: "ClusterWorld", name: str) -> groups_pb.Group | None:

@@ -30,7 +30,7 @@ async def test_every_message_is_there(tmp_path: Path, release: str, end: str) ->
     history.messages = without_size(messages)
     before = index_bytes(store, SIZES)
     for _ in range(2):
-        async with ReputStore.served(store, SIZES, deliver_delayed=False) as reput:  # all of it is due by now
+        async with ReputStore.served(store, SIZES) as reput:
             await reput.settle()
             check_equal(messages, await reput.walk(), "the log")
             await Reader(history, SIZES).check_reput(reput)

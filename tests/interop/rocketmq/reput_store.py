@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reput's CommitLog and Indexer as processes on a common directory, with every way to read asked for all messages."""
+"""Reput's CommitLog and Indexer as processes on a common directory, with every way to read asked for all messages.
+
+They deliver no delayed messages, except while a Delivery runs (`delivering`).
+"""
 
 import asyncio
 import contextlib
@@ -20,6 +23,7 @@ from reput.indexer.v1 import queue_service_pb2 as queue_pb
 
 from libs.formats.state.system_topics import STATE_TOPIC
 from tests.interop.rocketmq.stored import Draft, Queue, Sizes, Stored, from_reput, to_reput
+from tests.support import served_delivery
 from tests.support.served_commitlog import Client as LogClient
 from tests.support.served_commitlog import served as log_served
 from tests.support.served_indexer import Client as IndexClient
@@ -94,7 +98,6 @@ class ReputStore:
                 *("--queue-file-size-bytes", str(sizes.queue_file_size_bytes)),
                 *("--index-slot-count", str(sizes.index_slot_count)),
                 *("--index-entry-capacity", str(sizes.index_entry_capacity)),
-                *("--deliver-delayed", str(not leader_target).lower()),
             )
             stack.push_async_callback(_kill, index)
             await index.wait_serving()
@@ -116,7 +119,6 @@ class ReputStore:
         *,
         crc_property: bool = True,
         store_host: str = STORE_HOST,
-        deliver_delayed: bool = True,
         log_dirs: str = "",
     ) -> AsyncIterator["ReputStore"]:
         """Both services inside this process, where they start faster.
@@ -126,13 +128,20 @@ class ReputStore:
         options = {"crc_property": crc_property, "store_host": store_host, "default_queue_count": QUEUE_COUNT}
         options["log_dirs"] = log_dirs
         names = {"queue_file_size_bytes", "index_slot_count", "index_entry_capacity"}
-        settings = {**{name: getattr(sizes, name) for name in names}, "deliver_delayed": deliver_delayed}
+        settings = {name: getattr(sizes, name) for name in names}
         async with (
             log_served(directory, segment_size_bytes=sizes.segment_size_bytes, **options) as (log, log_client),
             index_served(directory, f"127.0.0.1:{log.server.port}", **settings) as (index, index_client),
         ):
             targets = (f"127.0.0.1:{log.server.port}", f"127.0.0.1:{index.server.port}")
             yield cls(*targets, log_client, index_client)
+
+    @contextlib.asynccontextmanager
+    async def delivering(self) -> AsyncIterator[None]:
+        """Have a Delivery on the store, which is stopped in order at the end of the block."""
+        async with served_delivery.process(self.target, self.index_target) as delivery:
+            yield
+            assert await delivery.end() == 0
 
     async def append(self, drafts: Sequence[Draft]) -> list[tuple[int, int, int]]:
         """Append a batch, and return (physical offset, queue offset, store time) for each message."""

@@ -150,7 +150,7 @@ async def test_rocketmq_delivers_what_reput_was_given(tmp_path: Path, major: str
         await wait_delivered(rocketmq, bodies)
         await rocketmq.stop()
     assert next_level_offset(tmp_path) == len(drafts)
-    async with ReputStore.served(tmp_path, SIZES) as reput:
+    async with ReputStore.served(tmp_path, SIZES) as reput, reput.delivering():
         await reput.settle()
         await asyncio.sleep(AGAIN_S)
         await wait_delivered(reput, bodies)
@@ -166,11 +166,71 @@ async def test_reput_delivers_what_rocketmq_was_given(tmp_path: Path, major: str
     async with await RocketMqStore.open(major, tmp_path, SIZES) as rocketmq:
         await rocketmq.put(drafts)
         await rocketmq.kill()
-    async with ReputStore.served(tmp_path, SIZES) as reput:
+    async with ReputStore.served(tmp_path, SIZES) as reput, reput.delivering():
         await reput.settle()
         await wait_delivered(reput, bodies)
         (waited,) = [queue for queue in await reput.read() if queue.topic == SCHEDULE_TOPIC]
         assert [message.body for message in waited.messages] == bodies
+    assert next_level_offset(tmp_path) == len(drafts)
+
+
+@pytest.mark.parametrize("major", ["4"], indirect=True)
+async def test_both_deliver_the_rest_by_turns(tmp_path: Path, major: str) -> None:
+    """Reput, RocketMQ, Reput and RocketMQ each deliver what the other left of a level, and nothing twice.
+
+    Each is stopped in order. Messages that it leaves are put while nothing delivers.
+    """
+    drafts = delayed(Drafts(8), 40)
+    parts = [drafts[start : start + 10] for start in range(0, len(drafts), 10)]
+    bodies = [draft.body for draft in drafts]
+    async with ReputStore.served(tmp_path, SIZES) as reput:
+        async with reput.delivering():
+            await reput.append(parts[0])
+            await wait_delivered(reput, bodies[:10])
+        await reput.append(parts[1])
+    assert next_level_offset(tmp_path) == 10
+    async with await RocketMqStore.open(major, tmp_path, SIZES, delivers=True) as rocketmq:
+        await wait_delivered(rocketmq, bodies[:20])
+        await rocketmq.stop()
+    async with await RocketMqStore.open(major, tmp_path, SIZES) as rocketmq:
+        await rocketmq.put(parts[2])
+        await rocketmq.stop()
+    assert next_level_offset(tmp_path) == 20
+    async with ReputStore.served(tmp_path, SIZES) as reput:
+        async with reput.delivering():
+            await wait_delivered(reput, bodies[:30])
+            await asyncio.sleep(AGAIN_S)
+            await wait_delivered(reput, bodies[:30])
+        await reput.append(parts[3])
+    assert next_level_offset(tmp_path) == 30
+    async with await RocketMqStore.open(major, tmp_path, SIZES, delivers=True) as rocketmq:
+        await wait_delivered(rocketmq, bodies)
+        await asyncio.sleep(AGAIN_S)
+        await wait_delivered(rocketmq, bodies)
+        await rocketmq.stop()
+    async with ReputStore.served(tmp_path, SIZES) as reput, reput.delivering():
+        await asyncio.sleep(AGAIN_S)
+        await wait_delivered(reput, bodies)
+    assert next_level_offset(tmp_path) == len(drafts)
+
+
+@pytest.mark.parametrize("major", ["4"], indirect=True)
+async def test_reput_delivers_what_rocketmq_left(tmp_path: Path, major: str) -> None:
+    """Reput begins at the offset of RocketMQ's delayOffset.json in a store that had no Delivery before."""
+    drafts = delayed(Drafts(9), 20)
+    bodies = [draft.body for draft in drafts]
+    async with await RocketMqStore.open(major, tmp_path, SIZES, delivers=True) as rocketmq:
+        await rocketmq.put(drafts[:12])
+        await wait_delivered(rocketmq, bodies[:12])
+        await rocketmq.stop()
+    async with await RocketMqStore.open(major, tmp_path, SIZES) as rocketmq:
+        await rocketmq.put(drafts[12:])
+        await rocketmq.stop()
+    assert next_level_offset(tmp_path) == 12
+    async with ReputStore.served(tmp_path, SIZES) as reput, reput.delivering():
+        await wait_delivered(reput, bodies)
+        await asyncio.sleep(AGAIN_S)
+        await wait_delivered(reput, bodies)
     assert next_level_offset(tmp_path) == len(drafts)
 
 

@@ -17,6 +17,7 @@ from reput.delivery.v1 import delay_service_pb2 as delays_pb
 from reput.delivery.v1 import group_service_pb2 as groups_pb
 from reput.delivery.v1 import transaction_service_pb2 as transactions_pb
 
+from libs.formats.config import delay_offsets_json
 from tests.interop.rocketmq.reput_store import ReputStore
 from tests.interop.rocketmq.rocketmq_broker import QUIET_MS, WAIT_MS, Retries, RocketMqBroker
 from tests.interop.rocketmq.rocketmq_store import ToolMissing, command
@@ -29,6 +30,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 SIZES = Sizes()
 REMINDERS, PAYMENTS, PRODUCERS = "reminders", "payments", "shop"
+SECOND, MINUTE = "1", "5"
+"""Delay levels: the broker begins and ends within the longer one."""
 COMMIT, ROLLBACK = transactions_pb.RESOLUTION_COMMIT, transactions_pb.RESOLUTION_ROLLBACK
 POLICY = groups_pb.GroupPolicy(attempts_max=3, backoffs=[milliseconds(1_000), milliseconds(5_000)])
 NEVER_ASKED = {"CHECK_IMMUNITY_TIME_IN_SECONDS": "600"}
@@ -52,11 +55,7 @@ class Store(Stack):
 
     async def fill(self, topic: str, *bodies: str, **properties: str) -> None:
         """Append messages to queue 0, each with its body as its id."""
-        messages = [
-            AppendMessage(topic=topic, body=body.encode(), properties={"UNIQ_KEY": body, **properties})
-            for body in bodies
-        ]
-        await self.log.append.Append(AppendRequest(messages=messages))
+        await fill(self.reput, topic, *bodies, **properties)
 
     async def texts(self, topic: str) -> list[str]:
         """All messages of a topic that consumers see, sorted."""
@@ -88,6 +87,14 @@ class Store(Stack):
             assert await delivery.end() == 0
 
 
+async def fill(reput: ReputStore, topic: str, *bodies: str, **properties: str) -> None:
+    """Append messages to queue 0, each with its body as its id. It needs no Delivery."""
+    messages = [
+        AppendMessage(topic=topic, body=body.encode(), properties={"UNIQ_KEY": body, **properties}) for body in bodies
+    ]
+    await reput.log.append.Append(AppendRequest(messages=messages))
+
+
 class Times:
     """Due times of the reminders, in milliseconds since the epoch, far enough apart for a busy machine."""
 
@@ -117,6 +124,37 @@ async def test_there_and_back(tmp_path: Path) -> None:
         await asyncio.sleep(QUIET_MS / 1000)
         assert await store.texts(REMINDERS) == sorted(["early", "away", "there", "last", "theirs"])
         assert await store.texts(PAYMENTS) == ["committed", "open", "theirs"]
+
+
+async def test_delay_levels_there_and_back(tmp_path: Path) -> None:
+    """The broker delivers what Reput left of a level, Reput delivers what the broker left, and nothing comes twice."""
+    async with Store.open(tmp_path) as store:
+        await store.fill(REMINDERS, "ours", DELAY=SECOND)
+        await store.until(REMINDERS, "ours")
+    async with ReputStore.served(tmp_path, SIZES) as reput:
+        await fill(reput, REMINDERS, "theirs", DELAY=SECOND)
+        await fill(reput, REMINDERS, "late", DELAY=MINUTE)
+    assert level_offsets(tmp_path) == {1: 1}
+    async with await RocketMqBroker.open(tmp_path, SIZES) as broker:
+        async with asyncio.timeout(LIMIT_S):
+            while len(await broker.read(REMINDERS)) < 2:  # noqa: ASYNC110 - it is another process
+                await asyncio.sleep(0.2)
+        assert sorted(message.body for message in await broker.read(REMINDERS)) == ["ours", "theirs"]
+        await broker.stop()
+    left = level_offsets(tmp_path)
+    assert (left[1], left.get(int(MINUTE), 0)) == (2, 0)
+    async with Store.open(tmp_path) as store:
+        await store.fill(REMINDERS, "again", DELAY=SECOND)
+        await store.until(REMINDERS, "ours", "theirs", "again", "late")
+        await asyncio.sleep(QUIET_MS / 1000)
+        assert await store.texts(REMINDERS) == sorted(["ours", "theirs", "again", "late"])
+    left = level_offsets(tmp_path)
+    assert (left[1], left[int(MINUTE)]) == (3, 1)
+
+
+def level_offsets(directory: Path) -> dict[int, int]:
+    """The offsets in delayOffset.json, by level."""
+    return delay_offsets_json.loads((directory / "config" / "delayOffset.json").read_text()).offsets
 
 
 async def begin_groups(store: Store) -> None:

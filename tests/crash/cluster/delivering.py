@@ -309,4 +309,5 @@ async def watch_levels(world: "ClusterWorld", chance: random.Random) -> None:
             world.count("positions of levels compared", len(positions))
 
 
-CLIENTS = (work, replay, remind, transact, configure, move, schedule, watch_levels)
+CLIENTS = (work, replay, remind, transact, configure, move)
+CLIENTS_OF_LEVELS = (schedule, watch_levels)

@@ -378,7 +378,7 @@ OF_THE_SERVICES = (
     ),
     plant(
         "the position of a delay level is written before its messages",
-        7,
+        18,
         (
             f"{DELIVERY}/delays/level.py",
             "        await self._journal.write([event], copies, is_safe=True, may_be_refused=True)\n",
@@ -390,7 +390,7 @@ OF_THE_SERVICES = (
     ),
     plant(
         "a take-over does not restore the positions of delay levels",
-        7,
+        9,
         (
             f"{DELIVERY}/journal/replay.py",
             "        for event in record.events:\n            self.groups.apply(event)\n",
@@ -411,7 +411,7 @@ OF_THE_SERVICES = (
     ),
     plant(
         "messages of a delay level that are nearly due share a batch",
-        7,
+        27,
         (
             f"{DELIVERY}/delays/level.py",
             "lambda one: self._due_ms(one) <= now_ms, ",

@@ -33,6 +33,8 @@ HEAL_S_MAX = 240.0
 CLIENTS_S_MAX = 60.0
 SERVICES_OF, SERVICES = 9, (0, 7)
 """So many of so many seeds have services; of the seeds of plants only the seeds that need them."""
+LEVELS = 0
+"""Of the seeds with services these have messages with a delay level."""
 QUEUE_COUNT = 2
 """Queues of topics that appends make, in runs with services."""
 
@@ -43,7 +45,8 @@ def make_plan(seed: int) -> Plan:
     setup = make_setup(chance)
     if seed % SERVICES_OF in SERVICES:
         log = dataclasses.replace(setup.log, role="sync_master", default_queue_count=QUEUE_COUNT)
-        setup = dataclasses.replace(setup, has_services=True, log=log)
+        has_levels = seed % SERVICES_OF == LEVELS
+        setup = dataclasses.replace(setup, has_services=True, has_levels=has_levels, log=log)
     steps = draw_steps(chance, draw_weights(chance), chance.randint(STEP_COUNT_MIN, STEP_COUNT_MAX))
     return Plan(setup, steps, chance.getrandbits(32))
 
@@ -116,7 +119,8 @@ async def _live(world: ClusterWorld, plan: Plan, outcome: Outcome) -> None:
     for node in world.nodes:
         world.spawn(read(world, node, random.Random(f"{plan.seed} reads {node.name}")))
     if plan.setup.has_services:
-        for serve in (produce, administer, *delivering.CLIENTS):
+        of_levels = delivering.CLIENTS_OF_LEVELS if plan.setup.has_levels else ()
+        for serve in (produce, administer, *delivering.CLIENTS, *of_levels):
             world.spawn(serve(world, random.Random(f"{plan.seed} {serve.__name__}")))
     for step in plan.steps:
         chance = random.Random(step.seed)

@@ -50,6 +50,8 @@ class Setup:
     """The most that a leader sends at a time: small chunks end in the middle of records and batches."""
     has_services: bool = False
     """Delivery, gateway and topics are asked, too."""
+    has_levels: bool = False
+    """Messages with a delay level are sent, too. Their safe writes into the journal make other writes safe."""
 
 
 class ClusterWorld(Stage):

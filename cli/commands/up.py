@@ -56,11 +56,7 @@ def up(
         ),
     ] = None,
     delivery: Annotated[
-        bool,
-        typer.Option(
-            "--delivery/--no-delivery",
-            help="Run Delivery, needed by groups that share messages, delayed messages and transactions.",
-        ),
+        bool, typer.Option("--delivery/--no-delivery", help="Run Delivery: sharing groups, delays and transactions.")
     ] = True,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="TOML file with a table for each service.")

@@ -57,7 +57,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All answers at a time, the expected answers then, and the services' status."""
+    """All answers at a time, the expected answers then, and the services' status, or Delivery's reason to refuse it."""
 
     when: str
     answers: Mapping[str, Answer]

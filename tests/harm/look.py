@@ -76,7 +76,8 @@ class Questions:
         """Ask everything. The expected lines are copied, because they grow."""
         await self.wait_settled(expected)
         answers = {question: await _answer(ask) for question, ask in self._all(expected).items()}
-        return Look(when, answers, expected.copy().lines, await self._status())
+        status = f"{await self._status()}\n{answers[LEVELS].refusal or ''}"
+        return Look(when, answers, expected.copy().lines, status)
 
     async def wait_settled(self, expected: Expected) -> None:
         """Wait until the Indexer has all of the log and due messages are delivered, or a service says why not."""
@@ -129,7 +130,6 @@ class Questions:
             lambda: self._log.log.GetStatus(log_pb.GetStatusRequest(), timeout=CALL_TIMEOUT_S),
             lambda: self._index.index.GetStatus(index_pb.GetStatusRequest(), timeout=CALL_TIMEOUT_S),
             lambda: self._janitor.GetStatus(janitor_pb.GetStatusRequest(), timeout=CALL_TIMEOUT_S),
-            lambda: self._delays.GetDelayLevels(delay_pb.GetDelayLevelsRequest(), timeout=CALL_TIMEOUT_S),
         ]
         texts = []
         for call in calls:

@@ -247,7 +247,7 @@ OF_THE_CODE = (
     ),
     plant(
         "services do not look at the durability of an answer",
-        124,
+        43,
         ("libs/requests/durable.py", "    while last.is_late:\n", "    while False:\n"),
     ),
     plant(

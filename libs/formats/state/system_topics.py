@@ -40,7 +40,7 @@ queue, of the record with which a Delivery left the journal at a clean stop."""
 LEVELS_GROUP = "rmq_sys_reput_levels"
 """The group whose offsets in the queues of the schedule topic are the progress of the delay levels."""
 OWN_GROUPS = frozenset({DELIVERY_GROUP, LEVELS_GROUP})
-"""Groups whose offsets are Delivery's own progress. No member can receive for them, and Delivery has no policy of them."""
+"""Groups whose offsets are Delivery's own progress. No member can receive for them, and they have no policy."""
 INTERNAL_TOPICS = (HALF_TOPIC, OP_TOPIC, CHECKED_TOPIC, DELIVERY_TOPIC, STATE_TOPIC, TIMER_TOPIC)
 """Topics to which only the services of the store append, by AppendState, which creates them. Producers' messages that
 have to wait are stored in some of these topics, too."""

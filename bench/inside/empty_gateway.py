@@ -15,10 +15,10 @@ import uvloop
 from reput.commitlog.v1.topic_service_pb2 import Topic
 
 from libs.machine.clock import SystemClock
-from libs.runtime import malloc
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig
-from libs.runtime.telemetry import Telemetry as Reports
+from libs.runtime.watch import malloc
+from libs.runtime.watch.telemetry import Telemetry as Reports
 from services.gateway.bootstrap import LIMITS
 from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.producers import Producers

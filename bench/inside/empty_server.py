@@ -15,9 +15,9 @@ from reput.commitlog.v1 import append_service_pb2
 from reput.common.v1 import message_pb2
 
 from libs.formats.limits import APPEND_REQUEST_SIZE_BYTES_MAX
-from libs.runtime import malloc
 from libs.runtime.rpc.fronts.front import front_of
 from libs.runtime.settings import ServerConfig
+from libs.runtime.watch import malloc
 
 SERVICE = "reput.commitlog.v1.AppendService"
 

@@ -18,7 +18,7 @@ from bench import batches
 from bench.load import producing, reading, streams
 from bench.load.durabilities import DURABILITIES
 from bench.load.timing import Loaded
-from libs.runtime import malloc
+from libs.runtime.watch import malloc
 
 WARM_UP_S = 1.0
 WARM_UP_CALL_COUNT = 512

@@ -19,7 +19,7 @@ from bench.load.timing import Loaded
 from libs.formats.records.host import Host
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
-from libs.runtime import malloc
+from libs.runtime.watch import malloc
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.durable.acknowledge import Acknowledgement

@@ -54,7 +54,7 @@ def serve_one(context: typer.Context) -> None:
 
 def run_service(service: str, arguments: list[str]) -> int:
     """Run a service in this process and return its exit code."""
-    from libs.runtime.faults import ending_in_order
+    from libs.runtime.watch.faults import ending_in_order
 
     with ending_in_order():
         from libs.runtime import process

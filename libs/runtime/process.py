@@ -28,19 +28,19 @@ from libs.formats.errors import FormatError, NewerVersion
 from libs.machine import failpoints
 from libs.machine.clock import ClockWatch, SystemClock
 from libs.machine.errors import StoreLocked
-from libs.runtime import faults, malloc
-from libs.runtime.collector import Collector
 from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, load
 from libs.runtime.errors import ConfigError, PortInUse, StartError
 from libs.runtime.http2.connections import shortages
-from libs.runtime.loop_watch import LoopWatch
 from libs.runtime.peer.connection import Connection, Peer
 from libs.runtime.rpc.guard import service_token_of
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
-from libs.runtime.telemetry import Telemetry, is_console, set_up
 from libs.runtime.trust.exposure import exposed
 from libs.runtime.version import VERSION
+from libs.runtime.watch import faults, malloc
+from libs.runtime.watch.collector import Collector
+from libs.runtime.watch.loop_watch import LoopWatch
+from libs.runtime.watch.telemetry import Telemetry, is_console, set_up
 from libs.segments.errors import StoreError, SyncFailed
 
 _log = structlog.get_logger(__name__)

@@ -3,7 +3,7 @@
 
 import sys
 
-from libs.runtime.faults import ending_in_order
+from libs.runtime.watch.faults import ending_in_order
 
 if __name__ == "__main__":
     with ending_in_order():

@@ -43,8 +43,8 @@ from services.commitlog.rpc.current_log import CurrentLog
 from services.commitlog.rpc.error_table import ERROR_TABLE
 from services.commitlog.rpc.limits import LIMITS
 from services.commitlog.rpc.log_servicer import LogServicer
-from services.commitlog.rpc.replicate.link import LeaderLink
-from services.commitlog.rpc.replicate.servicer import ReplicationServicer
+from services.commitlog.rpc.replication_link import LeaderLink
+from services.commitlog.rpc.replication_servicer import ReplicationServicer
 from services.commitlog.rpc.segment_servicer import SegmentServicer
 from services.commitlog.rpc.status import EARLY_METHODS, StatusServicer
 from services.commitlog.rpc.topic_servicer import TopicServicer

@@ -20,7 +20,7 @@ PRODUCTION = {
     "reput_spark": ROOT / "clients/spark/src",
 }
 ENGINES = ("commitlog", "indexer", "delivery", "janitor", "gateway")
-FILES_OF_A_ROOM_MAX = 12
+FILES_OF_A_ROOM_MAX = 16
 PRIVATE_USES_MAX = 20
 """The maximum in all tests. Each use shows a missing function of production code, or a twin that a test plants."""
 OF_A_LIBRARY = {"_replace", "_asdict", "_fields"}
@@ -54,7 +54,7 @@ def resolved(name: str, modules: dict[str, Path]) -> str | None:
 
 @pytest.mark.parametrize("package", PRODUCTION)
 def test_rooms_can_be_overlooked(package: str) -> None:
-    """No folder of production code has more than twelve files beside its `__init__`."""
+    """No folder of production code has more than sixteen files beside its `__init__`."""
     rooms = defaultdict(list)
     for path in modules_of(package).values():
         if path.name != "__init__.py":

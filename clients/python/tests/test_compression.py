@@ -12,8 +12,8 @@ import pytest
 from reput.commitlog.v1.append_service_pb2 import AppendRequest
 from reput.common.v1.message_pb2 import StoredMessage
 from reput_client import BodyError, BodyTooLargeError, Message, NewMessage, ProducerOptions
-from reput_client.core.bodies.codecs import LEVELS
-from reput_client.core.bodies.compression import FLAGS, TYPE_MASK
+from reput_client.core.body_codecs import LEVELS
+from reput_client.core.compression import FLAGS, TYPE_MASK
 from reput_client.core.encode import Encoder
 
 CODECS = list(LEVELS)

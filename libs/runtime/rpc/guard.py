@@ -12,10 +12,10 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 
 from libs.runtime.rpc.errors import BASE_TABLE, STATUS_METADATA_KEY, NotPermitted, Unauthenticated, code_of, status_of
 from libs.runtime.settings import ServerConfig
-from libs.runtime.telemetry import Telemetry
 from libs.runtime.trust.roles import ROLES, Role
 from libs.runtime.trust.tokens import TokenFile, ensure_local_token
 from libs.runtime.trust.trail import Trail
+from libs.runtime.watch.telemetry import Telemetry
 
 AUTHORIZATION = "authorization"
 BEARER = "Bearer "

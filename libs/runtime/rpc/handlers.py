@@ -26,9 +26,9 @@ from libs.requests.errors import Stopping
 from libs.runtime.rpc.bounds import SMALL_ANSWER_BYTES, CallBounds
 from libs.runtime.rpc.errors import STATUS_METADATA_KEY, ErrorTable, NotReady, StreamNotRead, code_of, status_of
 from libs.runtime.rpc.request_check import DEFAULT_LIMITS, Limits, RequestParser
-from libs.runtime.telemetry import Telemetry, end_span
 from libs.runtime.trust.roles import ROLES, Role
 from libs.runtime.trust.trail import TOLD, Trail
+from libs.runtime.watch.telemetry import Telemetry, end_span
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 Handler = Callable[[Any, Context], Awaitable[bytes | None]]

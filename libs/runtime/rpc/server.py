@@ -31,8 +31,8 @@ from libs.runtime.rpc.health import CALL_COUNT_MAX as HEALTH_CALL_COUNT_MAX
 from libs.runtime.rpc.health import HealthServicer
 from libs.runtime.rpc.request_check import Limits
 from libs.runtime.settings import ServerConfig
-from libs.runtime.telemetry import Telemetry
 from libs.runtime.trust.tokens import is_loopback
+from libs.runtime.watch.telemetry import Telemetry
 
 TRUSTED_CALL_COUNT_MAX = 256
 """Maximum number of running calls of other services and of operators."""

@@ -33,7 +33,7 @@ SOURCES = {
     "delivery_group_filter": FilterCount, "indexer_index": IndexerStatistics, "janitor_retention": RetentionCounters,
 }  # fmt: skip
 DURATIONS = re.compile(r"reput_(delivery|gateway)_rpc_duration_seconds_bucket\{method=~\"\.\*/(\w+)\"\}")
-"""The metrics of the calls of each service, by their names (`libs/runtime/telemetry.py`)."""
+"""The metrics of the calls of each service, by their names (`libs/runtime/watch/telemetry.py`)."""
 METHODS = {path.rpartition("/")[2] for path in ROLES} | set(vars(MessagingServicer))
 
 

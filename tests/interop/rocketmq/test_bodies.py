@@ -4,8 +4,8 @@
 import subprocess
 
 import pytest
-from reput_client.core.bodies.codecs import LEVELS
-from reput_client.core.bodies.compression import FLAGS, Compressor, inflate
+from reput_client.core.body_codecs import LEVELS
+from reput_client.core.compression import FLAGS, Compressor, inflate
 
 from tests.interop.rocketmq.rocketmq_store import command
 

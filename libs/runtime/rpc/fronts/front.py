@@ -11,7 +11,7 @@ from libs.runtime.http2 import PACKAGE
 from libs.runtime.rpc.bounds import REQUEST_SLACK_BYTES
 from libs.runtime.rpc.fronts.grpcio import GrpcioFront
 from libs.runtime.settings import ServerConfig
-from libs.runtime.telemetry import Telemetry
+from libs.runtime.watch.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ import grpc.aio
 from libs.runtime.errors import ListenFailed
 from libs.runtime.rpc.fronts.addresses import address_of, listen_error, probe_unix
 from libs.runtime.settings import ServerConfig
-from libs.runtime.telemetry import Telemetry
 from libs.runtime.trust.credentials import server_credentials
+from libs.runtime.watch.telemetry import Telemetry
 
 RESPONSE_SIZE_BYTES_MAX = 64 << 20
 """Maximum size of a response. Services keep their responses far below."""

@@ -11,8 +11,8 @@ from libs.runtime.rpc.bounds import REQUEST_SLACK_BYTES, ByteBudget
 from libs.runtime.rpc.errors import BASE_TABLE, STATUS_METADATA_KEY, RequestTooLarge, ServerFull, code_of, status_of
 from libs.runtime.rpc.fronts.addresses import address_of, listen_error, probe_unix
 from libs.runtime.settings import ServerConfig
-from libs.runtime.telemetry import Telemetry
 from libs.runtime.trust.credentials import ssl_context
+from libs.runtime.watch.telemetry import Telemetry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

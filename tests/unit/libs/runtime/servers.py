@@ -17,7 +17,7 @@ from reput.commitlog.v1 import append_service_pb2, log_service_pb2, topic_servic
 from libs.runtime.rpc.errors import ErrorRow
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig
-from libs.runtime.telemetry import Telemetry
+from libs.runtime.watch.telemetry import Telemetry
 from tests.support.patience import LIMIT_S
 from tests.support.trusted import trusted
 

@@ -9,7 +9,7 @@ from reput.commitlog.v1 import append_service_pb2
 
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig
-from libs.runtime.telemetry import Telemetry
+from libs.runtime.watch.telemetry import Telemetry
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime import servers
 

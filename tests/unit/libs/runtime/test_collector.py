@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from libs.runtime.collector import NEW_BLOCK_COUNT_MAX, Collector
+from libs.runtime.watch.collector import NEW_BLOCK_COUNT_MAX, Collector
 from tests.support.patience import LIMIT_S
 
 

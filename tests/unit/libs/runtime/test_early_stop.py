@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from libs.runtime.faults import ending_in_order
+from libs.runtime.watch.faults import ending_in_order
 
 
 def test_sigterm_within_the_block_is_an_orderly_end() -> None:

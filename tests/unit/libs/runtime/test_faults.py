@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 
-from libs.runtime import faults
+from libs.runtime.watch import faults
 from tests.support.service_process import REPOSITORY
 
 PROGRAM = """
 import ctypes, os, signal
-from libs.runtime import faults
+from libs.runtime.watch import faults
 
 faults.watch("commitlog", is_console=True)
 start, size_bytes = faults.signal_stack()

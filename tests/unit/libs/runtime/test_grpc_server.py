@@ -18,7 +18,7 @@ from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
 from libs.runtime.rpc.bounds import CallBounds
 from libs.runtime.rpc.handlers import Surroundings, service_handler
 from libs.runtime.settings import ServerConfig
-from libs.runtime.telemetry import Telemetry
+from libs.runtime.watch.telemetry import Telemetry
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import (
     APPEND,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.runtime.loop_watch import (
+from libs.runtime.watch.loop_watch import (
     BUSY_S,
     BUSY_SHARE,
     IDLE_TICK_S,

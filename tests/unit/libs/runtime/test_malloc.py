@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from libs.runtime import malloc
+from libs.runtime.watch import malloc
 from tests.support.service_process import REPOSITORY
 
 PROGRAM = """
 import re, sys, time
 from pathlib import Path
-from libs.runtime import malloc
+from libs.runtime.watch import malloc
 
 def held_mib():
     return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from libs.runtime import metrics_server
-from libs.runtime.metrics_server import CONNECTION_COUNT_MAX, MetricsServer
+from libs.runtime.watch import metrics_server
+from libs.runtime.watch.metrics_server import CONNECTION_COUNT_MAX, MetricsServer
 from tests.support.patience import LIMIT_S
 
 TIMEOUT_S = 20.0

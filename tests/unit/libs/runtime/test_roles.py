@@ -10,10 +10,10 @@ from reput.commitlog.v1 import log_service_pb2
 
 from libs.runtime.rpc import handlers as grpc_handlers
 from libs.runtime.rpc.bounds import CallBounds
-from libs.runtime.telemetry import Telemetry
 from libs.runtime.trust import roles
 from libs.runtime.trust.roles import Role
 from libs.runtime.trust.trail import TOLD
+from libs.runtime.watch.telemetry import Telemetry
 from tests.support.methods import path_of, proto_methods, without_rule
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs/security.md").read_text()

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from libs.runtime.errors import ListenFailed, PortInUse
-from libs.runtime.telemetry import Telemetry, set_up_logging
+from libs.runtime.watch.telemetry import Telemetry, set_up_logging
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, DISPATCH, TooLate, serving
 
@@ -50,7 +50,7 @@ async def scrape(telemetry: Telemetry) -> dict[str, float]:
 
 async def test_statistics_become_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each field is a metric, `_total` a counter; a collection takes a single snapshot."""
-    monkeypatch.setattr("libs.runtime.telemetry.SNAPSHOT_AGE_S_MAX", LIMIT_S)  # on a slow machine too
+    monkeypatch.setattr("libs.runtime.watch.telemetry.SNAPSHOT_AGE_S_MAX", LIMIT_S)  # on a slow machine too
     telemetry = Telemetry.off("commitlog")
     calls = []
 

@@ -18,7 +18,7 @@ from typing import Any
 from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendStreamRequest, Writer
 from reput.common.v1.message_pb2 import Durability as DurabilityLevel
 
-from reput_client.core.bodies.compression import Compressor
+from reput_client.core.compression import Compressor
 from reput_client.core.errors import too_large
 from reput_client.core.options import MESSAGE_SIZE_BYTES_MAX
 from reput_client.core.types import NewMessage, check_born_time, to_ms

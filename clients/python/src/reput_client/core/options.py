@@ -14,8 +14,8 @@ from typing import Any
 
 import grpc
 
-from reput_client.core.bodies.codecs import LEVELS, Compression, load
-from reput_client.core.bodies.compression import Compressor
+from reput_client.core.body_codecs import LEVELS, Compression, load
+from reput_client.core.compression import Compressor
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.telemetry.log import log
 from reput_client.core.types import Durability

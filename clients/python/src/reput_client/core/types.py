@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, 
 from google.protobuf.timestamp_pb2 import Timestamp
 from reput.common.v1 import message_pb2
 
-from reput_client.core.bodies.compression import BODY_SIZE_BYTES_MAX, COMPRESSED_FLAG, inflate
+from reput_client.core.compression import BODY_SIZE_BYTES_MAX, COMPRESSED_FLAG, inflate
 
 TimeLike: TypeAlias = datetime | int
 """An aware datetime, or milliseconds since the epoch."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import grpc
 
-from reput_client.core.bodies.codecs import compress, decompressor
+from reput_client.core.body_codecs import compress, decompressor
 from reput_client.core.errors import BodyError, BodyTooLargeError
 
 COMPRESSED_FLAG = 0x1

@@ -33,10 +33,10 @@ from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from prometheus_client import CollectorRegistry
 
-from libs.runtime.durations import CallDurations
 from libs.runtime.errors import ListenFailed, PortInUse
-from libs.runtime.metrics_server import MetricsServer
 from libs.runtime.settings import TelemetryConfig
+from libs.runtime.watch.durations import CallDurations
+from libs.runtime.watch.metrics_server import MetricsServer
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

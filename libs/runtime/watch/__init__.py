@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at the running process: logs, metrics and traces, and what memory and the event loop do.
+
+telemetry        Telemetry: logs, metrics and traces of a service. MetricsServer serves the metrics over HTTP.
+durations        CallDurations: a histogram for each method.
+loop_watch       LoopWatch: pauses of the event loop. collector bounds the pauses of Python's garbage collector.
+malloc           Memory that the C library holds, and its return to the system.
+faults           A fatal signal leaves a report in the log.
+"""

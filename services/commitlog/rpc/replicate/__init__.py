@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""The replication stream over gRPC: the leader serves it, and a follower calls it."""

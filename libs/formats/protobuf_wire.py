@@ -98,6 +98,8 @@ def fields(buffer: ReadableBuffer) -> Iterator[tuple[int, int, int | memoryview]
 
 
 def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
+    if position < len(view) and (byte := view[position]) < 0x80:  # nearly all
+        return byte, position + 1
     value = 0
     for index in range(VARINT_SIZE_BYTES_MAX):
         if position + index >= len(view):

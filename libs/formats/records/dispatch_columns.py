@@ -9,6 +9,7 @@ Not handled: whether the offsets follow each other (ReputLoop).
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
 
 NO_QUEUE = -1
 """Queue index of a record that has no place in a queue."""
+
+QUEUE_COUNT_REMEMBERED = 1 << 17
+"""Queues whose name is not encoded or decoded anew in each step: more than a store may have by default. Some 300 bytes
+for each queue that gets messages."""
+
+QUEUE_SIZE_BYTES_REMEMBERED = 512
+"""Size of the longest encoded name that is remembered. No topic that may be created has a longer name."""
 
 _HANDSHAKE: dict[int, int | str] = {
     fields.DISPATCH_HANDSHAKE_COMMON_END_PHYSICAL_OFFSET: 0,
@@ -150,16 +158,10 @@ def encode(columns: ScanColumns, start: int, end: int) -> bytes:
         int_field(fields.DISPATCH_COLUMNS_START_PHYSICAL_OFFSET, start),
         int_field(fields.DISPATCH_COLUMNS_END_PHYSICAL_OFFSET, end),
     ]
-    for index, (topic, queue_id) in enumerate(columns.queues()):
-        is_batch = int_field(fields.DISPATCH_QUEUE_IS_BATCH, 1) if index in columns.batch_queues else b""
-        parts.append(
-            length_delimited(
-                fields.DISPATCH_COLUMNS_QUEUES,
-                length_delimited(fields.DISPATCH_QUEUE_TOPIC, _text(topic).encode())
-                + int_field(fields.DISPATCH_QUEUE_QUEUE_ID, queue_id)
-                + is_batch,
-            )
-        )
+    parts += [
+        _encoded_queue(topic, queue_id, index in columns.batch_queues)
+        for index, (topic, queue_id) in enumerate(columns.queues())
+    ]
     for number, (name, _) in _COLUMNS.items():
         count = columns.key_count if number == fields.DISPATCH_COLUMNS_KEY_HASHES else columns.count
         if count:
@@ -213,15 +215,17 @@ def _decode_columns(payload: memoryview) -> DispatchBatch:
     batch_queues: list[int] = []
     raw: dict[int, memoryview] = {}
     for number, wire_type, value in fields_of(payload):
-        if number == fields.DISPATCH_COLUMNS_START_PHYSICAL_OFFSET:
+        if number == fields.DISPATCH_COLUMNS_QUEUES:
+            payload_of_queue = bytes(_bytes(number, wire_type, value))
+            read = _queue if len(payload_of_queue) <= QUEUE_SIZE_BYTES_REMEMBERED else _queue.__wrapped__
+            name, is_batch = read(payload_of_queue)
+            if is_batch:
+                batch_queues.append(len(queues))
+            queues.append(name)
+        elif number == fields.DISPATCH_COLUMNS_START_PHYSICAL_OFFSET:
             start = _number(number, wire_type, value)
         elif number == fields.DISPATCH_COLUMNS_END_PHYSICAL_OFFSET:
             end = _number(number, wire_type, value)
-        elif number == fields.DISPATCH_COLUMNS_QUEUES:
-            topic, queue_id, is_batch = _queue(_bytes(number, wire_type, value))
-            if is_batch:
-                batch_queues.append(len(queues))
-            queues.append((topic, queue_id))
         elif number in _COLUMNS:
             if number in raw:
                 raise BadField(position=0, reason=f"{_COLUMNS[number][0]} come twice", field=_COLUMNS[number][0])
@@ -269,7 +273,19 @@ def _text(topic: bytes) -> str:
     return topic.decode("utf-8", "backslashreplace")
 
 
-def _queue(payload: memoryview) -> tuple[str, int, bool]:
+@functools.lru_cache(QUEUE_COUNT_REMEMBERED)
+def _encoded_queue(topic: bytes, queue_id: int, is_batch: bool) -> bytes:
+    return length_delimited(
+        fields.DISPATCH_COLUMNS_QUEUES,
+        length_delimited(fields.DISPATCH_QUEUE_TOPIC, _text(topic).encode())
+        + int_field(fields.DISPATCH_QUEUE_QUEUE_ID, queue_id)
+        + int_field(fields.DISPATCH_QUEUE_IS_BATCH, int(is_batch)),
+    )
+
+
+@functools.lru_cache(QUEUE_COUNT_REMEMBERED)
+def _queue(payload: bytes) -> tuple[tuple[str, int], bool]:
+    """Return the name of a queue, and whether its records each have a batch of messages."""
     topic, queue_id, is_batch = b"", 0, False
     for number, wire_type, value in fields_of(payload):
         if number == fields.DISPATCH_QUEUE_TOPIC:
@@ -281,7 +297,7 @@ def _queue(payload: memoryview) -> tuple[str, int, bool]:
     if not -INT32_MAX - 1 <= queue_id <= INT32_MAX:  # the Indexer skips records whose queue can't have a directory
         raise BadField(position=0, reason=f"queue id {queue_id}", field="queue_id")
     try:
-        return topic.decode(), queue_id, is_batch
+        return (topic.decode(), queue_id), is_batch
     except UnicodeDecodeError:
         raise BadField(position=0, reason=f"topic {topic[:80]!r} is not UTF-8", field="topic") from None
 

@@ -2,7 +2,7 @@
 """FlushLoop: makes the indexes durable, saves their progress, and reports it to the log.
 
 Invariants: progress is saved after the data that it describes was synced; syncs run in worker threads, a single round
-at a time. Each round syncs queues with enough dirty pages and finished index files; a thorough round syncs all files
+at a time, and a round waits for all its threads. Each round syncs queues with enough dirty pages and finished index files; a thorough round syncs all files
 and saves the progress file. After a failed sync the content of the disk is unknown, so indexing stops and the owner is
 notified, which ends the process; the next start uses the files on the disk. Callers: the event loop's thread.
 Rules: RocketMQ's FlushConsumeQueueService; unlike there an index file is synced also before it is full.
@@ -10,7 +10,7 @@ Rules: RocketMQ's FlushConsumeQueueService; unlike there an index file is synced
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from libs.formats.state.index_progress import IndexProgress
 from libs.machine.clock import Clock
@@ -25,6 +25,10 @@ from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.engine.log.source import LogRole, LogSource, ProgressReport
 from services.indexer.engine.tables.index_file import IndexFile
 from services.indexer.engine.tables.queue import ConsumeQueue
+
+SYNC_THREAD_COUNT_MAX, QUEUE_COUNT_OF_A_THREAD = 4, 16
+"""Threads that sync many queues: a disk makes the syncs of several files durable together. Other work in threads keeps
+the rest of asyncio's threads."""
 
 _log = logging.getLogger(__name__)
 
@@ -121,12 +125,12 @@ class FlushLoop:
             known = self._queues.described(self._known(is_clean=is_clean))
             expired_count = len(self._queues.expired)
             new = self._queues.unsynced.take_new() if is_thorough else []
-            queues = self._queues.unsynced.begin_sync(0 if is_thorough else page_count_min)
+            queues = self._queues.begin_sync(0 if is_thorough else page_count_min)
             files = self._index.unfinished()
             files_due = files if is_thorough else files[:-1]
             try:
                 if queues or files_due:
-                    await asyncio.to_thread(_sync, queues, files_due)
+                    await _sync(queues, files_due)
                 if new:
                     await asyncio.to_thread(self._queues.sync_names, new)
             except Exception as error:
@@ -190,8 +194,18 @@ class FlushLoop:
         await asyncio.to_thread(self._ballast.occupy)
 
 
-def _sync(queues: list[ConsumeQueue], files: list[IndexFile]) -> None:
-    for queue in queues:
-        queue.sync()
-    for file in files:
-        file.sync()
+async def _sync(queues: list[ConsumeQueue], files: list[IndexFile]) -> None:
+    """Sync all in threads, and wait for every thread. Raises the first error."""
+    part_count = min(SYNC_THREAD_COUNT_MAX, 1 + len(queues) // QUEUE_COUNT_OF_A_THREAD)
+    parts: list[Sequence[ConsumeQueue | IndexFile]] = [queues[start::part_count] for start in range(part_count)]
+    results = await asyncio.gather(
+        *(asyncio.to_thread(_sync_each, part) for part in (*parts, files) if part), return_exceptions=True
+    )
+    for result in results:
+        if result is not None:
+            raise result
+
+
+def _sync_each(tables: Sequence[ConsumeQueue | IndexFile]) -> None:
+    for table in tables:
+        table.sync()

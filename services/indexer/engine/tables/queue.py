@@ -7,7 +7,9 @@ the last unit are zero. min_queue_offset <= max_queue_offset, and min never decr
 `forget_min`, `detach`, and an `append` that begins the queue anew. A file has blocks for its units and for some more.
 It gets them in steps, always before a unit is written there: a write to a place without a block would end the process
 on a full disk.
-Callers: the event loop's thread; `sync` from a worker thread, a single call at a time.
+While a tail is open, the kernel enters units through it (libs/kernel/scan/tails_cy.py); the file's cursor follows with
+the next look at the queue.
+Callers: the event loop's thread; `sync` and `make_room` from a worker thread, a single call at a time, without a tail.
 Not handled: the set of queues (ConsumeQueueTable), the records that belong to a queue (queue_rows), the times of syncs
 (FlushLoop).
 Layout: docs/formats/consume_queue.md; RocketMQ's counterpart is ConsumeQueue. Unlike it, a gap is never filled with the
@@ -28,6 +30,7 @@ from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.formats.state.log_history import QueueEnd
 from libs.formats.store_layout import is_file_name, parse_file_name
 from libs.kernel.scan.index_cy import encode_queue_units
+from libs.kernel.scan.tails_cy import Tail
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, Fs
 from libs.segments.chain import SegmentChain
@@ -81,6 +84,7 @@ class ConsumeQueue:
         self._end_as_found = 0
         self._min_queue_offset = 0
         self._min_physical_offset = 0
+        self._tail: Tail | None = None
 
     @property
     def max_queue_offset(self) -> int:
@@ -108,6 +112,7 @@ class ConsumeQueue:
     @property
     def dirty_page_count(self) -> int:
         """Pages between the synced end and the written end, by page number as RocketMQ counts them."""
+        self._follow_tail()
         flushed, wrote = self._chain.flushed_physical_offset, self._chain.max_physical_offset
         return wrote // PAGE_SIZE_BYTES - flushed // PAGE_SIZE_BYTES
 
@@ -184,6 +189,34 @@ class ConsumeQueue:
         unit_count = self._chain.segment_size_bytes // UNIT_SIZE_BYTES
         return queue_offset + unit_count - queue_offset % unit_count
 
+    def open_tail(self) -> Tail | None:
+        """Return the end of the queue and the room in its last file, or None without room. At most one is open."""
+        self._recover()
+        segment = self._chain.active
+        assert self._tail is None
+        if segment is None or segment.wrote_position + UNIT_SIZE_BYTES > segment.reserved_position:
+            return None
+        if not segment.hold():
+            return None
+        first = segment.base_physical_offset // UNIT_SIZE_BYTES
+        room_end = first + segment.reserved_position // UNIT_SIZE_BYTES
+        self._tail = Tail(self.max_queue_offset, self.last_physical_offset, first, room_end, segment.buffer)
+        return self._tail
+
+    def close_tail(self) -> None:
+        """Let the kernel enter no more units. Needed before each other change of the queue, and before `sync`."""
+        if self._tail is not None:
+            self._follow_tail()
+            self._tail.close()
+            self._tail = None
+            self._chain.segments[-1].release()
+
+    def _follow_tail(self) -> None:
+        """Move the cursor of the last file to the end of the open tail."""
+        if self._tail is not None:
+            segment = self._chain.segments[-1]
+            segment.advance(self._tail.end * UNIT_SIZE_BYTES - segment.base_physical_offset)
+
     def lacks_room(self, unit_count: int) -> bool:
         """Return whether no file can be written to, or it lacks blocks for `unit_count` more units or up to its end."""
         self._recover()
@@ -196,6 +229,7 @@ class ConsumeQueue:
         Creating it does not wait for the disk. It is durable once the file, and the names of its directory and of the
         directories above, were synced. Blocks. Raises StoreFull.
         """
+        assert self._tail is None
         self._recover()
         segment = self._chain.active or self._chain.roll(is_durable=False)
         segment.hold()  # other threads create files meanwhile, and may need its map
@@ -213,6 +247,7 @@ class ConsumeQueue:
         the queue begins anew: its units are dropped. Makes nothing durable. Raises StoreFull; the first rows may be
         written then.
         """
+        self.close_tail()
         first = int(batch.queue_offsets[rows[0]])
         is_behind = self.is_empty or batch.physical_offsets[rows[0]] > self.last_physical_offset
         if first != self.max_queue_offset and is_behind:
@@ -259,6 +294,7 @@ class ConsumeQueue:
 
     def truncate(self, bound_physical_offset: int) -> None:
         """Drop the units of records at or past this offset, durably. The bytes become zero."""
+        self.close_tail()
         self._recover()
         self._chain.sync()  # the cut makes the last file durable, and then no sync covers the files before it
         self._bound_physical_offset = bound_physical_offset
@@ -267,21 +303,27 @@ class ConsumeQueue:
 
     def detach(self) -> None:
         """Close the files, which stay on the disk, and be empty. No sync may run."""
+        self.close_tail()
         chain = self._chain
         self._chain = SegmentChain(self._fs, chain.directory, chain.segment_size_bytes, maps=chain.maps, grows=True)
         self._is_recovered, self._min_queue_offset, self._min_physical_offset = True, 0, 0
         chain.close()
 
     def sync(self) -> None:
-        """Make all units that were entered before the call durable. Blocks without the GIL. Raises SyncFailed."""
+        """Make all units durable that were entered before the call and before `close_tail`.
+
+        Blocks without the GIL. Raises SyncFailed.
+        """
         self._chain.sync()
 
     def close(self) -> None:
         """Close the files. Makes nothing durable."""
+        self.close_tail()
         self._chain.close()
 
     def _recover(self) -> None:
         """Find the end. Raises SegmentUnreadable, each time until the file can be read."""
+        self._follow_tail()
         if not self._is_recovered:
             is_less = self._drop_past_bound(clear_rest=not self._is_clean)
             self.was_changed = is_less and self._is_clean

@@ -11,7 +11,7 @@ RocketMQ drops a queue's units and its counter when its topic is deleted, so tha
 the log itself has no note of it. The CommitLog assigns queue offsets by the same rules (LogScan).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -63,14 +63,18 @@ def joined(placed: list[QueueRows]) -> list[QueueRows]:
     ]
 
 
-def by_queue(batch: DispatchBatch) -> Iterator[tuple[int, Rows]]:
-    """Yield the index of each queue that has rows, and their numbers."""
-    order = np.argsort(batch.queue_indexes, kind="stable").astype(np.int32)
-    bounds = np.searchsorted(batch.queue_indexes[order], np.arange(len(batch.queues) + 1))
-    for index in range(len(batch.queues)):
-        rows = order[bounds[index] : bounds[index + 1]]
-        if len(rows):
-            yield index, rows
+def by_queue(batch: DispatchBatch, indexes: Sequence[int]) -> Iterator[tuple[int, Rows]]:
+    """Yield each of these queue indexes that has rows, and their numbers. `indexes` ascend."""
+    is_wanted = np.zeros(len(batch.queues) + 1, np.bool_)  # NO_QUEUE is the last
+    is_wanted[list(indexes)] = True
+    wanted = np.flatnonzero(is_wanted[batch.queue_indexes]).astype(np.int32)
+    order = wanted[np.argsort(batch.queue_indexes[wanted], kind="stable")]
+    found = batch.queue_indexes[order]
+    starts = np.searchsorted(found, indexes, side="left")
+    ends = np.searchsorted(found, indexes, side="right")
+    for index, start, end in zip(indexes, starts.tolist(), ends.tolist(), strict=True):
+        if start < end:
+            yield index, order[start:end]
 
 
 def place(

@@ -53,6 +53,10 @@ class QueueSums:
         """Update the sum of ends: a queue ended at `old` before it grew."""
         self.end += queue.max_queue_offset - old if self.end >= 0 else 0
 
+    def grow(self, unit_count: int) -> None:
+        """Update the sum of ends: queues grew by so many units together."""
+        self.end += unit_count if self.end >= 0 else 0
+
     def forget_end(self) -> None:
         """Mark the sum of ends as unknown, because the former end of a queue is unknown."""
         self.end = -1

@@ -9,7 +9,7 @@ Layout: `<directory>/<topic>/<queueId>/`; other names are ignored. RocketMQ's co
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,8 @@ from libs.formats.names import is_topic, queue_id_of
 from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.formats.state.index_progress import IndexProgress, QueueBegin, StepReason
 from libs.formats.state.log_history import QueueEnd
+from libs.kernel.scan import tails_cy
+from libs.kernel.scan.tails_cy import Tail
 from libs.log.state.set_apart import SetApart
 from libs.machine.errors import DiskFull
 from libs.machine.failpoints import failpoint
@@ -75,8 +77,14 @@ class ConsumeQueueTable:
         """Topics whose records are never entered and whose files always stay unchanged."""
         self.left_out: frozenset[str] = frozenset()
         """Deleted topics whose queues are not begun, because the disk had no room for them."""
+        self._tails: dict[tuple[str, int], Tail] = {}
+        """The tails of queues with unsynced units, through which the kernel enters the next units."""
+        self._grown: dict[tuple[str, int], None] = {}
+        """Queues that grew in attempts to enter a batch, since the last attempt that succeeded."""
         self._placed_batch: DispatchBatch | None = None
         self._placed: list[QueueRows] = []
+        self._plain: list[Tail | None] = []
+        """The tail of each queue of the placed batch whose records continue it, None for each other queue."""
         self.min_physical_offset = 0
         """First byte of the log that is kept, as last reported; units below it are no longer valid."""
         self._topic_begins: Mapping[str, int] = {}
@@ -175,14 +183,26 @@ class ConsumeQueueTable:
     def place(self, batch: DispatchBatch) -> list[QueueRows]:
         """Decide for each record, by queue, whether it is entered. Changes nothing. Raises QueueConflict and QueueGap.
 
-        The decision is made once for each attempt to enter a batch.
+        The decision is made once for each attempt to enter a batch. Queues whose records continue their open tail are
+        not returned: all their records are entered.
         """
         if self._placed_batch is not batch:
-            placed = [self._place(*group, batch) for group in by_queue(batch)]
+            self._plain = self._plain_tails(batch)
+            others = [index for index, tail in enumerate(self._plain) if tail is None]
+            placed = [self._place(*group, batch) for group in by_queue(batch, others)]
             self._placed = joined(placed) if batch.batch_queues else placed
             self._placed_batch = batch
             self._check_steps(batch)
         return self._placed
+
+    def _plain_tails(self, batch: DispatchBatch) -> list[Tail | None]:
+        tails = list(map(self._tails.get, batch.queues))
+        if reasons := self.set_apart.reasons:
+            tails = [None if topic in reasons else tail for (topic, _), tail in zip(batch.queues, tails, strict=True)]
+        for index in batch.batch_queues:
+            tails[index] = None
+        tails_cy.leave_others(tails, batch.queue_indexes.data, batch.queue_offsets.data, batch.physical_offsets.data)
+        return tails
 
     def _place(self, index: int, rows: NDArray[np.int32], batch: DispatchBatch) -> QueueRows:
         topic, queue_id = batch.queues[index]
@@ -243,6 +263,7 @@ class ConsumeQueueTable:
             if count and queue is None:
                 names.append((part.topic, part.queue_id, count))
             elif count and queue is not None and queue.lacks_room(count):
+                queue.close_tail()
                 growing.append((queue, count))
                 if queue.file_count == 0:
                     self.unsynced.note_new(queue)
@@ -278,17 +299,34 @@ class ConsumeQueueTable:
         Makes nothing durable. May be repeated with the same batch after any error. Raises the errors of `place`,
         StoreFull, and SyncNeeded when all unsynced queues must be synced first; some of the records are entered then.
         """
-        touched: list[tuple[str, int]] = []
         placed, self._placed_batch = self.place(batch), None  # a part may be entered before the next attempt
         for topic, queue_id, entered, stepped, _, reason in placed:
             if len(entered):
                 self._append(topic, queue_id, entered, batch)
-                touched.append((topic, queue_id))
+                self._grown[topic, queue_id] = None
             if len(stepped):
                 self.stepped_over.note(
                     topic, queue_id, reason, batch.physical_offsets[stepped], batch.queue_offsets[stepped]
                 )
-        return touched
+        self._enter_plain(batch)
+        grown, self._grown = list(self._grown), {}
+        return grown
+
+    def _enter_plain(self, batch: DispatchBatch) -> None:
+        names = [name for name, tail in zip(batch.queues, self._plain, strict=True) if tail is not None]
+        if not names:
+            return
+        failpoint("queue.before_append")
+        count = tails_cy.enter(
+            self._plain,
+            batch.queue_indexes.data,
+            batch.physical_offsets.data,
+            batch.record_sizes.data,
+            batch.tags_codes.data,
+        )
+        self.sums.grow(count)
+        self._grown.update(dict.fromkeys(names))
+        failpoint("queue.after_append")
 
     def _append(self, topic: str, queue_id: int, rows: NDArray[np.int32], batch: DispatchBatch) -> None:
         self.unsynced.check_room()
@@ -303,6 +341,20 @@ class ConsumeQueueTable:
             if queue.max_queue_offset != end:
                 self.unsynced.note(queue, file_count)
                 self.sums.move_end(end, queue)
+        if queue.max_queue_offset != end and (tail := queue.open_tail()):
+            self._tails[topic, queue_id] = tail
+
+    def begin_sync(self, page_count_min: int) -> list[ConsumeQueue]:
+        """Return the queues that must be synced now: see UnsyncedFiles. Their tails are closed."""
+        queues = self.unsynced.begin_sync(page_count_min)
+        self._close_tails(queues)
+        return queues
+
+    def _close_tails(self, queues: Iterable[ConsumeQueue]) -> None:
+        self._placed_batch = None
+        for queue in queues:
+            self._tails.pop((queue.topic, queue.queue_id), None)
+            queue.close_tail()
 
     def sync_names(self, queues: Sequence[ConsumeQueue]) -> None:
         """Make the names of these new queues durable: each directory is synced once. Blocks. May run in any thread."""
@@ -317,6 +369,7 @@ class ConsumeQueueTable:
         """Drop the units of all records at or past this offset, durably."""
         self.min_physical_offset = min(self.min_physical_offset, bound_physical_offset)
         self.stepped_over.truncate(bound_physical_offset)
+        self._close_tails(self._all())
         for queue in self._all():
             queue.truncate(bound_physical_offset)
         self.sums.recount(list(self._all()))
@@ -355,8 +408,8 @@ class ConsumeQueueTable:
     def detach(self) -> None:
         """Drop all queues. Their files stay. A caller that still holds a queue finds it empty. No sync may run."""
         queues = list(self._all())
+        self._close_tails(queues)
         self._topics, self.expired = {}, []
-        self._placed_batch = None
         self.stepped_over.restore([])
         self.begins = {}
         self.sums = QueueSums()
@@ -369,7 +422,7 @@ class ConsumeQueueTable:
 
         A caller that still holds such a queue finds it empty. No sync may run.
         """
-        self._placed_batch = None
+        self._close_tails([self._topics[topic][queue_id] for topic, queue_id in names])
         directories = set()
         for topic, queue_id in names:
             queue = self._topics[topic].pop(queue_id)

@@ -21,6 +21,7 @@ MODULES = (
     "scan.record_cy",
     "scan.scan_cy",
     "scan.index_cy",
+    "scan.tails_cy",
     "answer.encode_cy",
     "answer.values_cy",
     "answer.arrow_cy",

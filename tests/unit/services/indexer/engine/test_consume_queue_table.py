@@ -140,7 +140,7 @@ def test_few_files_are_mapped_however_many_there_are() -> None:
                 table.append(batch)
                 break
             except SyncNeeded:
-                for queue in table.unsynced.begin_sync(0):
+                for queue in table.begin_sync(0):
                     queue.sync()
                 table.unsynced.mark_synced()
     assert set(ends(table).values()) == {2}
@@ -152,10 +152,10 @@ def test_dirty_queues_are_handed_out_once() -> None:
     log.append("T", 0)
     log.append("T", 1)
     feed(table, log)
-    taken = table.unsynced.begin_sync(0)
+    taken = table.begin_sync(0)
     assert len(taken) == 2
     table.unsynced.mark_synced()
-    assert table.unsynced.begin_sync(0) == []
+    assert table.begin_sync(0) == []
 
 
 def test_what_a_sync_is_at_work_on_stays_mapped() -> None:
@@ -166,7 +166,7 @@ def test_what_a_sync_is_at_work_on_stays_mapped() -> None:
     batches = log.batches(record_count_max=1)
     for _ in range(2):
         table.append(next(batches))
-    table.unsynced.begin_sync(0)
+    table.begin_sync(0)
     for _ in range(2):  # queue 1 again, and a third queue
         table.append(next(batches))
     batch = next(batches)
@@ -174,7 +174,7 @@ def test_what_a_sync_is_at_work_on_stays_mapped() -> None:
         table.append(batch)
     table.unsynced.mark_synced()
     table.append(batch)
-    assert [queue.queue_id for queue in table.unsynced.begin_sync(0)] == [1, 2, 3]
+    assert [queue.queue_id for queue in table.begin_sync(0)] == [1, 2, 3]
 
 
 def test_trim_removes_old_files_and_moves_every_min() -> None:
@@ -327,7 +327,7 @@ async def test_new_queues_wait_for_no_disk() -> None:
     assert fs.synced == []
     table.sync_names(table.unsynced.take_new())
     assert len(fs.synced) == len(set(fs.synced)) == 12 + 3 + 1
-    for queue in table.unsynced.begin_sync(0):
+    for queue in table.begin_sync(0):
         queue.sync()
     fs.crash()
     assert ends(make_table(fs, bound=log.end_physical_offset)) == {

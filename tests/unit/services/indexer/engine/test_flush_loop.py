@@ -64,7 +64,7 @@ async def test_a_usual_round_leaves_small_changes_for_later() -> None:
     assert small is not None
     assert big.dirty_page_count == 0
     assert indexer.follow.flush.flushed_physical_offset == 0
-    assert indexer.indexes.queues.unsynced.begin_sync(0) != []
+    assert indexer.indexes.queues.begin_sync(0) != []
 
 
 async def test_rounds_come_by_themselves_and_are_reported() -> None:

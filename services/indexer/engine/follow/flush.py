@@ -2,9 +2,10 @@
 """FlushLoop: makes the indexes durable, saves their progress, and reports it to the log.
 
 Invariants: progress is saved after the data that it describes was synced; syncs run in worker threads, a single round
-at a time, and a round waits for all its threads. Each round syncs queues with enough dirty pages and finished index files; a thorough round syncs all files
-and saves the progress file. After a failed sync the content of the disk is unknown, so indexing stops and the owner is
-notified, which ends the process; the next start uses the files on the disk. Callers: the event loop's thread.
+at a time, and a round waits for all its threads. Each round syncs queues with enough dirty pages and finished index
+files; a thorough round syncs all files and saves the progress file. After a failed sync the content of the disk is
+unknown, so indexing stops and the owner is notified, which ends the process; the next start uses the files on the disk.
+Callers: the event loop's thread.
 Rules: RocketMQ's FlushConsumeQueueService; unlike there an index file is synced also before it is full.
 """
 

@@ -85,6 +85,8 @@ class ConsumeQueue:
         self._min_queue_offset = 0
         self._min_physical_offset = 0
         self._tail: Tail | None = None
+        self._last_physical_offset: int | None = None
+        """Known without a look into the file, which may not be mapped, from the first look to the next other change."""
 
     @property
     def max_queue_offset(self) -> int:
@@ -107,7 +109,11 @@ class ConsumeQueue:
     @property
     def last_physical_offset(self) -> int:
         """First byte of the record of the last unit. It is 0 if the queue has no unit."""
-        return 0 if self.is_empty else self._physical_offset_at(self.max_queue_offset - 1)
+        if self._tail is not None:
+            return self._tail.last_physical_offset
+        if self._last_physical_offset is None:
+            self._last_physical_offset = 0 if self.is_empty else self._physical_offset_at(self.max_queue_offset - 1)
+        return self._last_physical_offset
 
     @property
     def dirty_page_count(self) -> int:
@@ -207,6 +213,7 @@ class ConsumeQueue:
         """Let the kernel enter no more units. Needed before each other change of the queue, and before `sync`."""
         if self._tail is not None:
             self._follow_tail()
+            self._last_physical_offset = self._tail.last_physical_offset
             self._tail.close()
             self._tail = None
             self._chain.segments[-1].release()
@@ -250,10 +257,12 @@ class ConsumeQueue:
         self.close_tail()
         first = int(batch.queue_offsets[rows[0]])
         is_behind = self.is_empty or batch.physical_offsets[rows[0]] > self.last_physical_offset
+        self._last_physical_offset = None
         if first != self.max_queue_offset and is_behind:
             self._restart(first)
         failpoint("queue.before_append")
         self._write(rows[self.max_queue_offset - first :], batch)
+        self._last_physical_offset = int(batch.physical_offsets[rows[-1]])
         failpoint("queue.after_append")
 
     def correct_min(self, min_physical_offset: int) -> None:
@@ -307,6 +316,7 @@ class ConsumeQueue:
         chain = self._chain
         self._chain = SegmentChain(self._fs, chain.directory, chain.segment_size_bytes, maps=chain.maps, grows=True)
         self._is_recovered, self._min_queue_offset, self._min_physical_offset = True, 0, 0
+        self._last_physical_offset = None
         chain.close()
 
     def sync(self) -> None:
@@ -335,6 +345,7 @@ class ConsumeQueue:
 
         Returns whether that place held a unit.
         """
+        self._last_physical_offset = None
         is_less = False
         for segment in reversed(self._chain.segments):
             count = self._valid_count(segment)

@@ -299,7 +299,10 @@ class ConsumeQueueTable:
         Makes nothing durable. May be repeated with the same batch after any error. Raises the errors of `place`,
         StoreFull, and SyncNeeded when all unsynced queues must be synced first; some of the records are entered then.
         """
-        placed, self._placed_batch = self.place(batch), None  # a part may be entered before the next attempt
+        placed = self.place(batch)
+        written = [self._topics.get(part.topic, {}).get(part.queue_id) for part in placed if len(part.entered)]
+        self.unsynced.check_room(sum(not self.unsynced.has(queue) for queue in written))
+        self._placed_batch = None  # a part may be entered before the next attempt
         for topic, queue_id, entered, stepped, _, reason in placed:
             if len(entered):
                 self._append(topic, queue_id, entered, batch)

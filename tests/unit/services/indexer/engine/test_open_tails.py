@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open tails of queues: entering through the kernel gives the same queues as entering each queue by itself."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from libs.formats.records.dispatch_columns import DispatchBatch
+from libs.formats.state.index_progress import IndexProgress
+from libs.formats.state.set_apart import COMPACTED
+from libs.machine.testing.memory_fs import MemoryFs
+from services.indexer.engine.tables.queue import ConsumeQueue
+from services.indexer.engine.tables.queues import ConsumeQueueTable
+from services.indexer.engine.tables.unsynced import UnsyncedFiles
+from services.indexer.errors import SyncNeeded
+from tests.support.fake_log import FakeLog
+
+DIRECTORY = Path("/data/consumequeue")
+Units = dict[tuple[str, int], list[tuple[int, int, int]]]
+
+
+def make_table(*, mapped: int = 1_024) -> ConsumeQueueTable:
+    """Return the table of an empty store."""
+    table = ConsumeQueueTable(MemoryFs(), DIRECTORY, file_size_bytes=20 * 16, mapped_file_count_max=mapped)
+    table.load(IndexProgress(queue_end_sum=0))
+    return table
+
+
+def sync(table: ConsumeQueueTable, page_count_min: int = 0) -> None:
+    """Sync queues as a round of the flush does."""
+    for queue in table.begin_sync(page_count_min):
+        queue.sync()
+    table.unsynced.mark_synced()
+
+
+async def enter(table: ConsumeQueueTable, batch: DispatchBatch) -> list[tuple[str, int]]:
+    """Enter a batch as the Indexer does. Returns the queues that grew."""
+    grown = []
+    for part in table.unsynced.parts(batch):
+        await table.prepare(part)
+        while True:
+            try:
+                grown += table.append(part)
+                break
+            except SyncNeeded:
+                sync(table)
+    return grown
+
+
+def units_of(table: ConsumeQueueTable) -> Units:
+    """Return all units of all queues."""
+    found = {}
+    for topic in table.topics():
+        for queue_id in table.queue_ids(topic):
+            queue = table.find(topic, queue_id)
+            assert queue is not None
+            units = queue.read(queue.min_queue_offset, 1 << 20)
+            assert len(units.physical_offsets) == queue.max_queue_offset - queue.min_queue_offset
+            columns = (units.physical_offsets, units.record_sizes, units.tags_codes)
+            found[topic, queue_id] = list(zip(*(column.tolist() for column in columns), strict=True))
+    return found
+
+
+def random_log(chance: random.Random) -> FakeLog:
+    """Return a log with queues that continue, leave gaps, begin again, and are set apart."""
+    log = FakeLog()
+    for _ in range(chance.randint(50, 400)):
+        topic, queue_id = chance.choice("ABCD"), chance.randint(0, 4)
+        match chance.random():
+            case draw if draw < 0.01:
+                log.set_next_queue_offset(topic, queue_id, 0)
+            case draw if draw < 0.02:
+                log.append(topic, queue_id, queue_offset=chance.randint(0, 90))
+                continue
+        log.append(topic, queue_id, tag=chance.choice(("", "a", "b")))
+    return log
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_the_same_queues_without_tails(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever happens between batches, queues and sums are those of tables in which no tail is ever open."""
+    chance = random.Random(seed)
+    log = random_log(chance)
+    mapped = chance.choice((2, 5, 1_024))
+    with_tails, without = make_table(mapped=mapped), make_table(mapped=mapped)
+    plain_count = 0
+    for batch in log.batches(record_count_max=chance.choice((1, 7, 40))):
+        if chance.random() < 0.1:
+            sync(with_tails, chance.choice((0, 1)))
+        if chance.random() < 0.05:
+            with_tails.set_apart.learn({"D": COMPACTED} if chance.random() < 0.5 else {})
+            without.set_apart.learn(dict(with_tails.set_apart.reasons))
+        if chance.random() < 0.05:
+            first = int(log.records[chance.randrange(len(log.records))].physical_offset)
+            first = min(first, batch.start_physical_offset)
+            assert with_tails.trim(first) == without.trim(first)
+        if chance.random() < 0.3:
+            assert units_of(with_tails) == units_of(without)
+        grown = await enter(with_tails, batch)
+        plain_count += sum(tail is not None for tail in with_tails._plain)
+        with monkeypatch.context() as patch:
+            patch.setattr(ConsumeQueue, "open_tail", lambda _: None)
+            assert sorted(set(grown)) == sorted(set(await enter(without, batch)))
+        assert (with_tails.sums.start, with_tails.sums.end) == (without.sums.start, without.sums.end)
+    assert units_of(with_tails) == units_of(without)
+    assert with_tails.stepped_over.notes() == without.stepped_over.notes()
+    assert plain_count > 0 or mapped < 1_024
+
+
+async def test_a_truncated_queue_continues() -> None:
+    """After lost records the tails are closed, and the records that come instead get the units."""
+    log, table = FakeLog(), make_table()
+    for _ in range(6):
+        log.append("T", 0)
+    for batch in log.batches(record_count_max=2):
+        await enter(table, batch)
+    bound = log.records[3].physical_offset
+    table.truncate(bound)
+    log.lose_tail(bound)
+    log.append("T", 0, tag="other")
+    for batch in log.batches(bound):
+        await enter(table, batch)
+    assert [unit[0] for unit in units_of(table)["T", 0]] == [record.physical_offset for record in log.records]
+
+
+async def test_a_removed_queue_begins_again() -> None:
+    """The tail of a queue that is removed takes no unit."""
+    log, table = FakeLog(), make_table()
+    for _ in range(2):
+        log.append("T", 0)
+        log.append("U", 0)
+    first, second = log.batches(record_count_max=2)
+    await enter(table, first)
+    table.detach_queues([("T", 0)])
+    table.remove_queues([("T", 0)])
+    await enter(table, second)
+    assert {name: len(units) for name, units in units_of(table).items()} == {("T", 0): 1, ("U", 0): 2}
+
+
+def test_parts_of_a_batch() -> None:
+    """Each part has few queues, and the parts follow each other without a gap."""
+    log = FakeLog()
+    for number in range(100):
+        log.append("T", number * 7 % 40)
+    (batch,) = log.batches()
+    parts = list(UnsyncedFiles(10).parts(batch))
+    assert all(len(np.unique(part.queue_indexes)) <= 8 for part in parts)
+    ends = [part.end_physical_offset for part in parts]
+    assert [part.start_physical_offset for part in parts] == [batch.start_physical_offset, *ends[:-1]]
+    assert ends[-1] == batch.end_physical_offset
+    assert sum(len(part.physical_offsets) for part in parts) == 100
+    assert list(UnsyncedFiles(100).parts(batch)) == [batch]

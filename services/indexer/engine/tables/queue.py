@@ -17,7 +17,7 @@ wrong unit, and pre-blank or zero units are never returned as messages.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -458,6 +458,16 @@ def remove_files(fs: Fs, directory: Path) -> None:
     if not fs.list(directory):
         fs.remove_directory(directory)
         fs.sync_directory(directory.parent)
+
+
+def sync_names(fs: Fs, root: Path, queues: Sequence[ConsumeQueue]) -> None:
+    """Make the names of new queues below `root` durable: each directory is synced once. Blocks."""
+    directories = [queue.directory for queue in queues]
+    topics = dict.fromkeys(directory.parent for directory in directories)
+    for directory in (*directories, *topics, *([root] if topics else [])):
+        failpoint("queue.before_names_sync")
+        fs.sync_directory(directory)
+        failpoint("queue.after_names_sync")
 
 
 def end_on_disk(fs: Fs, directory: Path, *, topic: str, queue_id: int) -> QueueEnd | None:

@@ -21,8 +21,6 @@ from libs.formats.names import is_topic, queue_id_of
 from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.formats.state.index_progress import IndexProgress, QueueBegin, StepReason
 from libs.formats.state.log_history import QueueEnd
-from libs.kernel.scan import tails_cy
-from libs.kernel.scan.tails_cy import Tail
 from libs.log.state.set_apart import SetApart
 from libs.machine.errors import DiskFull
 from libs.machine.failpoints import failpoint
@@ -31,10 +29,11 @@ from libs.machine.uninterrupted import uninterrupted
 from libs.segments.errors import StoreFull
 from libs.segments.map_budget import MapBudget
 from libs.segments.segment import Segment
-from services.indexer.engine.tables.queue import ConsumeQueue, end_on_disk, remove_files
+from services.indexer.engine.tables.queue import ConsumeQueue, end_on_disk, remove_files, sync_names
 from services.indexer.engine.tables.queue_rows import QueueRows, all_stepped, by_queue, joined, place
 from services.indexer.engine.tables.queue_sums import QueueSums
 from services.indexer.engine.tables.stepped_over import SteppedOver
+from services.indexer.engine.tables.tails import OpenTails, PlainTails
 from services.indexer.engine.tables.unsynced import UnsyncedFiles
 from services.indexer.errors import FilesMissing, QueueGap
 
@@ -77,14 +76,12 @@ class ConsumeQueueTable:
         """Topics whose records are never entered and whose files always stay unchanged."""
         self.left_out: frozenset[str] = frozenset()
         """Deleted topics whose queues are not begun, because the disk had no room for them."""
-        self._tails: dict[tuple[str, int], Tail] = {}
-        """The tails of queues with unsynced units, through which the kernel enters the next units."""
+        self.tails = OpenTails()
         self._grown: dict[tuple[str, int], None] = {}
         """Queues that grew in attempts to enter a batch, since the last attempt that succeeded."""
         self._placed_batch: DispatchBatch | None = None
         self._placed: list[QueueRows] = []
-        self._plain: list[Tail | None] = []
-        """The tail of each queue of the placed batch whose records continue it, None for each other queue."""
+        self._plain: PlainTails = []
         self.min_physical_offset = 0
         """First byte of the log that is kept, as last reported; units below it are no longer valid."""
         self._topic_begins: Mapping[str, int] = {}
@@ -187,22 +184,13 @@ class ConsumeQueueTable:
         not returned: all their records are entered.
         """
         if self._placed_batch is not batch:
-            self._plain = self._plain_tails(batch)
+            self._plain = self.tails.plain(batch, self.set_apart.reasons)
             others = [index for index, tail in enumerate(self._plain) if tail is None]
             placed = [self._place(*group, batch) for group in by_queue(batch, others)]
             self._placed = joined(placed) if batch.batch_queues else placed
             self._placed_batch = batch
             self._check_steps(batch)
         return self._placed
-
-    def _plain_tails(self, batch: DispatchBatch) -> list[Tail | None]:
-        tails = list(map(self._tails.get, batch.queues))
-        if reasons := self.set_apart.reasons:
-            tails = [None if topic in reasons else tail for (topic, _), tail in zip(batch.queues, tails, strict=True)]
-        for index in batch.batch_queues:
-            tails[index] = None
-        tails_cy.leave_others(tails, batch.queue_indexes.data, batch.queue_offsets.data, batch.physical_offsets.data)
-        return tails
 
     def _place(self, index: int, rows: NDArray[np.int32], batch: DispatchBatch) -> QueueRows:
         topic, queue_id = batch.queues[index]
@@ -253,8 +241,7 @@ class ConsumeQueueTable:
         """Create the files of the queues that a batch begins, in a thread, and give room to queues that lack it.
 
         It does not wait for the disk: `sync_names` makes the new names durable, before progress covers the queues.
-        Raises StoreFull, but only when all files were tried: a thread that still runs would remove the file of the next
-        attempt as rubbish.
+        Raises StoreFull once all files were tried: a thread that still runs would remove files of the next attempt.
         """
         names, growing = [], []
         for part in self.place(batch):
@@ -311,25 +298,13 @@ class ConsumeQueueTable:
                 self.stepped_over.note(
                     topic, queue_id, reason, batch.physical_offsets[stepped], batch.queue_offsets[stepped]
                 )
-        self._enter_plain(batch)
-        grown, self._grown = list(self._grown), {}
-        return grown
-
-    def _enter_plain(self, batch: DispatchBatch) -> None:
-        names = [name for name, tail in zip(batch.queues, self._plain, strict=True) if tail is not None]
-        if not names:
-            return
-        failpoint("queue.before_append")
-        count = tails_cy.enter(
-            self._plain,
-            batch.queue_indexes.data,
-            batch.physical_offsets.data,
-            batch.record_sizes.data,
-            batch.tags_codes.data,
-        )
+        count, names = self.tails.enter(self._plain, batch)
         self.sums.grow(count)
         self._grown.update(dict.fromkeys(names))
-        failpoint("queue.after_append")
+        if names:
+            failpoint("queue.after_append")
+        grown, self._grown = list(self._grown), {}
+        return grown
 
     def _append(self, topic: str, queue_id: int, rows: NDArray[np.int32], batch: DispatchBatch) -> None:
         self.unsynced.check_room()
@@ -344,29 +319,21 @@ class ConsumeQueueTable:
             if queue.max_queue_offset != end:
                 self.unsynced.note(queue, file_count)
                 self.sums.move_end(end, queue)
-        if queue.max_queue_offset != end and (tail := queue.open_tail()):
-            self._tails[topic, queue_id] = tail
+        if queue.max_queue_offset != end:
+            self.tails.open(queue)
 
     def begin_sync(self, page_count_min: int) -> list[ConsumeQueue]:
         """Return the queues that must be synced now: see UnsyncedFiles. Their tails are closed."""
-        queues = self.unsynced.begin_sync(page_count_min)
-        self._close_tails(queues)
+        self._close_tails(queues := self.unsynced.begin_sync(page_count_min))
         return queues
 
     def _close_tails(self, queues: Iterable[ConsumeQueue]) -> None:
         self._placed_batch = None
-        for queue in queues:
-            self._tails.pop((queue.topic, queue.queue_id), None)
-            queue.close_tail()
+        self.tails.close(queues)
 
     def sync_names(self, queues: Sequence[ConsumeQueue]) -> None:
-        """Make the names of these new queues durable: each directory is synced once. Blocks. May run in any thread."""
-        directories = [queue.directory for queue in queues]
-        topics = dict.fromkeys(directory.parent for directory in directories)
-        for directory in (*directories, *topics, *([self.directory] if topics else [])):
-            failpoint("queue.before_names_sync")
-            self._fs.sync_directory(directory)
-            failpoint("queue.after_names_sync")
+        """Make the names of these new queues durable. Blocks. May run in any thread."""
+        sync_names(self._fs, self.directory, queues)
 
     def truncate(self, bound_physical_offset: int) -> None:
         """Drop the units of all records at or past this offset, durably."""

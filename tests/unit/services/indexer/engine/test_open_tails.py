@@ -85,7 +85,6 @@ async def test_the_same_queues_without_tails(seed: int, monkeypatch: pytest.Monk
     log = random_log(chance)
     mapped = chance.choice((2, 5, 1_024))
     with_tails, without = make_table(mapped=mapped), make_table(mapped=mapped)
-    plain_count = 0
     for batch in log.batches(record_count_max=chance.choice((1, 7, 40))):
         if chance.random() < 0.1:
             sync(with_tails, chance.choice((0, 1)))
@@ -99,14 +98,14 @@ async def test_the_same_queues_without_tails(seed: int, monkeypatch: pytest.Monk
         if chance.random() < 0.3:
             assert units_of(with_tails) == units_of(without)
         grown = await enter(with_tails, batch)
-        plain_count += sum(tail is not None for tail in with_tails._plain)
         with monkeypatch.context() as patch:
             patch.setattr(ConsumeQueue, "open_tail", lambda _: None)
             assert sorted(set(grown)) == sorted(set(await enter(without, batch)))
         assert (with_tails.sums.start, with_tails.sums.end) == (without.sums.start, without.sums.end)
     assert units_of(with_tails) == units_of(without)
     assert with_tails.stepped_over.notes() == without.stepped_over.notes()
-    assert plain_count > 0 or mapped < 1_024
+    assert with_tails.tails.entered_count > 0 or mapped < 1_024
+    assert without.tails.entered_count == 0
 
 
 async def test_a_truncated_queue_continues() -> None:

@@ -212,7 +212,8 @@ class CommitLogConfig:
     limit."""
 
     message_delay_level: Advanced[str] = DELAY_LEVELS_TEXT
-    """Delays of level 1, 2, ... in RocketMQ's form. A change applies to messages that come after it."""
+    """Delays of level 1, 2, ... in RocketMQ's form. A higher level of a message becomes the last level. The delay of a
+    waiting message is Delivery's setting of this name."""
 
     writer_batch_count_max: Advanced[Annotated[int, Meta(ge=1, le=1_000_000)]] = 16_384
     """Batches with a writer that the log remembers, so that they are stored once however often they are sent."""

@@ -46,7 +46,8 @@ class DeliveryConfig:
     retention_hours of the Janitor."""
 
     message_delay_level: Advanced[str] = DELAY_LEVELS_TEXT
-    """The CommitLog's setting of this name: the delays of the levels."""
+    """The CommitLog's setting of this name: the delays of the levels, from the store time on. A change also applies to
+    waiting messages. Messages of a level that is missing here wait until it has a delay again."""
 
     transaction_first_check_ms: Advanced[Positive] = 6_000
     """Age of a transaction at which its producer is first asked for its end, in milliseconds, unless its message has

@@ -34,7 +34,7 @@ from libs.kernel.scan.tails_cy import Tail
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, Fs
 from libs.segments.chain import SegmentChain
-from libs.segments.errors import IndexDamaged
+from libs.segments.errors import IndexDamaged, SyncFailed
 from libs.segments.map_budget import MapBudget
 from libs.segments.segment import Segment
 
@@ -461,12 +461,15 @@ def remove_files(fs: Fs, directory: Path) -> None:
 
 
 def sync_names(fs: Fs, root: Path, queues: Sequence[ConsumeQueue]) -> None:
-    """Make the names of new queues below `root` durable: each directory is synced once. Blocks."""
+    """Make the names of new queues below `root` durable: each directory is synced once. Blocks. Raises SyncFailed."""
     directories = [queue.directory for queue in queues]
     topics = dict.fromkeys(directory.parent for directory in directories)
     for directory in (*directories, *topics, *([root] if topics else [])):
         failpoint("queue.before_names_sync")
-        fs.sync_directory(directory)
+        try:
+            fs.sync_directory(directory)
+        except OSError as error:
+            raise SyncFailed(path=directory, position=0, reason=error.strerror or str(error)) from error
         failpoint("queue.after_names_sync")
 
 

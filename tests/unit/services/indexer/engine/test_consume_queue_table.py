@@ -14,7 +14,7 @@ from libs.machine.errors import DiskFull
 from libs.machine.fs import Fs
 from libs.machine.testing.faulty_fs import Fault, FaultyFs, no_faults
 from libs.machine.testing.memory_fs import MemoryFs, MemoryMappedFile
-from libs.segments.errors import StoreFull
+from libs.segments.errors import StoreFull, SyncFailed
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.errors import SyncNeeded
 from tests.support.fake_log import FakeLog
@@ -334,6 +334,19 @@ async def test_new_queues_wait_for_no_disk() -> None:
         (f"T{number // 4}", number % 4): 1 for number in range(12)
     }
     assert table.unsynced.take_new() == []
+
+
+async def test_names_that_can_not_be_synced() -> None:
+    """A failed sync of a directory is a failed sync: the process ends as after any other."""
+    fs, log = FaultyFs(MemoryFs()), FakeLog()
+    table = make_table(fs)
+    log.append("T", 0)
+    (batch,) = log.batches()
+    await table.prepare(batch)
+    table.append(batch)
+    fs.plan = lambda operation, path: Fault(errno.EIO) if (operation, path.name) == ("sync_directory", "T") else None
+    with pytest.raises(SyncFailed, match="T: sync up to byte 0 failed"):
+        table.sync_names(table.unsynced.take_new())
 
 
 async def test_a_new_queue_may_fill_files_before_its_first_sync() -> None:

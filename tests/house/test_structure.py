@@ -94,6 +94,26 @@ def test_rooms_have_no_circle() -> None:
         assert list(TopologicalSorter(boxes).static_order()), room
 
 
+def test_the_indexer_appends_positions_alone() -> None:
+    """A single module of the Indexer calls the log's AppendService: it appends records of the positions of groups."""
+    modules = modules_of("services")
+    indexer = {name: path for name, path in modules.items() if name.startswith("services.indexer.")}
+    appenders = [
+        name
+        for name, path in indexer.items()
+        if any("append_service" in imported for imported in imports_of(tree_of(path)))
+    ]
+    assert appenders == ["services.indexer.rpc.log.appender"]
+    fields = {
+        keyword.arg
+        for path in indexer.values()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "StateRecord"
+        for keyword in node.keywords
+    }
+    assert fields == {"origin", "number", "offsets", "copy"}
+
+
 def box_of(module: str, room: str) -> str:
     """Return the folder or module of a room that a module is in, "" for a module outside of the room."""
     return module[len(room) + 1 :].partition(".")[0] if module.startswith(f"{room}.") else ""

@@ -17,24 +17,21 @@ wrong unit, and pre-blank or zero units are never returned as messages.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from libs.formats.errors import FormatError
 from libs.formats.indexes.consume_queue import ENTRY, PRE_BLANK, PRE_BLANK_RECORD_SIZE, UNIT, UNIT_SIZE_BYTES
 from libs.formats.records.dispatch_columns import DispatchBatch
-from libs.formats.state.log_history import QueueEnd
-from libs.formats.store_layout import is_file_name, parse_file_name
 from libs.kernel.scan.index_cy import encode_queue_units
 from libs.kernel.scan.tails_cy import Tail
 from libs.machine.failpoints import failpoint
-from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, Fs
+from libs.machine.fs import PAGE_SIZE_BYTES, Fs
 from libs.segments.chain import SegmentChain
-from libs.segments.errors import IndexDamaged, SyncFailed
+from libs.segments.errors import IndexDamaged
 from libs.segments.map_budget import MapBudget
 from libs.segments.segment import Segment
 
@@ -447,52 +444,3 @@ def _end_of_room(segment: Segment, unit_count: int) -> int:
 
 def _is_message(units: _UnitOrUnits) -> Any:
     return (units["physical_offset"] != 0) | (units["record_size_bytes"] != PRE_BLANK_RECORD_SIZE)
-
-
-def remove_files(fs: Fs, directory: Path) -> None:
-    """Remove the files of a queue, oldest first, durably, and its directory unless something else is in it. Blocks."""
-    for name in fs.list(directory):
-        if is_file_name(name.removesuffix(TEMPORARY_SUFFIX)):
-            fs.remove(directory / name)
-            fs.sync_directory(directory)  # or a power cut might remove a later file and leave this file
-    if not fs.list(directory):
-        fs.remove_directory(directory)
-        fs.sync_directory(directory.parent)
-
-
-def sync_names(fs: Fs, root: Path, queues: Sequence[ConsumeQueue]) -> None:
-    """Make the names of new queues below `root` durable: each directory is synced once. Blocks. Raises SyncFailed."""
-    directories = [queue.directory for queue in queues]
-    topics = dict.fromkeys(directory.parent for directory in directories)
-    for directory in (*directories, *topics, *([root] if topics else [])):
-        failpoint("queue.before_names_sync")
-        try:
-            fs.sync_directory(directory)
-        except OSError as error:
-            raise SyncFailed(path=directory, position=0, reason=error.strerror or str(error)) from error
-        failpoint("queue.after_names_sync")
-
-
-def end_on_disk(fs: Fs, directory: Path, *, topic: str, queue_id: int) -> QueueEnd | None:
-    """Return the end of a queue as its files have it, in any state of the files. Blocks.
-
-    None if they have no unit.
-    """
-    for name in reversed(fs.list(directory)):
-        try:
-            base = parse_file_name(name)
-        except FormatError:
-            continue
-        if fs.size(directory / name) == 0:
-            continue
-        mapped = fs.open_mapped(directory / name, writable=False)
-        data_end = max((end for _, end in mapped.data_ranges(0)), default=0)
-        unit_count = min(data_end + UNIT_SIZE_BYTES - 1, mapped.size_bytes) // UNIT_SIZE_BYTES
-        units = np.frombuffer(mapped.buffer, UNIT, unit_count)
-        found = np.flatnonzero((units["physical_offset"] >= 0) & (units["record_size_bytes"] > 0))
-        last_physical_offset = int(units["physical_offset"][found[-1]]) if len(found) else 0
-        del units
-        mapped.close()
-        if len(found):
-            return QueueEnd(topic, queue_id, base // UNIT_SIZE_BYTES + int(found[-1]) + 1, last_physical_offset)
-    return None

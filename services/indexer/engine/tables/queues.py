@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats.limits import STORED_QUEUE_ID_MAX
-from libs.formats.names import is_topic, queue_id_of
+from libs.formats.names import is_topic
 from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.formats.state.index_progress import IndexProgress, QueueBegin, StepReason
 from libs.formats.state.log_history import QueueEnd
@@ -29,7 +29,8 @@ from libs.machine.uninterrupted import uninterrupted
 from libs.segments.errors import StoreFull
 from libs.segments.map_budget import MapBudget
 from libs.segments.segment import Segment
-from services.indexer.engine.tables.queue import ConsumeQueue, end_on_disk, remove_files, sync_names
+from services.indexer.engine.tables.queue import ConsumeQueue
+from services.indexer.engine.tables.queue_files import end_on_disk, listed, remove_files, sync_names
 from services.indexer.engine.tables.queue_rows import QueueRows, all_stepped, by_queue, joined, place
 from services.indexer.engine.tables.queue_sums import QueueSums
 from services.indexer.engine.tables.stepped_over import SteppedOver
@@ -106,7 +107,7 @@ class ConsumeQueueTable:
         self.begins = {(begin.topic, begin.queue_id): begin.end_physical_offset for begin in progress.queue_begins}
 
     def _open_all(self, progress: IndexProgress, *, is_clean: bool) -> None:
-        for topic, name in self._listed():
+        for topic, name in listed(self._fs, self.directory, self.set_apart):
             self._open(topic, int(name), progress.queue_physical_offset, is_clean=is_clean)
         if not is_clean:
             self.truncate(progress.queue_physical_offset)
@@ -252,12 +253,10 @@ class ConsumeQueueTable:
             elif count and queue is not None and queue.lacks_room(count):
                 queue.close_tail()
                 growing.append((queue, count))
-                if queue.file_count == 0:
-                    self.unsynced.note_new(queue)
         if names:
             await uninterrupted(self._begin_all(names))
         if growing:
-            await uninterrupted(asyncio.to_thread(self._make_room, growing))
+            await uninterrupted(self._grow(growing))
 
     def leave_out(self, topics: frozenset[str]) -> None:
         """Begin no queues of these topics from now on. They replace the topics left out before."""
@@ -270,6 +269,14 @@ class ConsumeQueueTable:
             self.unsynced.note_new(queue)
         if failures:
             raise failures[0]
+
+    async def _grow(self, growing: list[tuple[ConsumeQueue, int]]) -> None:
+        new = [queue for queue, _ in growing if queue.file_count == 0]
+        try:
+            await asyncio.to_thread(self._make_room, growing)
+        finally:  # not before: a flush meanwhile would sync the directories without the new names
+            for queue in new:
+                self.unsynced.note_new(queue)
 
     def _begin_each(self, names: list[tuple[str, int, int]]) -> tuple[list[ConsumeQueue], list[Exception]]:
         begun, failures = [], []
@@ -421,31 +428,19 @@ class ConsumeQueueTable:
 
     def remove_files(self) -> None:
         """Remove the files of all queues, durably. They must not be open. Blocks. May be repeated."""
-        listed = self._listed()
+        found = listed(self._fs, self.directory, self.set_apart)
         ends = (
             end_on_disk(self._fs, self.directory / topic / name, topic=topic, queue_id=int(name))
-            for topic, name in listed
+            for topic, name in found
         )
         self._before_removal(end for end in ends if end is not None)
-        for topic, name in listed:
+        for topic, name in found:
             remove_files(self._fs, self.directory / topic / name)
 
     def close(self) -> None:
         """Close all files. Makes nothing durable."""
         for queue in self._all():
             queue.close()
-
-    def _listed(self) -> list[tuple[str, str]]:
-        """Return topic and queue id of the queues on the disk, without topics that are set apart."""
-        names = self._fs.list(self.directory)
-        directories = [name for name in names if is_topic(name) and not self.set_apart.why(name)]
-        return [
-            (topic, name)
-            for topic in directories
-            if self._fs.is_directory(self.directory / topic)
-            for name in self._fs.list(self.directory / topic)
-            if queue_id_of(name) is not None
-        ]
 
     def _all(self) -> Iterator[ConsumeQueue]:
         for queues in self._topics.values():

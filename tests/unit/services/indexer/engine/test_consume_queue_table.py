@@ -4,6 +4,7 @@
 import asyncio
 import errno
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -314,6 +315,21 @@ class CountingFs(MemoryFs):
         super().sync_directory(path)
 
 
+class HookedFs(MemoryFs):
+    """A disk that calls a function before it creates a file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before_create: Callable[[], None] = lambda: None
+
+    def create_mapped(
+        self, path: Path, size_bytes: int, *, reserved_bytes: int | None = None, is_durable: bool = True
+    ) -> MemoryMappedFile:
+        """See `Fs.create_mapped`."""
+        self.before_create()
+        return super().create_mapped(path, size_bytes, reserved_bytes=reserved_bytes, is_durable=is_durable)
+
+
 async def test_new_queues_wait_for_no_disk() -> None:
     """New queues need no sync; their names are synced later, each directory once for any number of queues."""
     fs, log = CountingFs(), FakeLog()
@@ -334,6 +350,24 @@ async def test_new_queues_wait_for_no_disk() -> None:
         (f"T{number // 4}", number % 4): 1 for number in range(12)
     }
     assert table.unsynced.take_new() == []
+
+
+async def test_a_flush_while_a_file_is_created() -> None:
+    """A queue that lost all its units gets a new file, whose name is durable although a flush ran before it existed."""
+    fs, log = HookedFs(), FakeLog()
+    log.append("T", 0)
+    feed(make_table(fs), log)
+    table = make_table(fs)
+    table.truncate(0)
+    (batch,) = log.batches()
+    fs.before_create = lambda: table.sync_names(table.unsynced.take_new())
+    await table.prepare(batch)
+    table.append(batch)
+    for queue in table.begin_sync(0):
+        queue.sync()
+    table.sync_names(table.unsynced.take_new())
+    fs.crash()
+    assert ends(make_table(fs, bound=log.end_physical_offset)) == {("T", 0): 1}
 
 
 async def test_names_that_can_not_be_synced() -> None:

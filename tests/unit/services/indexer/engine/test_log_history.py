@@ -21,7 +21,7 @@ from services.indexer.engine.follow.history import LogHistory
 from services.indexer.engine.follow.queue_end_report import PAGE_QUEUE_COUNT
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.tables.queue import end_on_disk
+from services.indexer.engine.tables.queue_files import end_on_disk
 from services.indexer.errors import NotARecord
 from services.indexer.rpc.index_servicer import IndexServicer
 from tests.support.fake_log import FakeLog

@@ -30,7 +30,9 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 SIZES = Sizes()
 REMINDERS, PAYMENTS, PRODUCERS = "reminders", "payments", "shop"
-SECOND, MINUTE = "1", "5"
+SECOND, HOURS = "1", "18"
+SOON = " ".join(["1s"] * 18)
+"""Delays with which a Delivery delivers at once, however long a message of the last level would wait."""
 """Delay levels: the broker begins and ends within the longer one."""
 COMMIT, ROLLBACK = transactions_pb.RESOLUTION_COMMIT, transactions_pb.RESOLUTION_ROLLBACK
 POLICY = groups_pb.GroupPolicy(attempts_max=3, backoffs=[milliseconds(1_000), milliseconds(5_000)])
@@ -76,11 +78,11 @@ class Store(Stack):
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, directory: Path) -> AsyncIterator["Store"]:
+    async def open(cls, directory: Path, *flags: str) -> AsyncIterator["Store"]:
         """CommitLog, Indexer and Delivery, which are stopped in order."""
         async with (
             ReputStore.served(directory, SIZES) as reput,
-            served_delivery.process(reput.target, reput.index_target) as delivery,
+            served_delivery.process(reput.target, reput.index_target, *flags) as delivery,
             served_delivery.client_of(f"127.0.0.1:{delivery.port}") as client,
         ):
             yield cls(reput, client)
@@ -133,7 +135,7 @@ async def test_delay_levels_there_and_back(tmp_path: Path) -> None:
         await store.until(REMINDERS, "ours")
     async with ReputStore.served(tmp_path, SIZES) as reput:
         await fill(reput, REMINDERS, "theirs", DELAY=SECOND)
-        await fill(reput, REMINDERS, "late", DELAY=MINUTE)
+        await fill(reput, REMINDERS, "late", DELAY=HOURS)
     assert level_offsets(tmp_path) == {1: 1}
     async with await RocketMqBroker.open(tmp_path, SIZES) as broker:
         async with asyncio.timeout(LIMIT_S):
@@ -142,14 +144,14 @@ async def test_delay_levels_there_and_back(tmp_path: Path) -> None:
         assert sorted(message.body for message in await broker.read(REMINDERS)) == ["ours", "theirs"]
         await broker.stop()
     left = level_offsets(tmp_path)
-    assert (left[1], left.get(int(MINUTE), 0)) == (2, 0)
-    async with Store.open(tmp_path) as store:
+    assert (left[1], left.get(int(HOURS), 0)) == (2, 0)
+    async with Store.open(tmp_path, "--message-delay-level", SOON) as store:
         await store.fill(REMINDERS, "again", DELAY=SECOND)
         await store.until(REMINDERS, "ours", "theirs", "again", "late")
         await asyncio.sleep(QUIET_MS / 1000)
         assert await store.texts(REMINDERS) == sorted(["ours", "theirs", "again", "late"])
     left = level_offsets(tmp_path)
-    assert (left[1], left[int(MINUTE)]) == (3, 1)
+    assert (left[1], left[int(HOURS)]) == (3, 1)
 
 
 def level_offsets(directory: Path) -> dict[int, int]:

@@ -198,11 +198,12 @@ class FlushLoop:
 async def _sync(queues: list[ConsumeQueue], files: list[IndexFile]) -> None:
     """Sync all in threads, and wait for every thread. Raises the first error."""
     part_count = min(SYNC_THREAD_COUNT_MAX, 1 + len(queues) // QUEUE_COUNT_OF_A_THREAD)
+    if part_count == 1:
+        await asyncio.to_thread(_sync_each, [*queues, *files])
+        return
     parts: list[Sequence[ConsumeQueue | IndexFile]] = [queues[start::part_count] for start in range(part_count)]
-    results = await asyncio.gather(
-        *(asyncio.to_thread(_sync_each, part) for part in (*parts, files) if part), return_exceptions=True
-    )
-    for result in results:
+    threads = [asyncio.to_thread(_sync_each, part) for part in [*parts, files]]
+    for result in await asyncio.gather(*threads, return_exceptions=True):
         if result is not None:
             raise result
 

@@ -82,6 +82,8 @@ class ConsumeQueue:
         self._min_queue_offset = 0
         self._min_physical_offset = 0
         self._tail: Tail | None = None
+        self._followed_end = 0
+        """The end of the open tail to which the cursor of the last file was moved."""
         self._last_physical_offset: int | None = None
         """Known without a look into the file, which may not be mapped, from the first look to the next other change."""
 
@@ -203,7 +205,8 @@ class ConsumeQueue:
             return None
         first = segment.base_physical_offset // UNIT_SIZE_BYTES
         room_end = first + segment.reserved_position // UNIT_SIZE_BYTES
-        self._tail = Tail(self.max_queue_offset, self.last_physical_offset, first, room_end, segment.buffer)
+        self._followed_end = self.max_queue_offset
+        self._tail = Tail(self._followed_end, self.last_physical_offset, first, room_end, segment.buffer)
         return self._tail
 
     def close_tail(self) -> None:
@@ -218,8 +221,8 @@ class ConsumeQueue:
     def _follow_tail(self) -> None:
         """Move the cursor of the last file to the end of the open tail."""
         if self._tail is not None:
-            segment = self._chain.segments[-1]
-            segment.advance(self._tail.end * UNIT_SIZE_BYTES - segment.base_physical_offset)
+            segment, self._followed_end = self._chain.segments[-1], self._tail.end
+            segment.advance(self._followed_end * UNIT_SIZE_BYTES - segment.base_physical_offset)
 
     def lacks_room(self, unit_count: int) -> bool:
         """Return whether no file can be written to, or it lacks blocks for `unit_count` more units or up to its end."""
@@ -330,7 +333,8 @@ class ConsumeQueue:
 
     def _recover(self) -> None:
         """Find the end. Raises SegmentUnreadable, each time until the file can be read."""
-        self._follow_tail()
+        if self._tail is not None and self._tail.end != self._followed_end:
+            self._follow_tail()
         if not self._is_recovered:
             is_less = self._drop_past_bound(clear_rest=not self._is_clean)
             self.was_changed = is_less and self._is_clean

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A look: everything is asked of all services, and each answer is recorded as it came.
+"""A look: all questions are put to the services, and each answer is recorded as it came.
 
-Nothing is judged here, and no failed call ends a look. Waits first until the Indexer has all of the log, as long as it
-gets on, and until nothing waits to be delivered. Callers: a single event loop, while no other caller appends.
+judge.py judges the answers; a failed call does not end a look. A look first waits until the Indexer has all of the log,
+as long as its progress continues, and until all due messages are delivered. Callers: a single event loop, while no
+other caller appends.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ PAGE_SIZE = 50
 
 
 class Questions:
-    """The channels to the services that run now, and all that is asked through them."""
+    """The channels to the running services, and the questions that are asked through them."""
 
     def __init__(self, store: LiveStore) -> None:
         self._log = store.commitlog()
@@ -73,14 +74,14 @@ class Questions:
         self._topics = topic_service_pb2_grpc.TopicServiceStub(store.channel("commitlog"))
 
     async def look(self, when: str, expected: Expected) -> Look:
-        """Ask everything. The expected lines are copied, because they grow."""
+        """Ask all questions. The expected lines are copied, because they grow."""
         await self.wait_settled(expected)
         answers = {question: await _answer(ask) for question, ask in self._all(expected).items()}
         status = f"{await self._status()}\n{answers[LEVELS].refusal or ''}"
         return Look(when, answers, expected.copy().lines, status)
 
     async def wait_settled(self, expected: Expected) -> None:
-        """Wait until the Indexer has all of the log and due messages are delivered, or a service says why not."""
+        """Wait until the Indexer has all of the log and due messages are delivered, or a service gives a reason."""
         await self._wait_indexed()
         copies = expected.lines.get(queue_question(LATER, 0), [])
         end_s = asyncio.get_running_loop().time() + DELIVERY_S_MAX

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at the running process: logs, metrics and traces, and what memory and the event loop do.
+"""The state of the running process: logs, metrics and traces, memory, and pauses of the event loop.
 
 telemetry        Telemetry: logs, metrics and traces of a service. MetricsServer serves the metrics over HTTP.
 durations        CallDurations: a histogram for each method.

@@ -80,7 +80,7 @@ def random_log(chance: random.Random) -> FakeLog:
 
 @pytest.mark.parametrize("seed", range(30))
 async def test_the_same_queues_without_tails(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever happens between batches, queues and sums are those of tables in which no tail is ever open."""
+    """With syncs, cuts and set-apart topics between batches, queues and sums equal those of a table without tails."""
     chance = random.Random(seed)
     log = random_log(chance)
     mapped = chance.choice((2, 5, 1_024))

@@ -123,7 +123,7 @@ def _lock(data: bytes) -> Steps:
 def _abort(data: bytes) -> Steps:
     abort = abort_file.decode(data)
     fields: dict[str, object] = {"process_id": abort.process_id}
-    fields |= {"is_owed_to_rocketmq": abort.is_owed, "follows": abort.follows}
+    fields |= {"is_owed_to_rocketmq": abort.is_owed, "follows": abort.follows, "is_behind": abort.is_behind}
     yield Item("abort", 0, 0, fields)
     if abort.noise:
         yield Finding(0, "file", "content", f"{abort.noise[:16]!r} is no process id")

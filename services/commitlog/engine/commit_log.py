@@ -11,6 +11,7 @@ Not handled: protobuf, streams and their limits (rpc).
 import asyncio
 from collections.abc import Callable, Container
 from dataclasses import replace
+from functools import partial
 
 from libs.formats.records.host import Host
 from libs.formats.state.replication import RoleName
@@ -119,4 +120,5 @@ class CommitLog:
         await log.snapshot.save()
         await log.checkpoint.save()
         if log.follower is None:  # a start as a leader after a follower begins an epoch, as after a crash
-            await log.small_files.write(log.files.mark_clean)
+            is_behind = log.checkpoint.are_queues_behind
+            await log.small_files.write(partial(log.files.mark_clean, is_behind=is_behind))

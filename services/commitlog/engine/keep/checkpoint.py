@@ -84,6 +84,12 @@ class CheckpointKeeper:
         )
         self.value = noted.of_reput() if was_own else noted
 
+    @property
+    def are_queues_behind(self) -> bool:
+        """Whether the queues of this store have units on disk, but not of all records, as far as the reports tell."""
+        has_queues = self.value.consume_queue_time_ms > 0
+        return has_queues and self.indexed_flushed_physical_offset < self._marks.flushed.value
+
     def note_start(self, physical_offset: int) -> None:
         """Record that the log begins here, or soon will. Bytes below may be missing at the next start.
 

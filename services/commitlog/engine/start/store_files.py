@@ -4,6 +4,8 @@
 Invariants: `abort` exists from before the first change of a start until after the last change of a clean stop. Its
 presence is the only sign of an unclean stop, and it names the program that stopped. After an unclean stop of RocketMQ
 with queues that only RocketMQ recovers (SetApart), the file stays over Reput's clean stops, with a mark for this case.
+It also stays over a clean stop while the queues lack records: RocketMQ's recovery after a clean stop takes the queues'
+last record for the start of the missing records, and steps over the first record behind it.
 A follower never stops cleanly, and has its own mark in the file: if this log leads next, it must begin an epoch.
 Layout: libs/formats/state/abort_file.py; RocketMQ's counterpart is DefaultMessageStore.createTempFile.
 """
@@ -57,12 +59,16 @@ class StoreFiles:
         """Record, durably, that a stop from now on is unclean, and whether the log is a copy of another log."""
         self._write(Abort(os.getpid(), follows, self.is_owed))
 
-    def mark_clean(self) -> None:
-        """Record, durably, that the store is complete on disk. Must be the last step."""
+    def mark_clean(self, *, is_behind: bool) -> None:
+        """Record, durably, that the log is complete on disk. Must be the last step.
+
+        `is_behind`: whether the queues on disk lack records of the log.
+        """
         failpoint("mark_clean.before_remove")
-        if self.is_owed:
-            _log.warning("`abort` stays, for RocketMQ to recover its own queues: start it with messageIndexSafe=true")
-            self._write(Abort(is_owed=True))
+        if self.is_owed or is_behind:
+            reason = "recover its own queues" if self.is_owed else "build the queues' missing units"
+            _log.warning("`abort` stays, for RocketMQ to %s: start RocketMQ with messageIndexSafe=true", reason)
+            self._write(Abort(is_owed=self.is_owed, is_behind=is_behind))
             return
         self._fs.remove(self._abort)
         self._fs.sync_directory(self._data_dir)

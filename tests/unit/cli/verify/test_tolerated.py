@@ -170,13 +170,14 @@ def test_topics_that_are_set_apart_are_named(store: Path) -> None:
 
 
 def test_what_rocketmq_is_owed_is_no_unclean_stop(store: Path) -> None:
-    """`abort` stays after clean stops if RocketMQ still has to recover files.
+    """`abort` stays after clean stops if RocketMQ still has to recover files or to add units to queues.
 
     After a kill it has a process id, too.
     """
-    (store / "abort").write_text("owed\n")
-    assert _codes(store) == set()
-    for word in ("owed", "follows", "follows owed"):
+    for words in ("owed", "behind", "owed behind"):
+        (store / "abort").write_text(f"{words}\n")
+        assert _codes(store) == set()
+    for word in ("owed", "follows", "follows owed", "behind"):
         (store / "abort").write_text(f"4711 {word}\n")
         assert _codes(store) == {"STORE_NOT_CLEAN"}
 

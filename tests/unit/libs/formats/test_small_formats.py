@@ -346,6 +346,9 @@ def test_writer_ids_that_are_none(text: str) -> None:
         (b"4711 owed\n", Abort(4711, is_owed=True)),
         (b"4711 follows owed\n", Abort(4711, follows=True, is_owed=True)),
         (b"owed\n", Abort(is_owed=True)),
+        (b"4711 follows owed behind\n", Abort(4711, follows=True, is_owed=True, is_behind=True)),
+        (b"owed behind\n", Abort(is_owed=True, is_behind=True)),
+        (b"behind\n", Abort(is_behind=True)),
     ],
 )
 def test_abort_files_of_reput(data: bytes, abort: Abort) -> None:
@@ -354,7 +357,7 @@ def test_abort_files_of_reput(data: bytes, abort: Abort) -> None:
     A stop in order leaves the file only with the word for files that RocketMQ still has to recover.
     """
     assert (abort_file.encode(abort), abort_file.decode(data)) == (data, abort)
-    assert abort.is_clean == (data == b"owed\n")
+    assert abort.is_clean == (data in (b"owed\n", b"behind\n", b"owed behind\n"))
 
 
 def test_abort_files_of_others() -> None:

@@ -107,6 +107,7 @@ async def test_queues_that_only_rocketmq_recovers() -> None:
     await machine.kill(log)
     log = await machine.start()
     assert not log.recovery.was_clean_stop
+    report(log, time_ms=9)
     await machine.stop(log)
     assert machine.fs.read(ABORT) == b"owed\n"
     assert small_files.load_checkpoint(machine.fs, DATA_DIR).consume_queue_time_ms == 5
@@ -115,6 +116,27 @@ async def test_queues_that_only_rocketmq_recovers() -> None:
         report(log, time_ms=9)
     assert not machine.fs.exists(ABORT)
     assert small_files.load_checkpoint(machine.fs, DATA_DIR).consume_queue_time_ms == 9
+
+
+async def test_rocketmq_recovers_a_log_whose_queues_are_behind() -> None:
+    """`abort` stays over a clean stop while queues lack records, and goes with the next stop of a level Indexer.
+
+    RocketMQ 5.3 leaves out a record if it finds such queues after a clean stop.
+    """
+    machine = Machine()
+    async with machine.running() as log:
+        await append(log, message())
+    assert not machine.fs.exists(ABORT)  # without queues RocketMQ builds them all
+    async with machine.running() as log:
+        report(log, time_ms=9)
+        await append(log, message())
+    assert machine.fs.read(ABORT) == b"behind\n"
+    async with machine.running() as log:
+        assert log.recovery.was_clean_stop
+    assert machine.fs.read(ABORT) == b"behind\n"
+    async with machine.running() as log:
+        report(log, time_ms=9)
+    assert not machine.fs.exists(ABORT)
 
 
 async def test_what_rocketmq_is_owed_outlives_following() -> None:

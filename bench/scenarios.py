@@ -15,12 +15,20 @@ from bench.peers.peer import Durability, Operation
 from bench.results import Figures
 
 MIB, KIB = 1 << 20, 1 << 10
-SYSTEMS = ("reput", "rocketmq", "kafka", "nats", "redis")
+SYSTEMS = ("reput", "reput-go", "rocketmq", "kafka", "nats", "redis")
+"""Systems by the client that each of them has in a compiled language, and Reput also by its client in Python."""
 STORES = ("reput-store", "rocketmq-store")
 CLUSTERS = ("reput-3", "rocketmq-3", "kafka-3", "nats-3")
-COMPILED = ("reput-go", "reput-java", "reput-grpcio-go", "front-go", "front-grpcio-go", "rocketmq", "kafka", "nats")
+FRONTS = ("reput-grpcio-go", "front-go", "front-grpcio-go")
+"""Another front of Reput, and fronts without a store."""
+COMPILED = ("reput-go", "reput-java", *FRONTS, "rocketmq", "kafka", "nats", "redis")
 """Systems whose clients for single calls are compiled."""
-LANGUAGES = ("reput", "reput-go", "nats", "reput-java", "rocketmq", "kafka", "reput-node", "nats-node")
+LANGUAGES = (
+    *("reput", "kafka-confluent", "kafka-aio", "nats-python"),
+    *("reput-go", "nats"),
+    *("reput-java", "rocketmq", "kafka"),
+    *("reput-node", "nats-node"),
+)
 """Systems by language of the client: Python, Go, Java, Node.js."""
 GATEWAYS = ("gateway", "rocketmq-proxy", "gateway-empty")
 """Servers of RocketMQ 5's protocol, and the first of them without a store."""
@@ -215,10 +223,10 @@ PEER_SCENARIOS = (
         mode="async",
         what=Load(
             operation="lookup",
-            arguments={"calls": 1_000},
+            arguments={"calls": 1_000, "callers": 1},
             fill={"body": 100, "batch": MIB, "producers": 1},
             own_fill={"keys": "distinct"},
-            peers=("reput", "rocketmq"),
+            peers=("reput", "reput-go", "rocketmq"),
         ),
     ),
     Scenario(

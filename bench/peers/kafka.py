@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.peers import java_build
+from bench.peers import java_build, python_build
 from bench.peers.peer import Durability, Operation, Serving
 
 MODULE = "kafka"
@@ -106,9 +106,41 @@ class Kafka:
             _format(properties, cluster)
             words = [*java_build.command(MODULE, "kafka.Kafka", [*self.heap, *JVM, *SERVER_LOGGING]), str(properties)]
             starts.append(java_build.Start(words=words, log_path=folder / f"kafka-{node}.log", ready=READY))
-        load = java_build.command(MODULE, "io.reput.bench.KafkaLoad", [*java_build.LOAD_JVM, *LOGGING])
         with java_build.servers(*starts) as pids:
-            yield Serving(target=",".join(targets.values()), pids=pids, load_command=load, load_arguments={})
+            target = ",".join(targets.values())
+            yield Serving(target=target, pids=pids, load_command=self._load_command(), load_arguments={})
+
+    def _load_command(self) -> Sequence[str]:
+        return java_build.command(MODULE, "io.reput.bench.KafkaLoad", [*java_build.LOAD_JVM, *LOGGING])
+
+
+class KafkaByConfluent(Kafka):
+    """The same broker by confluent-kafka, the client for Python on librdkafka."""
+
+    name = "Apache Kafka, confluent-kafka"
+    operations: frozenset[Operation] = frozenset({"append"})
+    package, program = "confluent-kafka", "confluentload.py"
+    client = "one producer, acks=all, idempotent, linger.ms=5, batch.size=--batch, no compression, delivery reports"
+
+    def settings(self, durability: Durability) -> Mapping[str, str]:
+        """See Kafka."""
+        return {**super().settings(durability), "client.append": self.client}
+
+    def prepare(self) -> Mapping[str, str]:
+        """Fetch Kafka and the client."""
+        python_build.build()
+        return {**super().prepare(), self.package: python_build.release(self.package)}
+
+    def _load_command(self) -> Sequence[str]:
+        return python_build.command(self.program)
+
+
+class KafkaByAio(KafkaByConfluent):
+    """The same broker by aiokafka, the client for Python's asyncio."""
+
+    name = "Apache Kafka, aiokafka"
+    package, program = "aiokafka", "aiokafkaload.py"
+    client = "one producer, acks=all, idempotent, linger_ms=5, max_batch_size=--batch, no compression, uvloop"
 
 
 class KafkaCluster(Kafka):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.peers import go_build, java_build, node_build
+from bench.peers import go_build, java_build, node_build, python_build
 from bench.peers.peer import Durability, Operation, Serving
 
 READY = "Server is ready"
@@ -115,6 +115,26 @@ class NatsByNode(Nats):
     def _serving(self, target: str, pids: Sequence[int], stream: Sequence[str]) -> Serving:
         del stream
         return Serving(target=target, pids=pids, load_command=node_build.command("natsload.mjs"), load_arguments={})
+
+
+class NatsByPython(Nats):
+    """The same server by nats-py, its client for Python's asyncio, which has an acknowledgement for each message."""
+
+    name = "NATS JetStream, nats-py"
+    operations: frozenset[Operation] = frozenset({"append"})
+
+    def settings(self, durability: Durability) -> Mapping[str, str]:
+        """See Nats."""
+        return {**super().settings(durability), "client.append": "up to min(--batch, 4000 messages) in flight, uvloop"}
+
+    def prepare(self) -> Mapping[str, str]:
+        """Build the server, and fetch the client."""
+        python_build.build()
+        return {**super().prepare(), "nats-py": python_build.release("nats-py")}
+
+    def _serving(self, target: str, pids: Sequence[int], stream: Sequence[str]) -> Serving:
+        del stream
+        return Serving(target=target, pids=pids, load_command=python_build.command("natspyload.py"), load_arguments={})
 
 
 class NatsCluster(Nats):

@@ -63,10 +63,13 @@ class ByLanguage(Reput):
     def running(self, folder: Path, durability: Durability) -> Iterator[Serving]:
         """See Peer."""
         with store.running(folder, durability, REPUT_COMMITLOG_FRONT=self.front) as running:
-            yield self._serving(running.commitlog, running.pids, durability)
+            yield self._serving(running.commitlog, running.pids, durability, indexer=running.indexer)
 
-    def _serving(self, target: str, pids: Sequence[int], durability: Durability) -> Serving:
-        arguments: dict[str, Sequence[str]] = dict.fromkeys(sorted(self.operations), ("--durability", durability))
+    def _serving(self, target: str, pids: Sequence[int], durability: Durability, *, indexer: str = "") -> Serving:
+        writing, reading = ("--durability", durability), ("--indexer", indexer)
+        arguments: dict[str, Sequence[str]] = {
+            operation: writing if operation in ("append", "latency") else reading for operation in self.operations
+        }
         return Serving(target=target, pids=pids, load_command=self._load_command(), load_arguments=arguments)
 
     def _load_command(self) -> Sequence[str]:
@@ -77,6 +80,7 @@ class ReputByGo(ByLanguage):
     """Reput by a client in Go."""
 
     name = "Reput, Go client"
+    operations: frozenset[Operation] = frozenset({"append", "latency", "read", "lookup"})
 
     def prepare(self) -> Mapping[str, str]:
         """See Peer."""

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command reputload sends single messages to Reput: for append through its own client for Go, which makes batches of
-// them; for latency with a call each, over one connection of grpc-go: requests are serialized once for each caller, and
-// of an answer only its status is looked at.
+// Command reputload sends messages to Reput and reads them. Append, read and lookup go through Reput's own client for
+// Go, which makes batches of single messages. Latency is a call for each message, over one connection of grpc-go:
+// requests are serialized once for each caller, and of an answer only its status is looked at.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"reput/bench/internal/load"
+	reput "reput/clients/go"
 )
 
 const (
@@ -28,16 +29,18 @@ const (
 // durabilities are what an acknowledgement waits for, as numbers of reput.common.v1.Durability.
 var durabilities = map[string]uint64{"async": 1, "sync": 2}
 
-var errWritesOnly = errors.New("this generator only writes")
-
 var (
 	durability = flag.String("durability", "async", "what an acknowledgement waits for: async or sync")
+	indexer    = flag.String("indexer", "", "HOST:PORT of the Indexer, which read and lookup ask")
+	keys       = flag.String("keys", "repeated", "keys of an append: repeated or distinct")
 	_          = flag.String("through", "producer", "how an append sends: producer is the one way here")
 )
 
 type system struct {
 	arguments  load.Arguments
 	connection *grpc.ClientConn
+	// shared opens the producer of all goroutines once.
+	shared func() (*reput.Producer, error)
 }
 
 func main() {
@@ -48,13 +51,13 @@ func main() {
 		options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 		options = append(options, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
 		connection, err := grpc.NewClient(arguments.Target, options...)
-		return &system{arguments: arguments, connection: connection}, err
+		made := &system{arguments: arguments, connection: connection}
+		made.shared = sync.OnceValues(made.openProducer)
+		return made, err
 	})
 }
 
 func (s *system) Producer(int) (load.Producer, error) { return s.newProducer() }
-
-func (s *system) Reader() (load.Reader, error) { return nil, errWritesOnly }
 
 // caller sends the same request again and again.
 type caller struct {

@@ -5,6 +5,7 @@
 //	LOAD append  --target HOST:PORT --body BYTES --batch BYTES --producers N --seconds S
 //	LOAD latency --target HOST:PORT --body BYTES --callers N --calls TOTAL
 //	LOAD read    --target HOST:PORT --seconds S
+//	LOAD lookup  --target HOST:PORT --callers N --calls TOTAL
 //
 // A generator adds flags of its own to the package flag's CommandLine before it calls Main.
 package load
@@ -46,7 +47,7 @@ func (a Arguments) Body() []byte {
 
 func parse(words []string) (Arguments, error) {
 	if len(words) == 0 {
-		return Arguments{}, fmt.Errorf("the operation is missing: append, latency or read")
+		return Arguments{}, fmt.Errorf("the operation is missing: append, latency, read or lookup")
 	}
 	arguments := Arguments{Operation: words[0]}
 	seconds := 0.0

@@ -46,7 +46,11 @@ func sendAll(producers []Producer, duration time.Duration) (int64, error) {
 }
 
 func call(system System, arguments Arguments) (Result, error) {
-	callers, err := open(arguments.Callers, system.Caller)
+	return callWith(system.Caller, arguments)
+}
+
+func callWith(make func(number int) (Caller, error), arguments Arguments) (Result, error) {
+	callers, err := open(arguments.Callers, make)
 	if err != nil {
 		return Result{}, err
 	}

@@ -21,6 +21,12 @@ type System interface {
 	Reader() (Reader, error)
 }
 
+// Finding is a System that finds messages by their keys.
+type Finding interface {
+	// Finder opens the number-th caller, each of whose calls finds a message; each is used by one goroutine.
+	Finder(number int) (Caller, error)
+}
+
 // Producer sends a stream of messages.
 type Producer interface {
 	// Send sends until the given time, then waits for the last acknowledgement; it returns the acknowledged messages.
@@ -90,6 +96,10 @@ func operate(system System, arguments Arguments) (Result, error) {
 		return call(system, arguments)
 	case "read":
 		return read(system, arguments)
+	case "lookup":
+		if finding, canFind := system.(Finding); canFind {
+			return callWith(finding.Finder, arguments)
+		}
 	}
-	return Result{}, fmt.Errorf("unknown operation; append, latency and read are known")
+	return Result{}, fmt.Errorf("unknown operation; append, latency and read are known, and lookup where keys are kept")
 }

@@ -208,6 +208,11 @@ def test_scan_and_encode(chance: random.Random) -> None:
                     answer_of(one.encode_cy.encode_messages, data, positions, sizes, count, 5) for one in BUILDS
                 ]
                 assert all(one == encodings[0] for one in encodings)
+                frames = [
+                    answer_of(one.encode_cy.encode_records, data, positions, sizes, count, 5, b"head") for one in BUILDS
+                ]
+                assert all(one == frames[0] for one in frames)
+                assert isinstance(frames[0], str) == isinstance(encodings[0], str)
                 columns = [arrow_of(one, data, positions, sizes, count) for one in BUILDS]
                 assert all(one == columns[0] for one in columns)
                 few, kept = (positions[:count], sizes[:count]), [name for name in NAMES if name]

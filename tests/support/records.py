@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builders: a plausible record with any field changed, and a segment's bytes from several records."""
+"""Builders: a plausible record with any field changed, a segment's bytes from several records, messages of records."""
 
 from typing import Any
 
-from libs.formats.records import record
+from reput.common.v1 import message_pb2
+
+from libs.formats.records import message_id, properties, record
 from libs.formats.records.host import HOST_IPV4_SIZE_BYTES, Host
 from libs.formats.records.record import Record
 
@@ -47,3 +49,26 @@ def run_of(count: int, base_physical_offset: int = 0, *, crc_property: bool = Tr
         position = base_physical_offset + len(data)
         data += encoded(position, crc_property=crc_property, **{"queue_offset": index, **changes})
     return data
+
+
+def stored_message(data: bytes, position: int) -> message_pb2.StoredMessage:
+    """The StoredMessage for the record at this position, as an answer has it."""
+    one = record.decode(data, position)
+    message = message_pb2.StoredMessage(
+        topic=one.topic, queue_id=one.queue_id, queue_offset=one.queue_offset, physical_offset=one.physical_offset,
+        body=one.body, born_time_ms=one.born_time_ms, store_time_ms=one.store_time_ms, flag=one.flag,
+        sys_flag=one.sys_flag, reconsume_times=one.reconsume_times, record_size_bytes=one.size_bytes,
+        prepared_transaction_offset=one.prepared_transaction_offset,
+        offset_message_id=message_id.encode_offset_id(one.store_host, one.physical_offset),
+        born_host=message_pb2.Host(address=one.born_host.address, port=one.born_host.port),
+        store_host=message_pb2.Host(address=one.store_host.address, port=one.store_host.port),
+    )  # fmt: skip
+    try:
+        one.properties.decode()
+    except UnicodeDecodeError:
+        message.raw_properties = one.properties
+    else:
+        shown = properties.decode(one.properties)
+        shown.pop("__CRC32#", None)
+        message.properties.update(shown)
+    return message

@@ -2,6 +2,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Encodes records as protobuf: a pass measures, a second pass writes, without an object per message or property.
 
+The other form of an answer has the records themselves, one behind the other.
 Records are read as hostile bytes; a damaged record stops the call before anything is written.
 Not handled: checksums (scan_cy.py has them), tag filters. Layout: protos/reput/common/v1/message.proto.
 """
@@ -62,6 +63,46 @@ def encode_messages(records, positions, sizes, count, field_number):
             read_listed(source, end, position_view, size_view, index, record)
             at = put_head(target, at, number, message_sizes[index])
             at = put_message(target, at, source, record, piece)
+    return finish_bytes(made)
+
+
+def encode_records(records, positions, sizes, count, field_number, head):
+    """Return `head`, and behind it the records at these positions as a bytes field of this number.
+
+    The records lie one behind the other, unchanged. positions: int64, sizes: int32, in bytes of `records`; the first
+    `count` are used. Raises ValueError exactly where encode_messages does: both forms refuse the same records.
+    """
+    view: cython.const[cython.uchar][::1] = records
+    head_view: cython.const[cython.uchar][::1] = head
+    position_view: cython.const[cython.longlong][::1] = memoryview(positions)[:count]
+    size_view: cython.const[cython.int][::1] = memoryview(sizes)[:count]
+    record: Record = Record()
+    end: cython.Py_ssize_t = len(view)
+    number: cython.int = field_number
+    head_size: cython.Py_ssize_t = len(head_view)
+    total: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t = 0
+    if not len(position_view) == len(size_view) == count or not 1 <= field_number <= 15:
+        raise ValueError(f"{count} records of field {field_number}")
+    source = source_of(view)
+    with cython.nogil:
+        while index < len(position_view) and read_listed(source, end, position_view, size_view, index, record):
+            total += size_view[index]
+            index += 1
+    if index < len(position_view):
+        raise ValueError(f"no whole record at position {position_view[index]}")
+    made = new_bytes(head_size + (bytes_size(number, total) if total > 0 else 0))
+    target = new_bytes_target(made)
+    with cython.nogil:
+        if head_size > 0:
+            copy(target, 0, source_of(head_view), 0, head_size)
+        at = head_size
+        if total > 0:
+            at = put_head(target, at, number, total)
+        for index in range(len(position_view)):
+            copy(target, at, source, position_view[index], size_view[index])
+            at += size_view[index]
     return finish_bytes(made)
 
 

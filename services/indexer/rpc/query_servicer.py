@@ -11,7 +11,7 @@ from libs.requests.checks import size_of_page
 from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.query import KeyQuery, Page, TimeQuery
 from services.indexer.rpc import requests
-from services.indexer.rpc.responses import messages_field
+from services.indexer.rpc.responses import QUERY, messages_field, with_messages
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 64, 1_024
 
@@ -32,7 +32,7 @@ class QueryServicer:
         indexed = self._answers.indexes.reached.indexed_physical_offset
         page = await self._answers.queries.by_key(query, page_size=page_size, page_token=request.page_token)
         await self._check_end(topic, page)
-        return _page(page, indexed)
+        return _page(page, indexed, wants_records=request.wants_records)
 
     async def QueryByTime(self, request: messages.QueryByTimeRequest, _: object) -> bytes:
         """Return a page of messages by store time."""
@@ -44,7 +44,7 @@ class QueryServicer:
         indexed = self._answers.indexes.reached.indexed_physical_offset
         page = await self._answers.queries.by_time(query, page_size=page_size, page_token=request.page_token)
         await self._check_end(topic, page)
-        return _page(page, indexed)
+        return _page(page, indexed, wants_records=request.wants_records)
 
     async def QueryById(self, request: messages.QueryByIdRequest, _: object) -> bytes:
         """Return the message with an id."""
@@ -65,13 +65,13 @@ class QueryServicer:
             await self._answers.check_known(topic)
 
 
-def _page(page: Page, indexed_physical_offset: int) -> bytes:
+def _page(page: Page, indexed_physical_offset: int, *, wants_records: bool) -> bytes:
     """Make a QueryByKeyResponse. A QueryByTimeResponse has the same fields."""
     token = page.next_page_token.encode()
-    return b"".join(
+    head = b"".join(
         (
-            messages_field(page.found, fields.QUERY_BY_KEY_RESPONSE_MESSAGES),
             length_delimited(fields.QUERY_BY_KEY_RESPONSE_NEXT_PAGE_TOKEN, token) if token else b"",
             int_field(fields.QUERY_BY_KEY_RESPONSE_INDEXED_PHYSICAL_OFFSET, indexed_physical_offset),
         )
     )
+    return with_messages(head, page.found, QUERY, wants_records=wants_records)

@@ -28,7 +28,7 @@ from services.indexer.engine.log.record_reader import store_times_ms
 from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT
 from services.indexer.errors import QueueNotFound
-from services.indexer.rpc.responses import messages_field
+from services.indexer.rpc.responses import PULL, SUBSCRIBE, with_messages
 
 PULL_COUNT_DEFAULT, SUBSCRIBE_COUNT_DEFAULT, COUNT_MAX = 32, 256, 4_096
 PULL_SIZE_DEFAULT, SUBSCRIBE_SIZE_DEFAULT, SIZE_MAX = MIB // 4, MIB, 8 * MIB
@@ -59,15 +59,15 @@ class QueueServicer:
         query = self._query(request, count_default=PULL_COUNT_DEFAULT, size_default=PULL_SIZE_DEFAULT)
         wait_s = arguments.wait_s(request, "wait", most_s=WAIT_MAX_S)
         result = await self._answers.puller.pull(query, wait_s=wait_s)
-        return b"".join(
+        head = b"".join(
             (
                 int_field(fields.PULL_RESPONSE_STATUS, result.status),
-                messages_field(result.found, fields.PULL_RESPONSE_MESSAGES),
                 int_field(fields.PULL_RESPONSE_NEXT_QUEUE_OFFSET, result.next_queue_offset),
                 int_field(fields.PULL_RESPONSE_MIN_QUEUE_OFFSET, result.min_queue_offset),
                 int_field(fields.PULL_RESPONSE_MAX_QUEUE_OFFSET, result.max_queue_offset),
             )
         )
+        return with_messages(head, result.found, PULL, wants_records=request.wants_records)
 
     async def Subscribe(self, request: messages.SubscribeRequest, _: object) -> AsyncGenerator[bytes, None]:
         """Pull repeatedly. Each answer waits until the reader has received the answer before."""
@@ -80,7 +80,7 @@ class QueueServicer:
         try:
             while True:
                 result = await self._answers.puller.pull(query, wait_s=HEARTBEAT_S)
-                yield _subscribe_response(query, result)
+                yield _subscribe_response(query, result, wants_records=request.wants_records)
                 if len(result.found.sizes):
                     query = replace(query, size_bytes_max=next(sizes_bytes))
                 query = replace(query, queue_offset=result.next_queue_offset)
@@ -181,15 +181,15 @@ def _entry(queue: ConsumeQueue) -> messages.Queue:
     )
 
 
-def _subscribe_response(query: PullQuery, result: PullResult) -> bytes:
+def _subscribe_response(query: PullQuery, result: PullResult, *, wants_records: bool) -> bytes:
     status = _STREAM_STATUSES.get(result.status, result.status)
     if result.next_queue_offset == query.queue_offset == result.max_queue_offset:
         status = PullStatus.OFFSET_OVERFLOW_ONE
-    return b"".join(
+    head = b"".join(
         (
             int_field(fields.SUBSCRIBE_RESPONSE_STATUS, status),
-            messages_field(result.found, fields.SUBSCRIBE_RESPONSE_MESSAGES),
             int_field(fields.SUBSCRIBE_RESPONSE_NEXT_QUEUE_OFFSET, result.next_queue_offset),
             int_field(fields.SUBSCRIBE_RESPONSE_MAX_QUEUE_OFFSET, result.max_queue_offset),
         )
     )
+    return with_messages(head, result.found, SUBSCRIBE, wants_records=wants_records)

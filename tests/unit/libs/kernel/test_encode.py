@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""encode_messages gives the bytes that protobuf itself serializes for the record that libs.formats decodes."""
+"""encode_messages gives the bytes that protobuf itself serializes for the record that libs.formats decodes.
+
+encode_records gives the records themselves, and refuses the same records.
+"""
 
 from array import array
 from typing import Any
 
 import pytest
 from reput.commitlog.v1 import log_service_pb2
-from reput.common.v1 import message_pb2
 
-from libs.formats.records import message_id, properties, record
 from libs.formats.records.host import Host
-from tests.support.records import IPV6_BORN, IPV6_STORE, encoded
+from tests.support.records import IPV6_BORN, IPV6_STORE, encoded, stored_message
 from tests.unit.libs.kernel.builds import BUILDS, Build, Guarded, label
 
 pytestmark = pytest.mark.parametrize("build", BUILDS, ids=label)
@@ -26,29 +27,6 @@ SHAPES: list[dict[str, Any]] = [
     {"properties": b"A\x01\xff\x02TAGS\x01x\x02"},
     {"born_host": Host.parse("0.0.0.0:0")},
 ]
-
-
-def expected(data: bytes, position: int) -> message_pb2.StoredMessage:
-    """The StoredMessage for the record at this position."""
-    one = record.decode(data, position)
-    message = message_pb2.StoredMessage(
-        topic=one.topic, queue_id=one.queue_id, queue_offset=one.queue_offset, physical_offset=one.physical_offset,
-        body=one.body, born_time_ms=one.born_time_ms, store_time_ms=one.store_time_ms, flag=one.flag,
-        sys_flag=one.sys_flag, reconsume_times=one.reconsume_times, record_size_bytes=one.size_bytes,
-        prepared_transaction_offset=one.prepared_transaction_offset,
-        offset_message_id=message_id.encode_offset_id(one.store_host, one.physical_offset),
-        born_host=message_pb2.Host(address=one.born_host.address, port=one.born_host.port),
-        store_host=message_pb2.Host(address=one.store_host.address, port=one.store_host.port),
-    )  # fmt: skip
-    try:
-        one.properties.decode()
-    except UnicodeDecodeError:
-        message.raw_properties = one.properties
-    else:
-        shown = properties.decode(one.properties)
-        shown.pop("__CRC32#", None)
-        message.properties.update(shown)
-    return message
 
 
 def records() -> tuple[bytes, Any, Any]:
@@ -70,7 +48,7 @@ def test_every_shape_of_record(build: Build, field_number: int) -> None:
     assert isinstance(out, bytes)
     if field_number == 5:
         parsed = log_service_pb2.StreamRecordsResponse.FromString(out)
-        assert list(parsed.messages) == [expected(data, position) for position in positions]
+        assert list(parsed.messages) == [stored_message(data, position) for position in positions]
         assert parsed.ByteSize() <= len(out)
 
 
@@ -108,3 +86,52 @@ def test_bad_arguments(build: Build) -> None:
     for count, number in ((2, 5), (1, 0), (1, 16)):
         with pytest.raises(ValueError, match=r"records of field"):
             build.encode_cy.encode_messages(encoded(0), array("q", [0]), array("i", [len(encoded(0))]), count, number)
+        with pytest.raises(ValueError, match=r"records of field"):
+            build.encode_cy.encode_records(
+                encoded(0), array("q", [0]), array("i", [len(encoded(0))]), count, number, b""
+            )
+
+
+@pytest.mark.parametrize("head", [b"", b"\x08\x01", bytes(300)])
+def test_records_behind_a_head(build: Build, head: bytes) -> None:
+    """The records are the field behind the head, in the order of the positions, with the bytes that they have."""
+    data, positions, sizes = records()
+    places = list(zip(positions, sizes, strict=True))[::-1]
+    chosen = array("q", [place[0] for place in places]), array("i", [place[1] for place in places])
+    for count in (len(places), 2, 1):
+        out = build.encode_cy.encode_records(data, *chosen, count, 4, head)
+        assert isinstance(out, bytes)
+        assert out[: len(head)] == head
+        parsed = log_service_pb2.StreamRecordsResponse.FromString(out[len(head) :])
+        assert parsed.records == b"".join(data[at : at + size] for at, size in places[:count])
+        assert parsed.SerializeToString() == out[len(head) :]
+    assert build.encode_cy.encode_records(data, *chosen, 0, 4, head) == head
+
+
+def test_both_forms_refuse_the_same_records(build: Build) -> None:
+    """Every changed byte, every cut and every wrong size: both forms fail, or neither."""
+    good = encoded(7, crc_property=True)
+    guarded = Guarded(4096)
+    cases = [(good[:size], 0, len(good)) for size in range(len(good))]
+    cases += [(good, position, size) for position in (-1, 0, 1, 2**62) for size in (-1, 0, 91, len(good) + 1)]
+    for at in range(len(good)):
+        damaged = bytearray(good)
+        damaged[at] ^= 0xFF
+        cases.append((bytes(damaged), 0, len(good)))
+    refused = 0
+    for data, position, size in cases:
+        held = guarded.hold(data)
+        places = array("q", [position]), array("i", [size])
+        answers = []
+        for make in (
+            lambda: build.encode_cy.encode_messages(held, *places, 1, 4),  # noqa: B023 - called at once
+            lambda: build.encode_cy.encode_records(held, *places, 1, 4, b"head"),  # noqa: B023
+        ):
+            try:
+                make()
+                answers.append("")
+            except ValueError as error:
+                answers.append(str(error))
+        assert answers[0] == answers[1], (data, position, size)
+        refused += answers[0] != ""
+    assert refused > len(good)

@@ -33,6 +33,7 @@ class QueryByKeyRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
+    WANTS_RECORDS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     key: _builtins.str
@@ -44,6 +45,10 @@ class QueryByKeyRequest(_message.Message):
     where: _builtins.str
     """Only messages whose properties match this condition: RocketMQ's SQL92, such as `price > 10 AND region = 'eu'`
     (docs/filters.md), at most 32,767 bytes. Empty for all. A page may be short or empty, and have a next page.
+    """
+    wants_records: _builtins.bool
+    """Asks for `records` instead of `messages` in the response (docs/formats/records_in_answers.md). A server that does not
+    know this field answers with `messages`.
     """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
@@ -63,10 +68,11 @@ class QueryByKeyRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         where: _builtins.str = ...,
+        wants_records: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "key", b"key", "page_size", b"page_size", "page_token", b"page_token", "start_time", b"start_time", "topic", b"topic", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "key", b"key", "page_size", b"page_size", "page_token", b"page_token", "start_time", b"start_time", "topic", b"topic", "wants_records", b"wants_records", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -81,13 +87,21 @@ class QueryByKeyResponse(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     INDEXED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    RECORD_COUNT_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty at the end."""
     indexed_physical_offset: _builtins.int
     """End of the log that was indexed when the query ran, exclusive: later messages were not searched."""
+    records: _builtins.bytes
+    """If the request wants records: the records of the messages as the log stores them, one behind the other, in the order
+    of the messages.
+    """
+    record_count: _builtins.int
+    """Number of records in `records`."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]:
-        """The messages of this page; a page may be short."""
+        """The messages of this page; a page may be short. Empty if the request wants records."""
 
     def __init__(
         self,
@@ -95,10 +109,12 @@ class QueryByKeyResponse(_message.Message):
         messages: _abc.Iterable[_message_pb2.StoredMessage] | None = ...,
         next_page_token: _builtins.str = ...,
         indexed_physical_offset: _builtins.int = ...,
+        records: _builtins.bytes = ...,
+        record_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["indexed_physical_offset", b"indexed_physical_offset", "messages", b"messages", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["indexed_physical_offset", b"indexed_physical_offset", "messages", b"messages", "next_page_token", b"next_page_token", "record_count", b"record_count", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -117,6 +133,7 @@ class QueryByTimeRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
+    WANTS_RECORDS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     queue_id: _builtins.int
@@ -128,6 +145,10 @@ class QueryByTimeRequest(_message.Message):
     where: _builtins.str
     """Only messages whose properties match this condition: RocketMQ's SQL92, such as `price > 10 AND region = 'eu'`
     (docs/filters.md), at most 32,767 bytes. Empty for all. A page may be short or empty, and have a next page.
+    """
+    wants_records: _builtins.bool
+    """Asks for `records` instead of `messages` in the response (docs/formats/records_in_answers.md). A server that does not
+    know this field answers with `messages`.
     """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
@@ -147,10 +168,11 @@ class QueryByTimeRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         where: _builtins.str = ...,
+        wants_records: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_id", b"_queue_id", "end_time", b"end_time", "queue_id", b"queue_id", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_id", b"_queue_id", "end_time", b"end_time", "page_size", b"page_size", "page_token", b"page_token", "queue_id", b"queue_id", "start_time", b"start_time", "topic", b"topic", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_id", b"_queue_id", "end_time", b"end_time", "page_size", b"page_size", "page_token", b"page_token", "queue_id", b"queue_id", "start_time", b"start_time", "topic", b"topic", "wants_records", b"wants_records", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__queue_id: _TypeAlias = _typing.Literal["queue_id"]  # noqa: Y015
     _WhichOneofArgType__queue_id: _TypeAlias = _typing.Literal["_queue_id", b"_queue_id"]  # noqa: Y015
@@ -167,13 +189,21 @@ class QueryByTimeResponse(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     INDEXED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    RECORD_COUNT_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty at the end."""
     indexed_physical_offset: _builtins.int
     """End of the log that was indexed when the query ran, exclusive: later messages were not searched."""
+    records: _builtins.bytes
+    """If the request wants records: the records of the messages as the log stores them, one behind the other, in the order
+    of the messages.
+    """
+    record_count: _builtins.int
+    """Number of records in `records`."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]:
-        """The messages of this page; a page may be short."""
+        """The messages of this page; a page may be short. Empty if the request wants records."""
 
     def __init__(
         self,
@@ -181,10 +211,12 @@ class QueryByTimeResponse(_message.Message):
         messages: _abc.Iterable[_message_pb2.StoredMessage] | None = ...,
         next_page_token: _builtins.str = ...,
         indexed_physical_offset: _builtins.int = ...,
+        records: _builtins.bytes = ...,
+        record_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["indexed_physical_offset", b"indexed_physical_offset", "messages", b"messages", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["indexed_physical_offset", b"indexed_physical_offset", "messages", b"messages", "next_page_token", b"next_page_token", "record_count", b"record_count", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

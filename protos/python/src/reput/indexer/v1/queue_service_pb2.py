@@ -28,7 +28,7 @@ from reput.common.v1 import message_pb2 as reput_dot_common_dot_v1_dot_message__
 from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$reput/indexer/v1/queue_service.proto\x12\x10reput.indexer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xc7\x01\n\x0bPullRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\x19\n\x11message_count_max\x18\x04 \x01(\x05\x12\x16\n\x0esize_bytes_max\x18\x05 \x01(\x05\x12\x16\n\x0etag_expression\x18\x06 \x01(\t\x12\'\n\x04wait\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05where\x18\x08 \x01(\t\"\xbd\x01\n\x0cPullResponse\x12,\n\x06status\x18\x01 \x01(\x0e\x32\x1c.reput.indexer.v1.PullStatus\x12\x30\n\x08messages\x18\x02 \x03(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x19\n\x11next_queue_offset\x18\x03 \x01(\x03\x12\x18\n\x10min_queue_offset\x18\x04 \x01(\x03\x12\x18\n\x10max_queue_offset\x18\x05 \x01(\x03\"\xa3\x01\n\x10SubscribeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\x16\n\x0etag_expression\x18\x04 \x01(\t\x12\x19\n\x11message_count_max\x18\x05 \x01(\x05\x12\x16\n\x0esize_bytes_max\x18\x06 \x01(\x05\x12\r\n\x05where\x18\x07 \x01(\t\"\xa8\x01\n\x11SubscribeResponse\x12,\n\x06status\x18\x01 \x01(\x0e\x32\x1c.reput.indexer.v1.PullStatus\x12\x30\n\x08messages\x18\x02 \x03(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x19\n\x11next_queue_offset\x18\x03 \x01(\x03\x12\x18\n\x10max_queue_offset\x18\x04 \x01(\x03\"\x91\x01\n\x16GetOffsetByTimeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x62oundary\x18\x04 \x01(\x0e\x32\x1a.reput.indexer.v1.Boundary\"/\n\x17GetOffsetByTimeResponse\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\"\x95\x01\n\x14GetQueueRangeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12$\n\x17size_start_queue_offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x1a\n\x12size_queue_offsets\x18\x04 \x03(\x03\x42\x1a\n\x18_size_start_queue_offset\"S\n\x15GetQueueRangeResponse\x12&\n\x05queue\x18\x01 \x01(\x0b\x32\x17.reput.indexer.v1.Queue\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\"\xc7\x01\n\x05Queue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x18\n\x10min_queue_offset\x18\x03 \x01(\x03\x12\x18\n\x10max_queue_offset\x18\x04 \x01(\x03\x12\x34\n\x10\x66irst_store_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0flast_store_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"I\n\x11ListQueuesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"V\n\x12ListQueuesResponse\x12\'\n\x06queues\x18\x01 \x03(\x0b\x32\x17.reput.indexer.v1.Queue\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*\xe8\x02\n\nPullStatus\x12\x1b\n\x17PULL_STATUS_UNSPECIFIED\x10\x00\x12\x15\n\x11PULL_STATUS_FOUND\x10\x01\x12\"\n\x1ePULL_STATUS_NO_MATCHED_MESSAGE\x10\x02\x12$\n PULL_STATUS_MESSAGE_WAS_REMOVING\x10\x03\x12&\n\"PULL_STATUS_NO_MATCHED_LOGIC_QUEUE\x10\x04\x12#\n\x1fPULL_STATUS_NO_MESSAGE_IN_QUEUE\x10\x05\x12 \n\x1cPULL_STATUS_OFFSET_TOO_SMALL\x10\x06\x12#\n\x1fPULL_STATUS_OFFSET_OVERFLOW_ONE\x10\x07\x12%\n!PULL_STATUS_OFFSET_OVERFLOW_BADLY\x10\x08\x12!\n\x1dPULL_STATUS_OFFSET_FOUND_NULL\x10\t*L\n\x08\x42oundary\x12\x18\n\x14\x42OUNDARY_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x42OUNDARY_LOWER\x10\x01\x12\x12\n\x0e\x42OUNDARY_UPPER\x10\x02\x32\x82\x04\n\x0cQueueService\x12O\n\x04Pull\x12\x1d.reput.indexer.v1.PullRequest\x1a\x1e.reput.indexer.v1.PullResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x12`\n\tSubscribe\x12\".reput.indexer.v1.SubscribeRequest\x1a#.reput.indexer.v1.SubscribeResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x30\x01\x12p\n\x0fGetOffsetByTime\x12(.reput.indexer.v1.GetOffsetByTimeRequest\x1a).reput.indexer.v1.GetOffsetByTimeResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x12j\n\rGetQueueRange\x12&.reput.indexer.v1.GetQueueRangeRequest\x1a\'.reput.indexer.v1.GetQueueRangeResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x12\x61\n\nListQueues\x12#.reput.indexer.v1.ListQueuesRequest\x1a$.reput.indexer.v1.ListQueuesResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x42V\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$reput/indexer/v1/queue_service.proto\x12\x10reput.indexer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xde\x01\n\x0bPullRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\x19\n\x11message_count_max\x18\x04 \x01(\x05\x12\x16\n\x0esize_bytes_max\x18\x05 \x01(\x05\x12\x16\n\x0etag_expression\x18\x06 \x01(\t\x12\'\n\x04wait\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05where\x18\x08 \x01(\t\x12\x15\n\rwants_records\x18\t \x01(\x08\"\xe4\x01\n\x0cPullResponse\x12,\n\x06status\x18\x01 \x01(\x0e\x32\x1c.reput.indexer.v1.PullStatus\x12\x30\n\x08messages\x18\x02 \x03(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x19\n\x11next_queue_offset\x18\x03 \x01(\x03\x12\x18\n\x10min_queue_offset\x18\x04 \x01(\x03\x12\x18\n\x10max_queue_offset\x18\x05 \x01(\x03\x12\x0f\n\x07records\x18\x06 \x01(\x0c\x12\x14\n\x0crecord_count\x18\x07 \x01(\x05\"\xba\x01\n\x10SubscribeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\x16\n\x0etag_expression\x18\x04 \x01(\t\x12\x19\n\x11message_count_max\x18\x05 \x01(\x05\x12\x16\n\x0esize_bytes_max\x18\x06 \x01(\x05\x12\r\n\x05where\x18\x07 \x01(\t\x12\x15\n\rwants_records\x18\x08 \x01(\x08\"\xcf\x01\n\x11SubscribeResponse\x12,\n\x06status\x18\x01 \x01(\x0e\x32\x1c.reput.indexer.v1.PullStatus\x12\x30\n\x08messages\x18\x02 \x03(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x19\n\x11next_queue_offset\x18\x03 \x01(\x03\x12\x18\n\x10max_queue_offset\x18\x04 \x01(\x03\x12\x0f\n\x07records\x18\x05 \x01(\x0c\x12\x14\n\x0crecord_count\x18\x06 \x01(\x05\"\x91\x01\n\x16GetOffsetByTimeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x62oundary\x18\x04 \x01(\x0e\x32\x1a.reput.indexer.v1.Boundary\"/\n\x17GetOffsetByTimeResponse\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\"\x95\x01\n\x14GetQueueRangeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12$\n\x17size_start_queue_offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x1a\n\x12size_queue_offsets\x18\x04 \x03(\x03\x42\x1a\n\x18_size_start_queue_offset\"S\n\x15GetQueueRangeResponse\x12&\n\x05queue\x18\x01 \x01(\x0b\x32\x17.reput.indexer.v1.Queue\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\"\xc7\x01\n\x05Queue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x18\n\x10min_queue_offset\x18\x03 \x01(\x03\x12\x18\n\x10max_queue_offset\x18\x04 \x01(\x03\x12\x34\n\x10\x66irst_store_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0flast_store_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"I\n\x11ListQueuesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"V\n\x12ListQueuesResponse\x12\'\n\x06queues\x18\x01 \x03(\x0b\x32\x17.reput.indexer.v1.Queue\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*\xe8\x02\n\nPullStatus\x12\x1b\n\x17PULL_STATUS_UNSPECIFIED\x10\x00\x12\x15\n\x11PULL_STATUS_FOUND\x10\x01\x12\"\n\x1ePULL_STATUS_NO_MATCHED_MESSAGE\x10\x02\x12$\n PULL_STATUS_MESSAGE_WAS_REMOVING\x10\x03\x12&\n\"PULL_STATUS_NO_MATCHED_LOGIC_QUEUE\x10\x04\x12#\n\x1fPULL_STATUS_NO_MESSAGE_IN_QUEUE\x10\x05\x12 \n\x1cPULL_STATUS_OFFSET_TOO_SMALL\x10\x06\x12#\n\x1fPULL_STATUS_OFFSET_OVERFLOW_ONE\x10\x07\x12%\n!PULL_STATUS_OFFSET_OVERFLOW_BADLY\x10\x08\x12!\n\x1dPULL_STATUS_OFFSET_FOUND_NULL\x10\t*L\n\x08\x42oundary\x12\x18\n\x14\x42OUNDARY_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x42OUNDARY_LOWER\x10\x01\x12\x12\n\x0e\x42OUNDARY_UPPER\x10\x02\x32\x82\x04\n\x0cQueueService\x12O\n\x04Pull\x12\x1d.reput.indexer.v1.PullRequest\x1a\x1e.reput.indexer.v1.PullResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x12`\n\tSubscribe\x12\".reput.indexer.v1.SubscribeRequest\x1a#.reput.indexer.v1.SubscribeResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x30\x01\x12p\n\x0fGetOffsetByTime\x12(.reput.indexer.v1.GetOffsetByTimeRequest\x1a).reput.indexer.v1.GetOffsetByTimeResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x12j\n\rGetQueueRange\x12&.reput.indexer.v1.GetQueueRangeRequest\x1a\'.reput.indexer.v1.GetQueueRangeResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x12\x61\n\nListQueues\x12#.reput.indexer.v1.ListQueuesRequest\x1a$.reput.indexer.v1.ListQueuesResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x42V\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,32 +46,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUEUESERVICE'].methods_by_name['GetQueueRange']._serialized_options = b'\242\273\030\004\010\001\020\003'
   _globals['_QUEUESERVICE'].methods_by_name['ListQueues']._loaded_options = None
   _globals['_QUEUESERVICE'].methods_by_name['ListQueues']._serialized_options = b'\242\273\030\004\010\001\020\003'
-  _globals['_PULLSTATUS']._serialized_start=1720
-  _globals['_PULLSTATUS']._serialized_end=2080
-  _globals['_BOUNDARY']._serialized_start=2082
-  _globals['_BOUNDARY']._serialized_end=2158
+  _globals['_PULLSTATUS']._serialized_start=1844
+  _globals['_PULLSTATUS']._serialized_end=2204
+  _globals['_BOUNDARY']._serialized_start=2206
+  _globals['_BOUNDARY']._serialized_end=2282
   _globals['_PULLREQUEST']._serialized_start=190
-  _globals['_PULLREQUEST']._serialized_end=389
-  _globals['_PULLRESPONSE']._serialized_start=392
-  _globals['_PULLRESPONSE']._serialized_end=581
-  _globals['_SUBSCRIBEREQUEST']._serialized_start=584
-  _globals['_SUBSCRIBEREQUEST']._serialized_end=747
-  _globals['_SUBSCRIBERESPONSE']._serialized_start=750
-  _globals['_SUBSCRIBERESPONSE']._serialized_end=918
-  _globals['_GETOFFSETBYTIMEREQUEST']._serialized_start=921
-  _globals['_GETOFFSETBYTIMEREQUEST']._serialized_end=1066
-  _globals['_GETOFFSETBYTIMERESPONSE']._serialized_start=1068
-  _globals['_GETOFFSETBYTIMERESPONSE']._serialized_end=1115
-  _globals['_GETQUEUERANGEREQUEST']._serialized_start=1118
-  _globals['_GETQUEUERANGEREQUEST']._serialized_end=1267
-  _globals['_GETQUEUERANGERESPONSE']._serialized_start=1269
-  _globals['_GETQUEUERANGERESPONSE']._serialized_end=1352
-  _globals['_QUEUE']._serialized_start=1355
-  _globals['_QUEUE']._serialized_end=1554
-  _globals['_LISTQUEUESREQUEST']._serialized_start=1556
-  _globals['_LISTQUEUESREQUEST']._serialized_end=1629
-  _globals['_LISTQUEUESRESPONSE']._serialized_start=1631
-  _globals['_LISTQUEUESRESPONSE']._serialized_end=1717
-  _globals['_QUEUESERVICE']._serialized_start=2161
-  _globals['_QUEUESERVICE']._serialized_end=2675
+  _globals['_PULLREQUEST']._serialized_end=412
+  _globals['_PULLRESPONSE']._serialized_start=415
+  _globals['_PULLRESPONSE']._serialized_end=643
+  _globals['_SUBSCRIBEREQUEST']._serialized_start=646
+  _globals['_SUBSCRIBEREQUEST']._serialized_end=832
+  _globals['_SUBSCRIBERESPONSE']._serialized_start=835
+  _globals['_SUBSCRIBERESPONSE']._serialized_end=1042
+  _globals['_GETOFFSETBYTIMEREQUEST']._serialized_start=1045
+  _globals['_GETOFFSETBYTIMEREQUEST']._serialized_end=1190
+  _globals['_GETOFFSETBYTIMERESPONSE']._serialized_start=1192
+  _globals['_GETOFFSETBYTIMERESPONSE']._serialized_end=1239
+  _globals['_GETQUEUERANGEREQUEST']._serialized_start=1242
+  _globals['_GETQUEUERANGEREQUEST']._serialized_end=1391
+  _globals['_GETQUEUERANGERESPONSE']._serialized_start=1393
+  _globals['_GETQUEUERANGERESPONSE']._serialized_end=1476
+  _globals['_QUEUE']._serialized_start=1479
+  _globals['_QUEUE']._serialized_end=1678
+  _globals['_LISTQUEUESREQUEST']._serialized_start=1680
+  _globals['_LISTQUEUESREQUEST']._serialized_end=1753
+  _globals['_LISTQUEUESRESPONSE']._serialized_start=1755
+  _globals['_LISTQUEUESRESPONSE']._serialized_end=1841
+  _globals['_QUEUESERVICE']._serialized_start=2285
+  _globals['_QUEUESERVICE']._serialized_end=2799
 # @@protoc_insertion_point(module_scope)

@@ -112,6 +112,7 @@ class PullRequest(_message.Message):
     TAG_EXPRESSION_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
+    WANTS_RECORDS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     queue_id: _builtins.int
@@ -130,6 +131,10 @@ class PullRequest(_message.Message):
     """Only messages whose properties match this condition, and whose tag passes. RocketMQ's SQL92, such as `price > 10
     AND region = 'eu'` (docs/filters.md), at most 32,767 bytes. Empty for all.
     """
+    wants_records: _builtins.bool
+    """Asks for `records` instead of `messages` in the response (docs/formats/records_in_answers.md). A server that does not
+    know this field answers with `messages`.
+    """
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
         """How long to wait for the first message. 0 answers at once; more than 30 s means 30 s."""
@@ -145,10 +150,11 @@ class PullRequest(_message.Message):
         tag_expression: _builtins.str = ...,
         wait: _duration_pb2.Duration | None = ...,
         where: _builtins.str = ...,
+        wants_records: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_count_max", b"message_count_max", "queue_id", b"queue_id", "queue_offset", b"queue_offset", "size_bytes_max", b"size_bytes_max", "tag_expression", b"tag_expression", "topic", b"topic", "wait", b"wait", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_count_max", b"message_count_max", "queue_id", b"queue_id", "queue_offset", b"queue_offset", "size_bytes_max", b"size_bytes_max", "tag_expression", b"tag_expression", "topic", b"topic", "wait", b"wait", "wants_records", b"wants_records", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -165,6 +171,8 @@ class PullResponse(_message.Message):
     NEXT_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
     MIN_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
     MAX_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    RECORD_COUNT_FIELD_NUMBER: _builtins.int
     status: Global___PullStatus.ValueType
     """The result of the pull."""
     next_queue_offset: _builtins.int
@@ -173,9 +181,15 @@ class PullResponse(_message.Message):
     """First entry of the queue."""
     max_queue_offset: _builtins.int
     """End of the queue, exclusive."""
+    records: _builtins.bytes
+    """If the request wants records: the records of the messages as the log stores them, one behind the other, in queue
+    order.
+    """
+    record_count: _builtins.int
+    """Number of records in `records`."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]:
-        """In queue order."""
+        """In queue order. Empty if the request wants records."""
 
     def __init__(
         self,
@@ -185,10 +199,12 @@ class PullResponse(_message.Message):
         next_queue_offset: _builtins.int = ...,
         min_queue_offset: _builtins.int = ...,
         max_queue_offset: _builtins.int = ...,
+        records: _builtins.bytes = ...,
+        record_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_queue_offset", b"max_queue_offset", "messages", b"messages", "min_queue_offset", b"min_queue_offset", "next_queue_offset", b"next_queue_offset", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_queue_offset", b"max_queue_offset", "messages", b"messages", "min_queue_offset", b"min_queue_offset", "next_queue_offset", b"next_queue_offset", "record_count", b"record_count", "records", b"records", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -207,6 +223,7 @@ class SubscribeRequest(_message.Message):
     MESSAGE_COUNT_MAX_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
+    WANTS_RECORDS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic; it and the queue need not exist yet."""
     queue_id: _builtins.int
@@ -225,6 +242,10 @@ class SubscribeRequest(_message.Message):
     """Only messages whose properties match this condition, and whose tag passes. RocketMQ's SQL92, such as `price > 10
     AND region = 'eu'` (docs/filters.md), at most 32,767 bytes. Empty for all.
     """
+    wants_records: _builtins.bool
+    """Asks for `records` instead of `messages` in the responses (docs/formats/records_in_answers.md). A server that does
+    not know this field answers with `messages`.
+    """
     def __init__(
         self,
         *,
@@ -235,10 +256,11 @@ class SubscribeRequest(_message.Message):
         message_count_max: _builtins.int = ...,
         size_bytes_max: _builtins.int = ...,
         where: _builtins.str = ...,
+        wants_records: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_count_max", b"message_count_max", "queue_id", b"queue_id", "queue_offset", b"queue_offset", "size_bytes_max", b"size_bytes_max", "tag_expression", b"tag_expression", "topic", b"topic", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_count_max", b"message_count_max", "queue_id", b"queue_id", "queue_offset", b"queue_offset", "size_bytes_max", b"size_bytes_max", "tag_expression", b"tag_expression", "topic", b"topic", "wants_records", b"wants_records", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -254,6 +276,8 @@ class SubscribeResponse(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     NEXT_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
     MAX_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    RECORD_COUNT_FIELD_NUMBER: _builtins.int
     status: Global___PullStatus.ValueType
     """FOUND, NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING, OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY; OFFSET_OVERFLOW_ONE is a
     heartbeat, sent every 5 s while idle.
@@ -262,9 +286,15 @@ class SubscribeResponse(_message.Message):
     """Queue offset at which the stream continues."""
     max_queue_offset: _builtins.int
     """End of the queue, exclusive: it shows how far behind the reader is."""
+    records: _builtins.bytes
+    """If the request wants records: the records of the messages as the log stores them, one behind the other, in queue
+    order.
+    """
+    record_count: _builtins.int
+    """Number of records in `records`."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]:
-        """In queue order."""
+        """In queue order. Empty if the request wants records."""
 
     def __init__(
         self,
@@ -273,10 +303,12 @@ class SubscribeResponse(_message.Message):
         messages: _abc.Iterable[_message_pb2.StoredMessage] | None = ...,
         next_queue_offset: _builtins.int = ...,
         max_queue_offset: _builtins.int = ...,
+        records: _builtins.bytes = ...,
+        record_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_queue_offset", b"max_queue_offset", "messages", b"messages", "next_queue_offset", b"next_queue_offset", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_queue_offset", b"max_queue_offset", "messages", b"messages", "next_queue_offset", b"next_queue_offset", "record_count", b"record_count", "records", b"records", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

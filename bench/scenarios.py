@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bench.inside import catching_up, filters, floors, growth, kernel, lookups, replicas
+from bench.inside import answers, catching_up, filters, floors, growth, kernel, lookups, replicas
 from bench.peers.peer import Durability, Operation
 from bench.results import Figures
 
@@ -420,6 +420,21 @@ OWN_SCENARIOS = (
         table="floors",
         mode="async",
         what=kernel.kernel(KIB),
+        short_round_count_max=1,
+    ),
+    Scenario(
+        name="answer-100B",
+        sentence="the Indexer's answer to a pull of bodies of 100 B in memory, as messages and as records",
+        table="floors",
+        mode="async",
+        what=answers.answers(100),
+    ),
+    Scenario(
+        name="answer-1KiB",
+        sentence="the Indexer's answer to a pull of bodies of 1 KiB in memory, as messages and as records",
+        table="floors",
+        mode="async",
+        what=answers.answers(KIB),
         short_round_count_max=1,
     ),
 )

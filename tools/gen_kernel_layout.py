@@ -71,7 +71,9 @@ TABLE: dict[str, dict[str, int]] = {
         " PROPERTIES_SIZE PROPERTY_COUNT NAMES_SIZE VALUES_SIZE RECORD_START MESSAGE_ID_SIZE QUEUE_ID QUEUE_OFFSET"
         " PHYSICAL_OFFSET STORE_TIME BORN_TIME FLAG SYS_FLAG STRIDE",
     ),
-    "Most entries of an index file that one search looks at.": {"VISIT_COUNT_MAX": 8192},
+    "Most entries and files that a search of index files looks at in a call.": {"LOOK_COUNT_MAX": 8192},
+    "How many slots around an empty slot are read: all of a small file, or INDEX_AROUND_FACTOR / load, which are all"
+    " empty by chance only once in exp(20) cases.": {"INDEX_COUNTED_SLOT_COUNT": 1024, "INDEX_AROUND_FACTOR": 20},
     "Numbers of the formats.": {
         "MAGIC_V1": record.MAGIC_V1,
         "MAGIC_V2": record.MAGIC_V2,
@@ -111,6 +113,7 @@ WIDE: dict[str, tuple[str, int]] = {
     "INT32_MAX": ("long long", limits.INT32_MAX),
     "INT32_SPAN": ("long long", 2**32),
     "TIME_MAX": ("long long", 2**62 - 1),
+    "INDEX_TIME_MS_MAX": ("long long", index_file.TIME_MAX_MS),
     "TIMER_DELAY_MS_MAX": ("long long", limits.TIMER_DELAY_MS_MAX),
     "BORN_TIME_MS_MAX": ("long long", limits.BORN_TIME_MS_MAX),
     "CRC_PROPERTY_NAME": ("long long", int.from_bytes(properties.CRC32, "big")),

@@ -15,9 +15,11 @@ from libs.formats.indexes.index_file import (
     SLOT_SIZE_BYTES,
     file_size_bytes,
 )
+from libs.machine.fs import MappedFile
 from services.indexer.engine.answer.query import KeyQuery, Page
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.tables import index_file
+from services.indexer.engine.tables import index
+from services.indexer.engine.tables.index import IndexTable
 from tests.cost.computed_log import WANTED_KEY, ComputedLog, hash_of
 from tests.cost.indexed import SMALL, IndexedStore, indexed
 from tests.cost.python_work import instructions
@@ -30,25 +32,39 @@ PAGE_SIZE = 200
 
 
 class WalkedFile:
-    """Counts the reads of a lookup: the parts of index files, by their content."""
+    """Counts the reads of a lookup: the parts of index files, by their content. Slots around an empty slot are not."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, entries_at: int = ENTRIES_AT) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, indexer: Indexer, *, entries_at: int = ENTRIES_AT) -> None:
         self.entries: Counter[int] = Counter()
         self.slot_read_count = 0
         self.file_count = 0
         self._entries_at = entries_at
         self._watch(monkeypatch, "get_int32")
         self._watch(monkeypatch, "get_int64")
-        walk = SOURCES.index_cy.select_index_entries
+        walk = SOURCES.lookup_cy.search_file
 
-        def counted_walk(*arguments: Any) -> tuple[int, int]:
+        def counted_walk(*arguments: Any) -> int:
             self.file_count += 1
-            return walk(*arguments)
+            return int(walk(*arguments))
 
-        monkeypatch.setattr(index_file, "select_index_entries", counted_walk)
+        monkeypatch.setattr(SOURCES.lookup_cy, "search_file", counted_walk)
+        monkeypatch.setattr(index, "lookup_cy", SOURCES.lookup_cy)
+        table = indexer.indexes.index
+        slot_count = (entries_at - HEADER_SIZE_BYTES) // SLOT_SIZE_BYTES
+        searched = [SOURCES.lookup_cy.SearchedFile(file.buffer, slot_count) for file in mapped_files(table)]
+        monkeypatch.setattr(table, "_searched", searched)
+        look_around = SOURCES.lookup_cy.is_around_empty
+
+        def uncounted(*arguments: Any) -> bool:
+            slot_read_count = self.slot_read_count
+            is_empty = bool(look_around(*arguments))
+            self.slot_read_count = slot_read_count
+            return is_empty
+
+        monkeypatch.setattr(SOURCES.lookup_cy, "is_around_empty", uncounted)
 
     def _watch(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        read = getattr(SOURCES.index_cy, name)
+        read = getattr(SOURCES.lookup_cy, name)
 
         def counted(file: memoryview, at: int) -> int:
             if at >= self._entries_at:
@@ -57,7 +73,12 @@ class WalkedFile:
                 self.slot_read_count += 1
             return read(file, at)
 
-        monkeypatch.setattr(SOURCES.index_cy, name, counted)
+        monkeypatch.setattr(SOURCES.lookup_cy, name, counted)
+
+
+def mapped_files(table: IndexTable) -> list[MappedFile]:
+    """The files of a table, oldest first."""
+    return [file._mapped for file in table._files]
 
 
 def wanted_numbers(record_count: int, match_count: int) -> range:
@@ -87,7 +108,7 @@ async def test_a_lookup_reads_its_chain_and_its_records(match_count: int, monkey
         indexer = await indexed(log)
         chain_length = match_count + strangers_in_slot(log)
         with monkeypatch.context() as patch:
-            walked = WalkedFile(patch)
+            walked = WalkedFile(patch, indexer)
             found = (await look_up(indexer)).found
         assert len(found.sizes) == match_count
         assert log.read_record_count == match_count
@@ -117,7 +138,7 @@ async def test_each_further_file_costs_one_slot(monkeypatch: pytest.MonkeyPatch)
         indexer = await indexed(log, index_entry_capacity=capacity, index_slot_count=slot_count)
         assert indexer.indexes.index.file_count == file_count
         with monkeypatch.context() as patch:
-            walked = WalkedFile(patch, entries_at=HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot_count)
+            walked = WalkedFile(patch, indexer, entries_at=HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot_count)
             assert len((await look_up(indexer)).found.sizes) == 1
         assert log.read_record_count == 1
         assert walked.slot_read_count == walked.file_count == file_count

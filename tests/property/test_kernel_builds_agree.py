@@ -266,14 +266,20 @@ def test_index(chance: random.Random) -> None:
             for file in files:
                 file[at] ^= bits
             assert all(bytes(file) == bytes(files[0]) for file in files)
+            entry_number = chance.choice([0, 3, 99])
             arguments = (
                 chance.randrange(12),
                 chance.choice([0, 1_700_000_005_000, -(2**63)]),
                 2**62,
-                chance.choice([0, 3, 99]),
+                chance.choice([2**40, 2**62]),
+                chance.choice([2**40, 2**20]),
             )
             found = []
             for build, file in zip(BUILDS, files, strict=True):
-                out = array("q", bytes(8 * 7)), array("i", bytes(4 * 7))
-                found.append((build.index_cy.select_index_entries(file, *arguments, 7, *out, slots), *out))
+                lookup, out, counts = build.lookup_cy, array("q", bytes(8 * 7)), array("i", bytes(4 * 2))
+                searched = [lookup.SearchedFile(file, slots)] * 2
+                answer = lookup.search(searched, 1, entry_number, *arguments, out)
+                hashes = array("i", [arguments[0], 3])
+                many = lookup.search_many(searched, hashes, 0, 0, 2**62, 2**40, 3, array("q", bytes(8 * 6)), counts)
+                found.append((answer, out, many, counts))
             assert all(one == found[0] for one in found)

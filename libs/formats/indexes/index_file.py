@@ -3,7 +3,7 @@
 
 Header (40 bytes), slots (4 bytes each: number of the newest entry of the bucket, 0 = none), entries (20 bytes each,
 entry 0 is never used). An entry points to the previous entry of its bucket, so a bucket is a chain, newest first.
-It has only layouts and arithmetic. libs.kernel.scan.index_cy adds and searches entries.
+It has only layouts and arithmetic. libs.kernel.scan.index_cy adds entries, and lookup_cy searches.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ SLOT_COUNT_AT, ENTRY_COUNT_AT = 32, 36
 KEY_HASH_AT, ENTRY_PHYSICAL_OFFSET_AT, TIME_DIFFERENCE_AT, PREVIOUS_ENTRY_AT = 0, 4, 12, 16
 
 FIRST_ENTRY = 1
+TIME_MAX_MS = 1 << 43
+"""In the year 2248: a later time is no valid store time."""
 KEY_SEPARATOR = "#"
 
 

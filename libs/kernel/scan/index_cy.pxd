@@ -17,23 +17,7 @@ cdef class Put:
     cdef long long entry_capacity
 
 
-cdef class Chain:
-    cdef const unsigned char[::1] view
-    cdef Source file
-    cdef long long[::1] out_physical
-    cdef int[::1] out_entry
-    cdef long long slot_count
-    cdef long long key_hash
-    cdef long long begin_time_ms
-    cdef long long end_time_ms
-    cdef long long before_entry
-    cdef Py_ssize_t limit
-    cdef Py_ssize_t count
-
-
 cdef bint are_keys_good(Put job) noexcept nogil
 cdef void put_rows(Put job) noexcept nogil
 cdef void put_entry(Put job, long long entry, long long key_hash, long long physical_offset, long long store_time_ms) noexcept nogil
 cdef long long read_entry_count(Source file) noexcept nogil
-cdef long long walk_chain(Chain job) noexcept nogil
-cdef bint is_entry_good(Chain job, Py_ssize_t at) noexcept nogil

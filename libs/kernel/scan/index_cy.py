@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Writes consume queue units and index entries from dispatch columns, and walks an index file's chains.
+"""Writes consume queue units and index entries from dispatch columns.
 
 Columns are int64 and int32 buffers in the machine's byte order; files are big-endian. Every number that comes from a
 column or a file is checked before it is used as a place. A file has a single writer at a time. Readers see an entry
@@ -10,16 +10,12 @@ Layouts: docs/formats/consume_queue.md, docs/formats/index_file.md.
 """
 
 import cython
-from cython.cimports.libs.kernel._bytes import get_int32, get_int64, put_int32, put_int64, source_of, target_of
+from cython.cimports.libs.kernel._bytes import get_int32, get_int64, put_int32, put_int64, target_of
 from cython.cimports.libs.kernel.layout import *
 
 
 class Put:
     """A call of put_index_entries, as C fields in the compiled build."""
-
-
-class Chain:
-    """A call of select_index_entries, as C fields in the compiled build."""
 
 
 def encode_queue_units(rows, physical_offsets, record_sizes, tags_codes, out):
@@ -161,101 +157,3 @@ def put_entry(job, entry, key_hash, physical_offset, store_time_ms):
     if previous == 0:
         put_int32(job.file, 32, get_int32(job.file, 32) + 1)
     put_int32(job.file, 36, entry + 1)
-
-
-def select_index_entries(
-    file, key_hash, begin_time_ms, end_time_ms, before_entry, limit, out_physical, out_entry, slot_count
-):
-    """Find at most `limit` entries of a key hash, newest first, into the first values of the two arrays.
-
-    Returns (count, next_entry): pass next_entry as before_entry to continue; 0 means that the chain has ended. A call
-    may find fewer than `limit` entries of a longer chain, because it visits at most VISIT_COUNT_MAX entries of any
-    hash. 0 as before_entry starts at the newest entry. An entry is found if its time, known only to the second, may lie
-    in [begin_time_ms, end_time_ms]: no entry of the range is missed, and the caller checks the records. Damage ends the
-    walk: an entry that does not exist, an entry of another slot or of a record outside of the header's range, or a
-    chain whose numbers do not fall. Then next_entry is -1 - position, the position of the damage's first byte.
-    Raises ValueError for a hash that is negative, a file too small for its slots, and arrays shorter than `limit`.
-    """
-    job = Chain()
-    job.view = file
-    job.out_physical = out_physical
-    job.out_entry = out_entry
-    if not 0 <= key_hash <= INT32_MAX:
-        raise ValueError(f"key hash {key_hash}")
-    if slot_count < 1 or len(job.view) < INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * slot_count:
-        raise ValueError(f"a file of {len(job.view)} bytes is too small for {slot_count} slots")
-    if not 0 <= limit <= min(len(job.out_physical), len(job.out_entry)):
-        raise ValueError(f"limit {limit} exceeds the arrays")
-    job.file = source_of(job.view)
-    job.slot_count = slot_count
-    job.key_hash = key_hash
-    job.begin_time_ms = min(max(begin_time_ms - 999, 0), TIME_MAX)
-    job.end_time_ms = min(max(end_time_ms, -1), 2 * TIME_MAX)
-    job.before_entry = min(max(before_entry, 0), INT32_MAX)
-    job.limit = limit
-    job.count = 0
-    with cython.nogil:
-        job.before_entry = walk_chain(job)
-    return job.count, job.before_entry
-
-
-def walk_chain(job):
-    """Walk from the newest entry, or from the next older than before_entry. Returns next_entry."""
-    entries_at: cython.Py_ssize_t = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * job.slot_count
-    at: cython.Py_ssize_t = INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * (job.key_hash % job.slot_count)
-    bound: cython.longlong = read_entry_count(job.file)
-    capacity: cython.longlong = (len(job.view) - entries_at) // INDEX_ENTRY_SIZE
-    file_begin_ms: cython.longlong = get_int64(job.file, 0)
-    last: cython.longlong = job.before_entry
-    entry: cython.longlong
-    time_ms: cython.longlong
-    visit_count: cython.int = 0
-    if file_begin_ms < 0 or file_begin_ms > TIME_MAX:
-        return -1
-    if bound > capacity:
-        return -1 - 36
-    if last >= bound:
-        return 0
-    if last > 0:
-        at = entries_at + INDEX_ENTRY_SIZE * last
-        entry = get_int32(job.file, at + 16)
-        bound = last
-    else:
-        entry = get_int32(job.file, at)
-    while entry != 0:
-        if entry < 0 or entry >= bound:
-            return -1 - at
-        if job.count == job.limit or visit_count == VISIT_COUNT_MAX:
-            return last
-        visit_count += 1
-        at = entries_at + INDEX_ENTRY_SIZE * entry
-        if not is_entry_good(job, at):
-            return -1 - at
-        # RocketMQ computes the first entry's difference against the previous file; its true time is the file's begin.
-        time_ms = (
-            file_begin_ms
-            if entry == 1
-            else file_begin_ms + cython.cast(cython.longlong, get_int32(job.file, at + 12)) * 1000
-        )
-        if time_ms < job.begin_time_ms:
-            return 0
-        if get_int32(job.file, at) == job.key_hash and time_ms <= job.end_time_ms:
-            job.out_physical[job.count] = get_int64(job.file, at + 4)
-            job.out_entry[job.count] = entry
-            job.count += 1
-        last = bound = entry
-        entry = get_int32(job.file, at + 16)
-    return 0
-
-
-def is_entry_good(job, at):
-    """Return whether the entry at a place can be in the chain of the key: of the same slot, of a record of the file."""
-    key_hash: cython.longlong = get_int32(job.file, at)
-    physical_offset: cython.longlong = get_int64(job.file, at + 4)
-    if key_hash < 0 or key_hash % job.slot_count != job.key_hash % job.slot_count:
-        return False
-    if key_hash == 0 and physical_offset == 0 and job.key_hash != 0:
-        return False  # an entry of zeros: only a key of 2^31 has this hash
-    if physical_offset < get_int64(job.file, 16) or physical_offset > get_int64(job.file, 24):
-        return False
-    return get_int32(job.file, at + 12) >= 0

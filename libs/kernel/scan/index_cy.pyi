@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from array import array
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
@@ -21,15 +20,4 @@ def put_index_entries(
     row_end: int,
     slot_count: int,
     entry_capacity: int,
-) -> tuple[int, int]: ...
-def select_index_entries(
-    file: Buffer,
-    key_hash: int,
-    begin_time_ms: int,
-    end_time_ms: int,
-    before_entry: int,
-    limit: int,
-    out_physical: array[int],
-    out_entry: array[int],
-    slot_count: int,
 ) -> tuple[int, int]: ...

@@ -11,14 +11,14 @@ Layout: docs/formats/commit_log.md.
 """
 
 import cython
-from cython.cimports.libs.kernel._bytes import equal, find, matches, source_of
+from cython.cimports.libs.kernel._bytes import equal, find, get_int32, matches, source_of
 from cython.cimports.libs.kernel.layout import *
 from cython.cimports.libs.kernel.scan.record_cy import Record, is_crc_good, read_record
 from cython.cimports.libs.kernel.text_cy import Property, crc32, java_hash, java_int, next_property
 
 from libs.kernel.scan.scan_columns import ScanColumns
 
-__all__ = ["ScanColumns", "check_record", "check_records", "scan"]
+__all__ = ["ScanColumns", "check_placed", "check_record", "check_records", "scan"]
 
 
 class Walk:
@@ -56,6 +56,38 @@ def check_records(buffer, positions, sizes, base_physical_offset):
                 break
             if record.size != lengths[index]:
                 break
+            index += 1
+    return index
+
+
+def check_placed(buffer, positions, ends, physical_offsets, sizes):
+    """Check records of unknown sizes at these positions, and set their sizes. Returns the number before a bad record.
+
+    positions, ends, physical_offsets: int64, sizes: int32. The bytes of a record are known up to its end; a record that
+    claims more bytes is not checked, and its size is set to minus the claimed size.
+    """
+    view: cython.const[cython.uchar][::1] = buffer
+    places: cython.const[cython.longlong][::1] = positions
+    end_view: cython.const[cython.longlong][::1] = ends
+    offsets: cython.const[cython.longlong][::1] = physical_offsets
+    lengths: cython.int[::1] = sizes
+    record: Record = Record()
+    count: cython.Py_ssize_t = len(places)
+    size: cython.longlong
+    index: cython.Py_ssize_t = 0
+    if not len(end_view) == len(offsets) == len(lengths) == count:
+        raise ValueError("columns have different lengths")
+    with cython.nogil:
+        while index < count:
+            if not 0 <= places[index] <= end_view[index] <= len(view) or end_view[index] - places[index] < 4:
+                break
+            size = get_int32(source_of(view), places[index])
+            if size > end_view[index] - places[index]:
+                lengths[index] = -size
+            elif check(source_of(view), places[index], end_view[index], offsets[index] - places[index], True, record):
+                break
+            else:
+                lengths[index] = record.size
             index += 1
     return index
 

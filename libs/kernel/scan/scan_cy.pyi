@@ -12,3 +12,10 @@ def check_record(buffer: Buffer, position: int, end: int, base_physical_offset: 
 def check_records(
     buffer: Buffer, positions: NDArray[np.int64], sizes: NDArray[np.int32], base_physical_offset: int
 ) -> int: ...
+def check_placed(
+    buffer: Buffer,
+    positions: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    physical_offsets: NDArray[np.int64],
+    sizes: NDArray[np.int32],
+) -> int: ...

@@ -22,12 +22,13 @@ from libs.formats.indexes.index_file import key_hash, key_text
 from libs.formats.limits import INT32_MAX, INT64_MAX
 from libs.formats.records.message_id import decode_offset_id
 from libs.formats.state.set_apart import BATCH_QUEUE
-from libs.requests.errors import BadArgument, TopicSetApart
+from libs.kernel.answer.match_cy import matching_records
+from libs.requests.errors import BadArgument, RecordDamaged, TopicSetApart
 from libs.requests.page_token import decode_token, encode_token
 from services.indexer.engine.answer.damage import UNREADABLE
 from services.indexer.engine.answer.time_search import first_at_or_after
 from services.indexer.engine.answer.where import passing
-from services.indexer.engine.log.record_reader import chosen, join
+from services.indexer.engine.log.record_reader import join
 from services.indexer.engine.log.record_view import RecordView
 from services.indexer.engine.log.source import RecordBlock, RecordSource
 from services.indexer.engine.tables.index import IndexCursor, IndexTable
@@ -43,6 +44,9 @@ STEP_COUNT_MAX = 64
 
 FILTERED_COUNT_MAX = 16_384
 """Messages that a page of a time query with a filter of properties reads: a page ends early after this number."""
+
+STEP_SIZE_BYTES_MAX = 1 << 20
+"""Bytes of records that are compared with a key before other tasks run: a record may have thousands of keys."""
 
 TIME_MIN_MS, TIME_MAX_MS = 0, 2**62
 
@@ -163,8 +167,7 @@ class QueryEngine:
                 # The limit grows with each step, because the candidates before did not match.
                 limit=min(CANDIDATE_COUNT, max(page.room_count + 1, 2 << step)),
             )
-            # A record with the same key twice has two entries in sequence.
-            offsets = candidates.physical_offsets[np.flatnonzero(np.diff(candidates.physical_offsets, prepend=-1))]
+            offsets = candidates.physical_offsets
             below = await self._fill(query, offsets[offsets >= kept_from], page, below)
             if page.is_full:
                 break  # the cursor stays: the next page repeats this step, below the records of this page
@@ -185,8 +188,7 @@ class QueryEngine:
                     raise
                 page.is_full = True
                 return below
-            matching = await chosen(block, lambda view: _matches(view, query, topic, key))
-            for index in (await passing(query.where, block, matching)).tolist():
+            for index in (await passing(query.where, block, await _matching(block, query, topic, key))).tolist():
                 if not page.put(block, index):
                     return int(offsets[index]) + 1
             below = int(offsets[len(block.sizes) - 1])
@@ -315,8 +317,31 @@ class QueryEngine:
             token = page.next_page_token
 
 
-def _matches(view: RecordView, query: KeyQuery, topic: bytes, key: bytes) -> bool:
-    is_wanted = view.topic == topic and query.start_time_ms <= view.store_time_ms < query.end_time_ms
-    if not is_wanted or view.is_batch:
-        return False
-    return view.unique_id == key if query.is_unique_id else key in view.keys
+async def _matching(block: RecordBlock, query: KeyQuery, topic: bytes, key: bytes) -> list[int]:
+    """Return the numbers of the records that match. Other tasks run after STEP_SIZE_BYTES_MAX. Raises RecordDamaged."""
+    count, found, first = len(block.sizes), list[int](), 0
+    ends = np.cumsum(block.sizes, dtype=np.int64)
+    while first < count:
+        if first:
+            await asyncio.sleep(0)
+        done_bytes = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(ends.searchsorted(done_bytes + STEP_SIZE_BYTES_MAX, "right")))
+        part = slice(first, last)
+        numbers = np.zeros(min(last, count) - first, np.int32)
+        times = query.start_time_ms, query.end_time_ms
+        try:
+            rows = matching_records(
+                block.records,
+                block.positions[part],
+                block.sizes[part],
+                topic,
+                [key],
+                numbers,
+                *times,
+                query.is_unique_id,
+            )
+        except ValueError as error:
+            raise RecordDamaged(segment="of an answer", position=0, reason=str(error)) from error
+        found += [first + row for row in rows]
+        first = last
+    return found

@@ -13,6 +13,7 @@ Decision: docs/decisions/0016-records-from-the-files.md.
 
 import asyncio
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -137,7 +138,7 @@ class LocalRecords:
         """Read as many records as fit. Raises OSError, FormatError, SegmentTwice, _Doubtful and _WouldWait."""
         self._present = set()
         if sizes is None:
-            return self._block_of_unknown_sizes(offsets.tolist(), may_wait=may_wait)
+            return self._block_of_unknown_sizes(offsets, may_wait=may_wait)
         with self._lock:
             self._list(int(offsets.max()))
             bases = self._bases
@@ -157,49 +158,72 @@ class LocalRecords:
             total += run.size_bytes
         return self._made(records, positions, sizes[:count])
 
-    def _block_of_unknown_sizes(self, offsets: list[int], *, may_wait: bool) -> RecordBlock:
-        pieces: list[memoryview] = []
-        positions: list[int] = []
-        total = 0
-        for physical_offset in offsets:
-            piece = _buffer(FIRST_READ_BYTES)
-            piece = piece[: self._read(physical_offset, piece, may_wait=may_wait, is_exact=False)]
-            claimed_bytes = int.from_bytes(piece[:4])
-            if not 0 < claimed_bytes <= READ_SIZE_BYTES_MAX:
-                raise _Doubtful(f"no record at {physical_offset}")
-            if positions and total + claimed_bytes > READ_SIZE_BYTES_MAX:
-                break
-            if claimed_bytes > len(piece):
-                piece = _buffer(claimed_bytes)
-                self._read(physical_offset, piece, may_wait=may_wait)
-            piece = piece[:claimed_bytes]
-            if scan_cy.check_record(piece, 0, len(piece), physical_offset, True) != claimed_bytes:
-                raise _Doubtful(f"no record at {physical_offset}")
+    def _block_of_unknown_sizes(self, offsets: NDArray[np.int64], *, may_wait: bool) -> RecordBlock:
+        """Read FIRST_READ_BYTES of each record, near records with a single call, then all of larger records."""
+        count_max = max(1, READ_SIZE_BYTES_MAX // (2 * FIRST_READ_BYTES))
+        ascending, rows = np.unique(offsets[:count_max], return_inverse=True)
+        records, positions, ends = self._first_bytes(ascending.tolist(), may_wait=may_wait)
+        sizes = np.empty(len(ascending), np.int32)
+        good_count = scan_cy.check_placed(records, positions, ends, ascending, sizes)
+        if good_count < len(ascending):
+            raise _Doubtful(f"no record at {ascending[good_count]}")
+        fitting_count = np.searchsorted(np.cumsum(np.abs(sizes)[rows]), READ_SIZE_BYTES_MAX, side="right")
+        rows = rows[: max(1, int(fitting_count))]
+        pieces, total = [records], len(records)
+        for row in np.unique(rows[sizes[rows] < 0]).tolist():
+            piece = self._large_record(int(ascending[row]), -int(sizes[row]), may_wait=may_wait)
+            positions[row], sizes[row] = total, len(piece)
             pieces.append(piece)
-            positions.append(total)
-            total += claimed_bytes
-        sizes = np.array([len(piece) for piece in pieces], np.int32)
-        return self._made(b"".join(pieces), np.array(positions, np.int64), sizes)
+            total += len(piece)
+        return self._made(records if len(pieces) == 1 else b"".join(pieces), positions[rows], sizes[rows])
+
+    def _first_bytes(
+        self, ascending: list[int], *, may_wait: bool
+    ) -> tuple[memoryview, NDArray[np.int64], NDArray[np.int64]]:
+        """Read the first bytes of records. Returns them, with the begin and the end of the known bytes of each."""
+        with self._lock:
+            self._list(ascending[-1])
+            bases, log_end = self._bases.tolist(), self._end_physical_offset
+        if not bases or ascending[0] < bases[0] or ascending[-1] >= log_end:
+            raise _Doubtful(f"no file has {ascending[0]} or {ascending[-1]}")
+        runs = list(_first_runs(ascending, [*bases, log_end]))
+        records = _buffer(sum(run.size_bytes for run in runs))
+        positions, ends = np.array(ascending, np.int64), np.empty(len(ascending), np.int64)
+        total = 0
+        for run in runs:
+            self._read(run.start_physical_offset, records[total : total + run.size_bytes], may_wait=may_wait)
+            positions[run.first : run.last] += total - run.start_physical_offset
+            total += run.size_bytes
+            ends[run.first : run.last] = total
+        return records, positions, ends
+
+    def _large_record(self, physical_offset: int, claimed_bytes: int, *, may_wait: bool) -> memoryview:
+        if claimed_bytes > READ_SIZE_BYTES_MAX:
+            raise _Doubtful(f"no record at {physical_offset}")
+        piece = _buffer(claimed_bytes)
+        self._read(physical_offset, piece, may_wait=may_wait)
+        if scan_cy.check_record(piece, 0, claimed_bytes, physical_offset, True) != claimed_bytes:
+            raise _Doubtful(f"no record at {physical_offset}")
+        return piece
 
     def _made(self, records: bytes | memoryview, positions: NDArray[np.int64], sizes: NDArray[np.int32]) -> RecordBlock:
         self.read_count += len(positions)
         return RecordBlock(records, positions, sizes, self._min_physical_offset())
 
-    def _read(self, physical_offset: int, target: memoryview, *, may_wait: bool, is_exact: bool = True) -> int:
-        """Read bytes of a file of the log, fewer at its end unless they must be exact. Returns their number."""
+    def _read(self, physical_offset: int, target: memoryview, *, may_wait: bool) -> None:
+        """Read bytes of a file of the log."""
         base, file = self._file(physical_offset)
         read_bytes = file.read(physical_offset - base, target, may_wait=may_wait)
         if read_bytes is None:
             raise _WouldWait
-        if is_exact and read_bytes != len(target):
+        if read_bytes != len(target):
             raise _Doubtful(f"the file {base} ends before {physical_offset + len(target)}")
-        return read_bytes
 
     def _file(self, physical_offset: int) -> tuple[int, ReadableFile]:
         """Return the file with this byte. A removed file is not read although that would be possible."""
         with self._lock:
             self._list(physical_offset)
-            number = int(np.searchsorted(self._bases, physical_offset, side="right")) - 1
+            number = int(self._bases.searchsorted(physical_offset, "right")) - 1
             if number < 0 or physical_offset >= self._end_physical_offset:
                 raise _Doubtful(f"no file has {physical_offset}")
             base, path = int(self._bases[number]), self._paths[number]
@@ -250,3 +274,18 @@ def _runs(offsets: NDArray[np.int64], sizes: NDArray[np.int32], bases: NDArray[n
             end = first + max(1, fitting)
             yield _Run(first, end, start, int(ends[end - 1]) - start)
             first = end
+
+
+def _first_runs(ascending: list[int], bounds: list[int]) -> Iterator[_Run]:
+    """Group the first bytes of records near each other in a file. `bounds` are the begins of the files, and the end."""
+    first, start, end, file_end = 0, -1, -1, -1
+    for number, physical_offset in enumerate(ascending):
+        is_near = physical_offset <= end + min(GAP_SIZE_BYTES_MAX, FIRST_READ_BYTES)
+        if not is_near or physical_offset >= file_end or physical_offset - start >= RUN_SIZE_BYTES_MAX:
+            if number:
+                yield _Run(first, number, start, end - start)
+            first, start = number, physical_offset
+            if physical_offset >= file_end:
+                file_end = bounds[min(bisect_right(bounds, physical_offset), len(bounds) - 1)]
+        end = min(physical_offset + FIRST_READ_BYTES, file_end)
+    yield _Run(first, len(ascending), start, end - start)

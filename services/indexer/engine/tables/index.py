@@ -20,9 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from libs.formats import store_layout
-from libs.formats.indexes.index_file import FIRST_ENTRY, file_size_bytes
+from libs.formats.indexes.index_file import file_size_bytes
 from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.formats.state.index_progress import IndexProgress
+from libs.kernel.scan import lookup_cy
+from libs.kernel.scan.lookup_cy import SearchedFile
 from libs.machine.clock import Clock
 from libs.machine.errors import DiskFull
 from libs.machine.failpoints import failpoint
@@ -71,6 +73,8 @@ class IndexTable:
         self._entry_capacity = entry_capacity
         self.file_size_bytes = file_size_bytes(slot_count, entry_capacity)
         self._files: list[IndexFile] = []
+        self._searched: list[SearchedFile] = []
+        """The files as the kernel searches them."""
         self.expired: list[str] = []
         """Names of files that the table has dropped and that wait for their removal, oldest first."""
         self._last_name = ""
@@ -181,20 +185,22 @@ class IndexTable:
         its file is gone, the search continues by the offset alone. A step may find nothing and still have a cursor.
         Raises IndexDamaged.
         """
-        newest, entry = self._place_of(cursor)
-        for position in range(newest, -1, -1):
-            file = self._files[position]
-            header = file.checked_header(end_physical_offset=self.next_physical_offset)
-            has_records = header.begin_physical_offset < below_physical_offset
-            if has_records and header.begin_time_ms < end_time_ms and header.end_time_ms >= start_time_ms:
-                found = file.select(
-                    key_hash, begin_time_ms=start_time_ms, end_time_ms=end_time_ms - 1, entry=entry, limit=limit
-                )
-                offsets = found.physical_offsets[found.physical_offsets < below_physical_offset]
-                if len(offsets) or found.next_entry >= FIRST_ENTRY:
-                    return Candidates(offsets, self._cursor_after(position, found.next_entry))
-            entry = 0
-        return Candidates(np.empty(0, np.int64), None)
+        position, entry = self._place_of(cursor)
+        found = np.empty(limit, np.int64)
+        files, bounds = self._searched, (start_time_ms, end_time_ms, below_physical_offset, self.next_physical_offset)
+        count, position, entry, doubt_at = lookup_cy.search(files, position, entry, key_hash, *bounds, found)
+        if doubt_at >= 0:
+            self._look_closer(position, entry, doubt_at)
+            position, entry = position - 1, 0
+        cursor = IndexCursor(self._files[position].name, entry) if position >= 0 else None
+        return Candidates(found[:count], cursor)
+
+    def _look_closer(self, position: int, entry: int, doubt_at: int) -> None:
+        """Raise IndexDamaged if a file in which a search found a doubtful place is damaged."""
+        file = self._files[position]
+        if entry < 0:
+            raise file.why_unsound(doubt_at, end_physical_offset=self.next_physical_offset)
+        file.check_empty(doubt_at)
 
     def lowered(self, progress: IndexProgress, bound_physical_offset: int) -> IndexProgress:
         """Return the part of progress that will still be certain after `truncate`."""
@@ -217,7 +223,7 @@ class IndexTable:
     def truncate(self, bound_physical_offset: int) -> None:
         """Drop every file with a record at or past this offset. Their records below it must be entered again."""
         while self._files and self._files[-1].header.end_physical_offset >= bound_physical_offset:
-            file = self._files.pop()
+            file = self._pop()
             self.next_physical_offset = min(self.next_physical_offset, file.header.begin_physical_offset)
             file.close()
             self._remove(file.name)
@@ -226,7 +232,7 @@ class IndexTable:
     def detach(self) -> None:
         """Close all files, which stay on the disk. The table is empty then. No sync may run."""
         self.close()
-        self._files, self.expired = [], []
+        self._files, self._searched, self.expired = [], [], []
         self.next_physical_offset = 0
 
     def remove_files(self) -> None:
@@ -245,7 +251,7 @@ class IndexTable:
         for file in self._files[:count]:
             file.close()
             self.expired.append(file.name)
-        del self._files[:count]
+        del self._files[:count], self._searched[:count]
         return count
 
     def trimmable_count(self, min_physical_offset: int) -> int:
@@ -273,7 +279,7 @@ class IndexTable:
     def mark_finished(self, files: list[IndexFile]) -> None:
         """Record that these files were synced after their last entry. The newest must not be among them."""
         for file in files:
-            file.is_finished = True
+            file.finish()
 
     def close(self) -> None:
         """Close all files. Makes nothing durable."""
@@ -304,7 +310,7 @@ class IndexTable:
 
     def _drop_unfinished(self, replay_physical_offset: int) -> None:
         while self._files and not self._files[-1].is_finished:
-            file = self._files.pop()
+            file = self._pop()
             file.close()
             self._remove(file.name)
         self.next_physical_offset = replay_physical_offset
@@ -316,11 +322,6 @@ class IndexTable:
             if number < len(self._files) and self._files[number].name == cursor.file:
                 return number, cursor.entry
         return len(self._files) - 1, 0
-
-    def _cursor_after(self, position: int, next_entry: int) -> IndexCursor | None:
-        if next_entry >= FIRST_ENTRY:
-            return IndexCursor(self._files[position].name, next_entry)
-        return IndexCursor(self._files[position - 1].name, 0) if position else None
 
     def _roll(self) -> IndexFile:
         name = self._next_name()
@@ -346,7 +347,12 @@ class IndexTable:
             mapped, slot_count=self._slot_count, entry_capacity=self._entry_capacity, is_finished=is_finished
         )
         self._files.append(file)
+        self._searched.append(file.searched)
         return file
+
+    def _pop(self) -> IndexFile:
+        self._searched.pop()
+        return self._files.pop()
 
     def _remove(self, name: str) -> None:
         failpoint("index_file.before_remove")

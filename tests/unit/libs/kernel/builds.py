@@ -21,9 +21,11 @@ MODULES = (
     "scan.record_cy",
     "scan.scan_cy",
     "scan.index_cy",
+    "scan.lookup_cy",
     "scan.tails_cy",
     "answer.encode_cy",
     "answer.values_cy",
+    "answer.match_cy",
     "answer.arrow_cy",
     "answer.arrow",
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queue units and index entries: RocketMQ's bytes, nothing outside of the buffers, no endless walk."""
+"""Queue units and index entries: RocketMQ's bytes, nothing outside of the buffers."""
 
 import struct
 from array import array
@@ -10,8 +10,7 @@ import pytest
 
 from libs.formats.indexes import consume_queue, index_file
 from libs.formats.indexes.index_file import IndexEntry, IndexHeader, decode_entry, decode_header, file_size_bytes
-from libs.kernel import layout
-from tests.unit.libs.kernel.builds import BUILDS, Build, Guarded, label
+from tests.unit.libs.kernel.builds import BUILDS, Build, label
 
 pytestmark = pytest.mark.parametrize("build", BUILDS, ids=label)
 SLOTS, CAPACITY = 7, 12
@@ -34,17 +33,6 @@ def put(build: Build, file: Any, rows: list[tuple[int, int, list[int]]], **chang
     }
     answer: tuple[int, int] = build.index_cy.put_index_entries(file, **{**arguments, **changes})
     return answer
-
-
-def select(
-    build: Build, file: Any, key: int, *, begin: int = 0, end: int = 2**62, before: int = 0, limit: int = 99
-) -> tuple[list[tuple[int, int]], int]:
-    """((physical offset, entry) newest first, next entry) of a hash."""
-    physical, entries = array("q", bytes(8 * limit)), array("i", bytes(4 * limit))
-    count, next_entry = build.index_cy.select_index_entries(
-        file, key, begin, end, before, limit, physical, entries, SLOTS
-    )
-    return list(zip(physical[:count], entries[:count], strict=True)), next_entry
 
 
 def test_queue_units(build: Build) -> None:
@@ -136,86 +124,3 @@ def test_bad_columns_write_nothing(build: Build, changes: dict[str, Any]) -> Non
     with pytest.raises(ValueError, match=r"."):
         put(build, file, [(1, BEGIN_MS, [1, 2]), (2, BEGIN_MS, [3])], **changes)
     assert not any(file)
-
-
-def test_select_in_steps(build: Build) -> None:
-    """All entries of a hash come newest first, also in steps of any size, and no entry of another hash."""
-    file = bytearray(FILE_SIZE)
-    put(build, file, [(100 + index, BEGIN_MS, [1 + 7 * (index % 2)]) for index in range(11)])
-    everything = [(100 + index, index + 1) for index in range(10, -1, -2)]
-    assert select(build, file, 1) == (everything, 0)
-    assert select(build, file, 15) == ([], 0)
-    assert select(build, file, 2) == ([], 0)
-    for limit in range(1, 8):
-        found, before = select(build, file, 1, limit=limit)
-        while before:
-            step, before = select(build, file, 1, before=before, limit=limit)
-            found += step
-        assert found == everything
-
-
-def test_select_by_time(build: Build) -> None:
-    """No entry of the range is missed, although entries have whole seconds only.
-
-    Entries that are surely outside are left out.
-    """
-    file = bytearray(FILE_SIZE)
-    times = [BEGIN_MS + 700 * index for index in range(11)]
-    put(build, file, [(index, time, [1]) for index, time in enumerate(times)])
-    for begin in range(BEGIN_MS - 1000, BEGIN_MS + 9000, 333):
-        for end in range(begin, BEGIN_MS + 9000, 777):
-            found = {offset for offset, _ in select(build, file, 1, begin=begin, end=end)[0]}
-            assert {index for index, time in enumerate(times) if begin <= time <= end} <= found
-            assert all(begin - 1000 < times[index] < end + 1000 for index in found)
-
-
-def test_damaged_chains_are_told(build: Build) -> None:
-    """Cycles, numbers outside of the file and a wrong count end the walk with their place; nothing else is read."""
-    guarded = Guarded(FILE_SIZE)
-    clean = bytearray(FILE_SIZE)
-    put(build, clean, [(100 + index, BEGIN_MS, [1]) for index in range(11)])
-    slot_at, third_at = index_file.slot_position(1, SLOTS), index_file.entry_position(3, SLOTS)
-    for at, value, place in [
-        (slot_at, 2**31 - 1, slot_at), (slot_at, -1, slot_at), (slot_at, 12, slot_at),
-        (third_at + 16, 3, third_at), (third_at + 16, 9, third_at), (third_at + 16, -5, third_at),
-        (third_at + 16, 2**31 - 1, third_at), (36, 2**31 - 1, 36), (36, 0, slot_at), (36, -1, slot_at),
-        (third_at + 12, -1, third_at), (0, -1, 0), (0, 2**31 - 1, 0),
-        (third_at, 2, third_at), (third_at, -1, third_at), (third_at + 8, 99, third_at), (third_at + 8, 111, third_at),
-        (third_at + 4, 1, third_at), (third_at + 4, -1, third_at),
-    ]:  # fmt: skip
-        damaged = bytearray(clean)
-        struct.pack_into(">i", damaged, at, value)
-        found, next_entry = select(build, guarded.hold(bytes(damaged)), 1, limit=20)
-        assert found == [(99 + entry, entry) for entry in range(11, 11 - len(found), -1)]
-        assert next_entry == -1 - place
-        for before in (1, 5, 11, 12, 2**31 - 1, 2**40, -3):
-            select(build, guarded.hold(bytes(damaged)), 1, before=before, limit=2)
-        put(build, guarded.hold(bytes(damaged)), [(50, BEGIN_MS, [1])])
-
-
-def test_bad_select_arguments(build: Build) -> None:
-    """A negative hash, arrays shorter than the limit and a file without its slots are the caller's errors."""
-    file = bytearray(FILE_SIZE)
-    arrays = array("q", [0]), array("i", [0])
-    for data, key, limit, slots in ((file, -1, 1, SLOTS), (file, 1, 2, SLOTS), (file, 1, 1, 10**6), (b"", 1, 1, 1)):
-        with pytest.raises(ValueError, match=r"."):
-            build.index_cy.select_index_entries(data, key, 0, 1, 0, limit, *arrays, slots)
-
-
-def test_one_call_looks_at_so_many_entries_of_a_chain(build: Build) -> None:
-    """A call looks at a limited number of entries of a chain, and tells the next entry.
-
-    So other keys of the same slot, in any number, do not block a reader of a key behind them.
-    """
-    visit_count_max = layout.VISIT_COUNT_MAX
-    count = 2 * visit_count_max
-    capacity = count + 2
-    file = bytearray(file_size_bytes(SLOTS, capacity))
-    rows = [(1, BEGIN_MS, [3]), *((2 + index, BEGIN_MS, [3 + SLOTS]) for index in range(count))]
-    assert put(build, file, rows, entry_capacity=capacity) == (len(rows), len(rows))
-    found, next_entry = select(build, file, 3)
-    assert (found, next_entry) == ([], count + 2 - visit_count_max)
-    found, next_entry = select(build, file, 3, before=next_entry)
-    assert (found, next_entry) == ([], 2)
-    assert select(build, file, 3, before=next_entry) == ([(1, 1)], 0)
-    assert len(select(build, file, 3 + SLOTS, limit=count)[0]) == visit_count_max

@@ -221,3 +221,31 @@ def test_end_in_front_of_good_bytes(build: Build) -> None:
     assert build.scan_cy.scan(data, 0, len(data) - 1, BASE, True, columns) == layout.S_TRUNCATED
     assert columns.count == 1
     assert struct.unpack_from(">i", data, columns.end_position)[0] == columns.record_sizes[0]
+
+
+def test_records_of_unknown_sizes(build: Build) -> None:
+    """A record within its known bytes is checked in full; of a longer one the claimed size is told, negative."""
+    good = encoded(100)
+    data, size = good + encoded(900), len(good)
+    sizes = np.zeros(2, np.int32)
+
+    def check(places: list[int], ends: list[int], offsets: list[int], held: Any = data) -> int:
+        columns = (np.array(column, np.int64) for column in (places, ends, offsets))
+        return int(build.scan_cy.check_placed(held, *columns, sizes))
+
+    assert check([size, 0], [2 * size, 2 * size], [900, 100]) == 2
+    assert sizes.tolist() == [size, size]
+    assert check([0, size], [size - 1, size + 4], [100, 900]) == 2
+    assert sizes.tolist() == [-size, -size]
+    for place, end, offset in ((0, 3, 100), (-1, size, 99), (0, 2 * size + 1, 100), (1, 0, 100), (0, size, 101)):
+        assert check([size, place], [2 * size, end], [900, offset]) == 1
+    room = Guarded(4096)
+    for at in range(size):
+        changed = bytearray(good)
+        changed[at] ^= 0x10
+        held = room.hold(bytes(changed))
+        is_good = build.scan_cy.check_record(held, 0, size, 100, True) == size
+        is_longer = int.from_bytes(changed[:4], signed=True) > size
+        assert check([0, 0], [size, size], [100, 100], held) == (2 if is_good or is_longer else 0)
+    with pytest.raises(ValueError, match="lengths"):
+        check([0], [1], [1])

@@ -47,6 +47,8 @@ FILTERED_COUNT_MAX = 16_384
 
 STEP_SIZE_BYTES_MAX = 1 << 20
 """Bytes of records that are compared with a key before other tasks run: a record may have thousands of keys."""
+STEP_COUNT = 32
+"""Records of larger blocks that are compared before other tasks run; the properties of each have 32 KiB at most."""
 
 TIME_MIN_MS, TIME_MAX_MS = 0, 2**62
 
@@ -319,29 +321,18 @@ class QueryEngine:
 
 async def _matching(block: RecordBlock, query: KeyQuery, topic: bytes, key: bytes) -> list[int]:
     """Return the numbers of the records that match. Other tasks run after STEP_SIZE_BYTES_MAX. Raises RecordDamaged."""
-    count, found, first = len(block.sizes), list[int](), 0
-    ends = np.cumsum(block.sizes, dtype=np.int64)
-    while first < count:
+    count, found = len(block.sizes), list[int]()
+    step = count if len(block.records) <= STEP_SIZE_BYTES_MAX else STEP_COUNT
+    for first in range(0, count, step):
         if first:
             await asyncio.sleep(0)
-        done_bytes = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(ends.searchsorted(done_bytes + STEP_SIZE_BYTES_MAX, "right")))
-        part = slice(first, last)
-        numbers = np.zeros(min(last, count) - first, np.int32)
+        part = slice(first, first + step)
+        columns = block.positions[part], block.sizes[part]
+        numbers = np.zeros(len(columns[1]), np.int32)
         times = query.start_time_ms, query.end_time_ms
         try:
-            rows = matching_records(
-                block.records,
-                block.positions[part],
-                block.sizes[part],
-                topic,
-                [key],
-                numbers,
-                *times,
-                query.is_unique_id,
-            )
+            rows = matching_records(block.records, *columns, topic, [key], numbers, *times, query.is_unique_id)
         except ValueError as error:
             raise RecordDamaged(segment="of an answer", position=0, reason=str(error)) from error
         found += [first + row for row in rows]
-        first = last
     return found

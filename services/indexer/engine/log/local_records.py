@@ -41,6 +41,7 @@ FIRST_READ_BYTES = 4096
 """Bytes that are read first of a record of unknown size; the rest follows if it is larger."""
 OPEN_FILE_COUNT_MAX = 64
 NO_BASES = np.empty(0, np.int64)
+FIRST_ROW = np.zeros(1, np.intp)
 
 _log = logging.getLogger(__name__)
 
@@ -161,12 +162,16 @@ class LocalRecords:
     def _block_of_unknown_sizes(self, offsets: NDArray[np.int64], *, may_wait: bool) -> RecordBlock:
         """Read FIRST_READ_BYTES of each record, near records with a single call, then all of larger records."""
         count_max = max(1, READ_SIZE_BYTES_MAX // (2 * FIRST_READ_BYTES))
-        ascending, rows = np.unique(offsets[:count_max], return_inverse=True)
+        ascending, rows = (
+            np.unique(offsets[:count_max], return_inverse=True) if len(offsets) > 1 else (offsets, FIRST_ROW)
+        )
         records, positions, ends = self._first_bytes(ascending.tolist(), may_wait=may_wait)
         sizes = np.empty(len(ascending), np.int32)
         good_count = scan_cy.check_placed(records, positions, ends, ascending, sizes)
         if good_count < len(ascending):
             raise _Doubtful(f"no record at {ascending[good_count]}")
+        if sizes.min() > 0 and len(records) <= READ_SIZE_BYTES_MAX:
+            return self._made(records, positions[rows], sizes[rows])
         fitting_count = np.searchsorted(np.cumsum(np.abs(sizes)[rows]), READ_SIZE_BYTES_MAX, side="right")
         rows = rows[: max(1, int(fitting_count))]
         pieces, total = [records], len(records)
@@ -175,7 +180,7 @@ class LocalRecords:
             positions[row], sizes[row] = total, len(piece)
             pieces.append(piece)
             total += len(piece)
-        return self._made(records if len(pieces) == 1 else b"".join(pieces), positions[rows], sizes[rows])
+        return self._made(b"".join(pieces), positions[rows], sizes[rows])
 
     def _first_bytes(
         self, ascending: list[int], *, may_wait: bool

@@ -186,14 +186,16 @@ class IndexTable:
         Raises IndexDamaged.
         """
         position, entry = self._place_of(cursor)
-        found = np.empty(limit, np.int64)
+        found, total, doubt_at = np.empty(limit, np.int64), 0, 0
         files, bounds = self._searched, (start_time_ms, end_time_ms, below_physical_offset, self.next_physical_offset)
-        count, position, entry, doubt_at = lookup_cy.search(files, position, entry, key_hash, *bounds, found)
-        if doubt_at >= 0:
-            self._look_closer(position, entry, doubt_at)
-            position, entry = position - 1, 0
-        cursor = IndexCursor(self._files[position].name, entry) if position >= 0 else None
-        return Candidates(found[:count], cursor)
+        while doubt_at >= 0:
+            out = found[total:]
+            count, position, entry, doubt_at = lookup_cy.search(files, position, entry, key_hash, *bounds, out)
+            total += count
+            if doubt_at >= 0:
+                self._look_closer(position, entry, doubt_at)
+                position, entry = position - 1, 0
+        return Candidates(found[:total], IndexCursor(self._files[position].name, entry) if position >= 0 else None)
 
     def _look_closer(self, position: int, entry: int, doubt_at: int) -> None:
         """Raise IndexDamaged if a file in which a search found a doubtful place is damaged."""

@@ -5,6 +5,7 @@ The walk is the kernel's; here its sources do it, so that each number that it re
 """
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +16,9 @@ from libs.formats.indexes.index_file import (
     SLOT_SIZE_BYTES,
     file_size_bytes,
 )
-from libs.machine.fs import MappedFile
 from services.indexer.engine.answer.query import KeyQuery, Page
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.tables import index
-from services.indexer.engine.tables.index import IndexTable
 from tests.cost.computed_log import WANTED_KEY, ComputedLog, hash_of
 from tests.cost.indexed import SMALL, IndexedStore, indexed
 from tests.cost.python_work import instructions
@@ -34,7 +33,7 @@ PAGE_SIZE = 200
 class WalkedFile:
     """Counts the reads of a lookup: the parts of index files, by their content. Slots around an empty slot are not."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, indexer: Indexer, *, entries_at: int = ENTRIES_AT) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, store: IndexedStore, *, entries_at: int = ENTRIES_AT) -> None:
         self.entries: Counter[int] = Counter()
         self.slot_read_count = 0
         self.file_count = 0
@@ -48,11 +47,10 @@ class WalkedFile:
             return int(walk(*arguments))
 
         monkeypatch.setattr(SOURCES.lookup_cy, "search_file", counted_walk)
-        monkeypatch.setattr(index, "lookup_cy", SOURCES.lookup_cy)
-        table = indexer.indexes.index
-        slot_count = (entries_at - HEADER_SIZE_BYTES) // SLOT_SIZE_BYTES
-        searched = [SOURCES.lookup_cy.SearchedFile(file.buffer, slot_count) for file in mapped_files(table)]
-        monkeypatch.setattr(table, "_searched", searched)
+        files = [SOURCES.lookup_cy.SearchedFile(file, store.config.index_slot_count) for file in store.buffers("index")]
+        search = SOURCES.lookup_cy.search
+        sources = SimpleNamespace(search=lambda _compiled_files, *arguments: search(files, *arguments))
+        monkeypatch.setattr(index, "lookup_cy", sources)
         look_around = SOURCES.lookup_cy.is_around_empty
 
         def uncounted(*arguments: Any) -> bool:
@@ -74,11 +72,6 @@ class WalkedFile:
             return read(file, at)
 
         monkeypatch.setattr(SOURCES.lookup_cy, name, counted)
-
-
-def mapped_files(table: IndexTable) -> list[MappedFile]:
-    """The files of a table, oldest first."""
-    return [file._mapped for file in table._files]
 
 
 def wanted_numbers(record_count: int, match_count: int) -> range:
@@ -105,10 +98,11 @@ async def test_a_lookup_reads_its_chain_and_its_records(match_count: int, monkey
     """Entries visited and records read are the matches and the entries that share their slot, in any store."""
     for record_count in RECORD_COUNTS:
         log = ComputedLog(record_count, wanted=wanted_numbers(record_count, match_count))
-        indexer = await indexed(log)
+        store = IndexedStore(log)
+        indexer = await store.filled()
         chain_length = match_count + strangers_in_slot(log)
         with monkeypatch.context() as patch:
-            walked = WalkedFile(patch, indexer)
+            walked = WalkedFile(patch, store)
             found = (await look_up(indexer)).found
         assert len(found.sizes) == match_count
         assert log.read_record_count == match_count
@@ -135,10 +129,11 @@ async def test_each_further_file_costs_one_slot(monkeypatch: pytest.MonkeyPatch)
     capacity, slot_count = 501, 1 << 12
     for file_count in (2, 20):
         log = ComputedLog(500 * file_count, wanted=[7])
-        indexer = await indexed(log, index_entry_capacity=capacity, index_slot_count=slot_count)
+        store = IndexedStore(log, index_entry_capacity=capacity, index_slot_count=slot_count)
+        indexer = await store.filled()
         assert indexer.indexes.index.file_count == file_count
         with monkeypatch.context() as patch:
-            walked = WalkedFile(patch, indexer, entries_at=HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot_count)
+            walked = WalkedFile(patch, store, entries_at=HEADER_SIZE_BYTES + SLOT_SIZE_BYTES * slot_count)
             assert len((await look_up(indexer)).found.sizes) == 1
         assert log.read_record_count == 1
         assert walked.slot_read_count == walked.file_count == file_count

@@ -273,6 +273,7 @@ func (c *Consumer) runStream(ctx context.Context, follower *follower) *Error {
 	defer cancel()
 	answers, err := c.client.queues.Subscribe(ctx, &indexerv1.SubscribeRequest{
 		Topic: c.topic, QueueId: follower.queueID, QueueOffset: follower.queueOffset, TagExpression: c.options.Tags,
+		WantsRecords: true,
 	})
 	for err == nil {
 		select {
@@ -282,6 +283,9 @@ func (c *Consumer) runStream(ctx context.Context, follower *follower) *Error {
 		}
 		var answer *indexerv1.SubscribeResponse
 		if answer, err = answers.Recv(); err == nil {
+			answer.Messages, err = messagesIn(answer)
+		}
+		if err == nil {
 			follower.queueOffset, follower.attempt = answer.GetNextQueueOffset(), 0
 			c.deliver(ctx, delivery{follower: follower, answer: answer})
 		} else {

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	commonv1 "reput/clients/go/reputpb/common/v1"
 	indexerv1 "reput/clients/go/reputpb/indexer/v1"
 )
 
@@ -50,13 +49,17 @@ func (c *Client) Pull(ctx context.Context, request PullRequest) (PullResult, err
 	answer, err := c.queues.Pull(ctx, &indexerv1.PullRequest{
 		Topic: request.Topic, QueueId: request.QueueID, QueueOffset: request.QueueOffset,
 		MessageCountMax: request.MessageCountMax, SizeBytesMax: request.SizeBytesMax,
-		TagExpression: request.Tags, Wait: durationpb.New(request.Wait),
+		TagExpression: request.Tags, Wait: durationpb.New(request.Wait), WantsRecords: true,
 	})
 	if err != nil {
 		return PullResult{}, err
 	}
+	messages, err := messagesIn(answer)
+	if err != nil {
+		return PullResult{}, err
+	}
 	result := PullResult{PullResponse: answer}
-	for _, message := range answer.GetMessages() {
+	for _, message := range messages {
 		result.Messages = append(result.Messages, StoredMessage{message})
 	}
 	return result, nil
@@ -74,7 +77,7 @@ func (c *Client) ByKey(ctx context.Context, topic, key string, span Span) iter.S
 	queries := indexerv1.NewQueryServiceClient(c.indexer)
 	return pages(func(token string) (page, error) {
 		return queries.QueryByKey(ctx, &indexerv1.QueryByKeyRequest{
-			Topic: topic, Key: key, PageToken: token, PageSize: pageSize,
+			Topic: topic, Key: key, PageToken: token, PageSize: pageSize, WantsRecords: true,
 			StartTime: timestamp(span.Start), EndTime: timestamp(span.End),
 		})
 	})
@@ -89,7 +92,7 @@ func (c *Client) ByTime(
 	queries := indexerv1.NewQueryServiceClient(c.indexer)
 	return pages(func(token string) (page, error) {
 		return queries.QueryByTime(ctx, &indexerv1.QueryByTimeRequest{
-			Topic: topic, QueueId: queueID, PageToken: token, PageSize: pageSize,
+			Topic: topic, QueueId: queueID, PageToken: token, PageSize: pageSize, WantsRecords: true,
 			StartTime: timestamp(span.Start), EndTime: timestamp(span.End),
 		})
 	})
@@ -118,7 +121,7 @@ func (c *Client) WaitIndexed(ctx context.Context, sent Result) error {
 
 // page is an answer to a query.
 type page interface {
-	GetMessages() []*commonv1.StoredMessage
+	messagesAnswer
 	GetNextPageToken() string
 }
 
@@ -131,7 +134,12 @@ func pages(fetch func(token string) (page, error)) iter.Seq2[StoredMessage, erro
 				yield(StoredMessage{}, err)
 				return
 			}
-			for _, message := range answer.GetMessages() {
+			messages, err := messagesIn(answer)
+			if err != nil {
+				yield(StoredMessage{}, err)
+				return
+			}
+			for _, message := range messages {
 				if !yield(StoredMessage{message}, nil) {
 					return
 				}

@@ -52,6 +52,9 @@ func (r *Result) OffsetMessageID() string {
 
 // StoredMessage is a message as it is stored. Its fields are the fields of reput.common.v1.StoredMessage: Topic,
 // QueueId, QueueOffset, Body, Properties and so on.
+//
+// The messages of an answer and their bodies share memory: to keep a few of many messages for long, copy what you need
+// (bytes.Clone, strings.Clone).
 type StoredMessage struct{ *commonv1.StoredMessage }
 
 // Tag returns the tag, empty without a tag.

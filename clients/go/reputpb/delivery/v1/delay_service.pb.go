@@ -11,6 +11,7 @@ package deliveryv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	v1 "reput/clients/go/reputpb/common/v1"
@@ -347,11 +348,176 @@ func (x *CancelDelayedResponse) GetMessage() *DelayedMessage {
 	return nil
 }
 
+// Asks for all delay levels.
+type GetDelayLevelsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDelayLevelsRequest) Reset() {
+	*x = GetDelayLevelsRequest{}
+	mi := &file_reput_delivery_v1_delay_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDelayLevelsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDelayLevelsRequest) ProtoMessage() {}
+
+func (x *GetDelayLevelsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_delay_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDelayLevelsRequest.ProtoReflect.Descriptor instead.
+func (*GetDelayLevelsRequest) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_delay_service_proto_rawDescGZIP(), []int{5}
+}
+
+// All delay levels, from level 1 on.
+type GetDelayLevelsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The levels.
+	Levels        []*DelayLevel `protobuf:"bytes,1,rep,name=levels,proto3" json:"levels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDelayLevelsResponse) Reset() {
+	*x = GetDelayLevelsResponse{}
+	mi := &file_reput_delivery_v1_delay_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDelayLevelsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDelayLevelsResponse) ProtoMessage() {}
+
+func (x *GetDelayLevelsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_delay_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDelayLevelsResponse.ProtoReflect.Descriptor instead.
+func (*GetDelayLevelsResponse) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_delay_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GetDelayLevelsResponse) GetLevels() []*DelayLevel {
+	if x != nil {
+		return x.Levels
+	}
+	return nil
+}
+
+// A delay level.
+type DelayLevel struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The level: the value of the property DELAY.
+	Level int32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	// Its delay.
+	Delay *durationpb.Duration `protobuf:"bytes,2,opt,name=delay,proto3" json:"delay,omitempty"`
+	// Messages that wait now.
+	WaitingCount int64 `protobuf:"varint,3,opt,name=waiting_count,json=waitingCount,proto3" json:"waiting_count,omitempty"`
+	// Time for which the next message has been due. 0 if it is not due.
+	Lateness *durationpb.Duration `protobuf:"bytes,4,opt,name=lateness,proto3" json:"lateness,omitempty"`
+	// Reason why the level is blocked: its last attempt failed, and it tries again. Empty if it is not blocked.
+	LastError     string `protobuf:"bytes,5,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DelayLevel) Reset() {
+	*x = DelayLevel{}
+	mi := &file_reput_delivery_v1_delay_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DelayLevel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DelayLevel) ProtoMessage() {}
+
+func (x *DelayLevel) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_delivery_v1_delay_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DelayLevel.ProtoReflect.Descriptor instead.
+func (*DelayLevel) Descriptor() ([]byte, []int) {
+	return file_reput_delivery_v1_delay_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DelayLevel) GetLevel() int32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *DelayLevel) GetDelay() *durationpb.Duration {
+	if x != nil {
+		return x.Delay
+	}
+	return nil
+}
+
+func (x *DelayLevel) GetWaitingCount() int64 {
+	if x != nil {
+		return x.WaitingCount
+	}
+	return 0
+}
+
+func (x *DelayLevel) GetLateness() *durationpb.Duration {
+	if x != nil {
+		return x.Lateness
+	}
+	return nil
+}
+
+func (x *DelayLevel) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
 var File_reput_delivery_v1_delay_service_proto protoreflect.FileDescriptor
 
 const file_reput_delivery_v1_delay_service_proto_rawDesc = "" +
 	"\n" +
-	"%reput/delivery/v1/delay_service.proto\x12\x11reput.delivery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xea\x01\n" +
+	"%reput/delivery/v1/delay_service.proto\x12\x11reput.delivery.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xea\x01\n" +
 	"\x12ListDelayedRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x129\n" +
@@ -375,10 +541,22 @@ const file_reput_delivery_v1_delay_service_proto_rawDesc = "" +
 	"\n" +
 	"message_id\x18\x02 \x01(\tR\tmessageId\"T\n" +
 	"\x15CancelDelayedResponse\x12;\n" +
-	"\amessage\x18\x01 \x01(\v2!.reput.delivery.v1.DelayedMessageR\amessage2\xe0\x01\n" +
+	"\amessage\x18\x01 \x01(\v2!.reput.delivery.v1.DelayedMessageR\amessage\"\x17\n" +
+	"\x15GetDelayLevelsRequest\"O\n" +
+	"\x16GetDelayLevelsResponse\x125\n" +
+	"\x06levels\x18\x01 \x03(\v2\x1d.reput.delivery.v1.DelayLevelR\x06levels\"\xce\x01\n" +
+	"\n" +
+	"DelayLevel\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\x05R\x05level\x12/\n" +
+	"\x05delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12#\n" +
+	"\rwaiting_count\x18\x03 \x01(\x03R\fwaitingCount\x125\n" +
+	"\blateness\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\blateness\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\x05 \x01(\tR\tlastError2\xcf\x02\n" +
 	"\fDelayService\x12d\n" +
 	"\vListDelayed\x12%.reput.delivery.v1.ListDelayedRequest\x1a&.reput.delivery.v1.ListDelayedResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12j\n" +
-	"\rCancelDelayed\x12'.reput.delivery.v1.CancelDelayedRequest\x1a(.reput.delivery.v1.CancelDelayedResponse\"\x06\xa2\xbb\x18\x02\b\x01BZ\n" +
+	"\rCancelDelayed\x12'.reput.delivery.v1.CancelDelayedRequest\x1a(.reput.delivery.v1.CancelDelayedResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12m\n" +
+	"\x0eGetDelayLevels\x12(.reput.delivery.v1.GetDelayLevelsRequest\x1a).reput.delivery.v1.GetDelayLevelsResponse\"\x06\xa2\xbb\x18\x02\b\x01BZ\n" +
 	"\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3"
 
 var (
@@ -393,32 +571,41 @@ func file_reput_delivery_v1_delay_service_proto_rawDescGZIP() []byte {
 	return file_reput_delivery_v1_delay_service_proto_rawDescData
 }
 
-var file_reput_delivery_v1_delay_service_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_reput_delivery_v1_delay_service_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_reput_delivery_v1_delay_service_proto_goTypes = []any{
-	(*ListDelayedRequest)(nil),    // 0: reput.delivery.v1.ListDelayedRequest
-	(*ListDelayedResponse)(nil),   // 1: reput.delivery.v1.ListDelayedResponse
-	(*DelayedMessage)(nil),        // 2: reput.delivery.v1.DelayedMessage
-	(*CancelDelayedRequest)(nil),  // 3: reput.delivery.v1.CancelDelayedRequest
-	(*CancelDelayedResponse)(nil), // 4: reput.delivery.v1.CancelDelayedResponse
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
-	(*v1.StoredMessage)(nil),      // 6: reput.common.v1.StoredMessage
+	(*ListDelayedRequest)(nil),     // 0: reput.delivery.v1.ListDelayedRequest
+	(*ListDelayedResponse)(nil),    // 1: reput.delivery.v1.ListDelayedResponse
+	(*DelayedMessage)(nil),         // 2: reput.delivery.v1.DelayedMessage
+	(*CancelDelayedRequest)(nil),   // 3: reput.delivery.v1.CancelDelayedRequest
+	(*CancelDelayedResponse)(nil),  // 4: reput.delivery.v1.CancelDelayedResponse
+	(*GetDelayLevelsRequest)(nil),  // 5: reput.delivery.v1.GetDelayLevelsRequest
+	(*GetDelayLevelsResponse)(nil), // 6: reput.delivery.v1.GetDelayLevelsResponse
+	(*DelayLevel)(nil),             // 7: reput.delivery.v1.DelayLevel
+	(*timestamppb.Timestamp)(nil),  // 8: google.protobuf.Timestamp
+	(*v1.StoredMessage)(nil),       // 9: reput.common.v1.StoredMessage
+	(*durationpb.Duration)(nil),    // 10: google.protobuf.Duration
 }
 var file_reput_delivery_v1_delay_service_proto_depIdxs = []int32{
-	5, // 0: reput.delivery.v1.ListDelayedRequest.start_time:type_name -> google.protobuf.Timestamp
-	5, // 1: reput.delivery.v1.ListDelayedRequest.end_time:type_name -> google.protobuf.Timestamp
-	2, // 2: reput.delivery.v1.ListDelayedResponse.messages:type_name -> reput.delivery.v1.DelayedMessage
-	6, // 3: reput.delivery.v1.DelayedMessage.message:type_name -> reput.common.v1.StoredMessage
-	5, // 4: reput.delivery.v1.DelayedMessage.delivery_time:type_name -> google.protobuf.Timestamp
-	2, // 5: reput.delivery.v1.CancelDelayedResponse.message:type_name -> reput.delivery.v1.DelayedMessage
-	0, // 6: reput.delivery.v1.DelayService.ListDelayed:input_type -> reput.delivery.v1.ListDelayedRequest
-	3, // 7: reput.delivery.v1.DelayService.CancelDelayed:input_type -> reput.delivery.v1.CancelDelayedRequest
-	1, // 8: reput.delivery.v1.DelayService.ListDelayed:output_type -> reput.delivery.v1.ListDelayedResponse
-	4, // 9: reput.delivery.v1.DelayService.CancelDelayed:output_type -> reput.delivery.v1.CancelDelayedResponse
-	8, // [8:10] is the sub-list for method output_type
-	6, // [6:8] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	8,  // 0: reput.delivery.v1.ListDelayedRequest.start_time:type_name -> google.protobuf.Timestamp
+	8,  // 1: reput.delivery.v1.ListDelayedRequest.end_time:type_name -> google.protobuf.Timestamp
+	2,  // 2: reput.delivery.v1.ListDelayedResponse.messages:type_name -> reput.delivery.v1.DelayedMessage
+	9,  // 3: reput.delivery.v1.DelayedMessage.message:type_name -> reput.common.v1.StoredMessage
+	8,  // 4: reput.delivery.v1.DelayedMessage.delivery_time:type_name -> google.protobuf.Timestamp
+	2,  // 5: reput.delivery.v1.CancelDelayedResponse.message:type_name -> reput.delivery.v1.DelayedMessage
+	7,  // 6: reput.delivery.v1.GetDelayLevelsResponse.levels:type_name -> reput.delivery.v1.DelayLevel
+	10, // 7: reput.delivery.v1.DelayLevel.delay:type_name -> google.protobuf.Duration
+	10, // 8: reput.delivery.v1.DelayLevel.lateness:type_name -> google.protobuf.Duration
+	0,  // 9: reput.delivery.v1.DelayService.ListDelayed:input_type -> reput.delivery.v1.ListDelayedRequest
+	3,  // 10: reput.delivery.v1.DelayService.CancelDelayed:input_type -> reput.delivery.v1.CancelDelayedRequest
+	5,  // 11: reput.delivery.v1.DelayService.GetDelayLevels:input_type -> reput.delivery.v1.GetDelayLevelsRequest
+	1,  // 12: reput.delivery.v1.DelayService.ListDelayed:output_type -> reput.delivery.v1.ListDelayedResponse
+	4,  // 13: reput.delivery.v1.DelayService.CancelDelayed:output_type -> reput.delivery.v1.CancelDelayedResponse
+	6,  // 14: reput.delivery.v1.DelayService.GetDelayLevels:output_type -> reput.delivery.v1.GetDelayLevelsResponse
+	12, // [12:15] is the sub-list for method output_type
+	9,  // [9:12] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_reput_delivery_v1_delay_service_proto_init() }
@@ -432,7 +619,7 @@ func file_reput_delivery_v1_delay_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reput_delivery_v1_delay_service_proto_rawDesc), len(file_reput_delivery_v1_delay_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,8 +21,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	DelayService_ListDelayed_FullMethodName   = "/reput.delivery.v1.DelayService/ListDelayed"
-	DelayService_CancelDelayed_FullMethodName = "/reput.delivery.v1.DelayService/CancelDelayed"
+	DelayService_ListDelayed_FullMethodName    = "/reput.delivery.v1.DelayService/ListDelayed"
+	DelayService_CancelDelayed_FullMethodName  = "/reput.delivery.v1.DelayService/CancelDelayed"
+	DelayService_GetDelayLevels_FullMethodName = "/reput.delivery.v1.DelayService/GetDelayLevels"
 )
 
 // DelayServiceClient is the client API for DelayService service.
@@ -30,7 +31,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Messages that wait for their time: an Append with the property TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC.
-// Messages with a delay level (DELAY) are not among them.
+// Messages with a delay level (DELAY) are not listed or cancelled; GetDelayLevels has their numbers.
 type DelayServiceClient interface {
 	// Lists messages that wait, by the time at which they are due. Idempotent.
 	ListDelayed(ctx context.Context, in *ListDelayedRequest, opts ...grpc.CallOption) (*ListDelayedResponse, error)
@@ -38,6 +39,8 @@ type DelayServiceClient interface {
 	// the message is never delivered. DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none.
 	// Idempotent.
 	CancelDelayed(ctx context.Context, in *CancelDelayedRequest, opts ...grpc.CallOption) (*CancelDelayedResponse, error)
+	// Returns how the messages with a delay level come to their topics. Idempotent.
+	GetDelayLevels(ctx context.Context, in *GetDelayLevelsRequest, opts ...grpc.CallOption) (*GetDelayLevelsResponse, error)
 }
 
 type delayServiceClient struct {
@@ -68,12 +71,22 @@ func (c *delayServiceClient) CancelDelayed(ctx context.Context, in *CancelDelaye
 	return out, nil
 }
 
+func (c *delayServiceClient) GetDelayLevels(ctx context.Context, in *GetDelayLevelsRequest, opts ...grpc.CallOption) (*GetDelayLevelsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetDelayLevelsResponse)
+	err := c.cc.Invoke(ctx, DelayService_GetDelayLevels_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DelayServiceServer is the server API for DelayService service.
 // All implementations must embed UnimplementedDelayServiceServer
 // for forward compatibility.
 //
 // Messages that wait for their time: an Append with the property TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC.
-// Messages with a delay level (DELAY) are not among them.
+// Messages with a delay level (DELAY) are not listed or cancelled; GetDelayLevels has their numbers.
 type DelayServiceServer interface {
 	// Lists messages that wait, by the time at which they are due. Idempotent.
 	ListDelayed(context.Context, *ListDelayedRequest) (*ListDelayedResponse, error)
@@ -81,6 +94,8 @@ type DelayServiceServer interface {
 	// the message is never delivered. DELAYED_TOO_LATE if it was delivered, DELAYED_NOT_FOUND if there is none.
 	// Idempotent.
 	CancelDelayed(context.Context, *CancelDelayedRequest) (*CancelDelayedResponse, error)
+	// Returns how the messages with a delay level come to their topics. Idempotent.
+	GetDelayLevels(context.Context, *GetDelayLevelsRequest) (*GetDelayLevelsResponse, error)
 	mustEmbedUnimplementedDelayServiceServer()
 }
 
@@ -96,6 +111,9 @@ func (UnimplementedDelayServiceServer) ListDelayed(context.Context, *ListDelayed
 }
 func (UnimplementedDelayServiceServer) CancelDelayed(context.Context, *CancelDelayedRequest) (*CancelDelayedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelDelayed not implemented")
+}
+func (UnimplementedDelayServiceServer) GetDelayLevels(context.Context, *GetDelayLevelsRequest) (*GetDelayLevelsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetDelayLevels not implemented")
 }
 func (UnimplementedDelayServiceServer) mustEmbedUnimplementedDelayServiceServer() {}
 func (UnimplementedDelayServiceServer) testEmbeddedByValue()                      {}
@@ -154,6 +172,24 @@ func _DelayService_CancelDelayed_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _DelayService_GetDelayLevels_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetDelayLevelsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DelayServiceServer).GetDelayLevels(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DelayService_GetDelayLevels_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DelayServiceServer).GetDelayLevels(ctx, req.(*GetDelayLevelsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // DelayService_ServiceDesc is the grpc.ServiceDesc for DelayService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -168,6 +204,10 @@ var DelayService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CancelDelayed",
 			Handler:    _DelayService_CancelDelayed_Handler,
+		},
+		{
+			MethodName: "GetDelayLevels",
+			Handler:    _DelayService_GetDelayLevels_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

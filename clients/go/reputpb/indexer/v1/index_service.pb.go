@@ -288,8 +288,6 @@ type GetStatusResponse struct {
 	// Physical offset at which the indexes are complete again, exclusive. 0 if they are complete, or while the log has
 	// not sent it.
 	CompletePhysicalOffset int64 `protobuf:"varint,16,opt,name=complete_physical_offset,json=completePhysicalOffset,proto3" json:"complete_physical_offset,omitempty"`
-	// Delivery of delayed messages. Absent if this Indexer does not deliver.
-	DelayedDelivery *DelayedDelivery `protobuf:"bytes,17,opt,name=delayed_delivery,json=delayedDelivery,proto3" json:"delayed_delivery,omitempty"`
 	// Bytes of the indexes' file system.
 	DiskTotalBytes int64 `protobuf:"varint,18,opt,name=disk_total_bytes,json=diskTotalBytes,proto3" json:"disk_total_bytes,omitempty"`
 	// Bytes of it that are free for the indexes.
@@ -452,13 +450,6 @@ func (x *GetStatusResponse) GetCompletePhysicalOffset() int64 {
 		return x.CompletePhysicalOffset
 	}
 	return 0
-}
-
-func (x *GetStatusResponse) GetDelayedDelivery() *DelayedDelivery {
-	if x != nil {
-		return x.DelayedDelivery
-	}
-	return nil
 }
 
 func (x *GetStatusResponse) GetDiskTotalBytes() int64 {
@@ -681,97 +672,6 @@ func (x *SteppedOver) GetLastQueueOffset() int64 {
 	return 0
 }
 
-// How messages with a delay level come to their topics. Counts are since the start.
-type DelayedDelivery struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Messages that were delivered.
-	DeliveredCount int64 `protobuf:"varint,1,opt,name=delivered_count,json=deliveredCount,proto3" json:"delivered_count,omitempty"`
-	// Messages that were deleted from the log before they were due, or before they could be delivered.
-	LostCount int64 `protobuf:"varint,2,opt,name=lost_count,json=lostCount,proto3" json:"lost_count,omitempty"`
-	// Messages that wait now.
-	WaitingCount int64 `protobuf:"varint,3,opt,name=waiting_count,json=waitingCount,proto3" json:"waiting_count,omitempty"`
-	// Milliseconds for which the oldest due message has been due. 0 if none is due.
-	LatenessMs int64 `protobuf:"varint,4,opt,name=lateness_ms,json=latenessMs,proto3" json:"lateness_ms,omitempty"`
-	// Delay levels that are blocked because their last attempt failed; they try again.
-	BlockedLevelCount int32 `protobuf:"varint,5,opt,name=blocked_level_count,json=blockedLevelCount,proto3" json:"blocked_level_count,omitempty"`
-	// Reason why one of them is blocked. Empty if none is.
-	LastError     string `protobuf:"bytes,6,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DelayedDelivery) Reset() {
-	*x = DelayedDelivery{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DelayedDelivery) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DelayedDelivery) ProtoMessage() {}
-
-func (x *DelayedDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DelayedDelivery.ProtoReflect.Descriptor instead.
-func (*DelayedDelivery) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *DelayedDelivery) GetDeliveredCount() int64 {
-	if x != nil {
-		return x.DeliveredCount
-	}
-	return 0
-}
-
-func (x *DelayedDelivery) GetLostCount() int64 {
-	if x != nil {
-		return x.LostCount
-	}
-	return 0
-}
-
-func (x *DelayedDelivery) GetWaitingCount() int64 {
-	if x != nil {
-		return x.WaitingCount
-	}
-	return 0
-}
-
-func (x *DelayedDelivery) GetLatenessMs() int64 {
-	if x != nil {
-		return x.LatenessMs
-	}
-	return 0
-}
-
-func (x *DelayedDelivery) GetBlockedLevelCount() int32 {
-	if x != nil {
-		return x.BlockedLevelCount
-	}
-	return 0
-}
-
-func (x *DelayedDelivery) GetLastError() string {
-	if x != nil {
-		return x.LastError
-	}
-	return ""
-}
-
 // The record to wait for.
 type WaitIndexedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -783,7 +683,7 @@ type WaitIndexedRequest struct {
 
 func (x *WaitIndexedRequest) Reset() {
 	*x = WaitIndexedRequest{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +695,7 @@ func (x *WaitIndexedRequest) String() string {
 func (*WaitIndexedRequest) ProtoMessage() {}
 
 func (x *WaitIndexedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +708,7 @@ func (x *WaitIndexedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitIndexedRequest.ProtoReflect.Descriptor instead.
 func (*WaitIndexedRequest) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{5}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *WaitIndexedRequest) GetPhysicalOffset() int64 {
@@ -829,7 +729,7 @@ type WaitIndexedResponse struct {
 
 func (x *WaitIndexedResponse) Reset() {
 	*x = WaitIndexedResponse{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +741,7 @@ func (x *WaitIndexedResponse) String() string {
 func (*WaitIndexedResponse) ProtoMessage() {}
 
 func (x *WaitIndexedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +754,7 @@ func (x *WaitIndexedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitIndexedResponse.ProtoReflect.Descriptor instead.
 func (*WaitIndexedResponse) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{6}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WaitIndexedResponse) GetIndexedPhysicalOffset() int64 {
@@ -877,7 +777,7 @@ type TrimToRequest struct {
 
 func (x *TrimToRequest) Reset() {
 	*x = TrimToRequest{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +789,7 @@ func (x *TrimToRequest) String() string {
 func (*TrimToRequest) ProtoMessage() {}
 
 func (x *TrimToRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +802,7 @@ func (x *TrimToRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimToRequest.ProtoReflect.Descriptor instead.
 func (*TrimToRequest) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{7}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TrimToRequest) GetMinPhysicalOffset() int64 {
@@ -941,7 +841,7 @@ type TrimToResponse struct {
 
 func (x *TrimToResponse) Reset() {
 	*x = TrimToResponse{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +853,7 @@ func (x *TrimToResponse) String() string {
 func (*TrimToResponse) ProtoMessage() {}
 
 func (x *TrimToResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +866,7 @@ func (x *TrimToResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimToResponse.ProtoReflect.Descriptor instead.
 func (*TrimToResponse) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{8}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TrimToResponse) GetDeletedQueueFileCount() int32 {
@@ -1024,7 +924,7 @@ type RemoveQueuesRequest struct {
 
 func (x *RemoveQueuesRequest) Reset() {
 	*x = RemoveQueuesRequest{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[9]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +936,7 @@ func (x *RemoveQueuesRequest) String() string {
 func (*RemoveQueuesRequest) ProtoMessage() {}
 
 func (x *RemoveQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[9]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +949,7 @@ func (x *RemoveQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveQueuesRequest.ProtoReflect.Descriptor instead.
 func (*RemoveQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{9}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RemoveQueuesRequest) GetSelection() QueueSelection {
@@ -1083,7 +983,7 @@ type RemoveQueuesResponse struct {
 
 func (x *RemoveQueuesResponse) Reset() {
 	*x = RemoveQueuesResponse{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[10]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1095,7 +995,7 @@ func (x *RemoveQueuesResponse) String() string {
 func (*RemoveQueuesResponse) ProtoMessage() {}
 
 func (x *RemoveQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[10]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1108,7 +1008,7 @@ func (x *RemoveQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveQueuesResponse.ProtoReflect.Descriptor instead.
 func (*RemoveQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{10}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RemoveQueuesResponse) GetRemovedQueueCount() int32 {
@@ -1154,7 +1054,7 @@ type RemovedQueue struct {
 
 func (x *RemovedQueue) Reset() {
 	*x = RemovedQueue{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[11]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1066,7 @@ func (x *RemovedQueue) String() string {
 func (*RemovedQueue) ProtoMessage() {}
 
 func (x *RemovedQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[11]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1079,7 @@ func (x *RemovedQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedQueue.ProtoReflect.Descriptor instead.
 func (*RemovedQueue) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{11}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RemovedQueue) GetTopic() string {
@@ -1208,7 +1108,7 @@ var File_reput_indexer_v1_index_service_proto protoreflect.FileDescriptor
 const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\n" +
 	"$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\x1a!reput/common/v1/method_rule.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\xcc\t\n" +
+	"\x10GetStatusRequest\"\x96\t\n" +
 	"\x11GetStatusResponse\x122\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1c.reput.indexer.v1.ReputStateR\x05state\x126\n" +
 	"\x17indexed_physical_offset\x18\x02 \x01(\x03R\x15indexedPhysicalOffset\x126\n" +
@@ -1230,8 +1130,7 @@ const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\aversion\x18\x0e \x01(\tR\aversion\x12\x1f\n" +
 	"\vis_complete\x18\x0f \x01(\bR\n" +
 	"isComplete\x128\n" +
-	"\x18complete_physical_offset\x18\x10 \x01(\x03R\x16completePhysicalOffset\x12L\n" +
-	"\x10delayed_delivery\x18\x11 \x01(\v2!.reput.indexer.v1.DelayedDeliveryR\x0fdelayedDelivery\x12(\n" +
+	"\x18complete_physical_offset\x18\x10 \x01(\x03R\x16completePhysicalOffset\x12(\n" +
 	"\x10disk_total_bytes\x18\x12 \x01(\x03R\x0ediskTotalBytes\x12&\n" +
 	"\x0fdisk_free_bytes\x18\x13 \x01(\x03R\rdiskFreeBytes\x12*\n" +
 	"\x11disk_used_percent\x18\x14 \x01(\x05R\x0fdiskUsedPercent\x129\n" +
@@ -1239,7 +1138,7 @@ const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\fstepped_over\x18\x16 \x03(\v2\x1d.reput.indexer.v1.SteppedOverR\vsteppedOver\x12\"\n" +
 	"\rlog_silent_ms\x18\x17 \x01(\x03R\vlogSilentMs\x12\x1e\n" +
 	"\vis_log_away\x18\x18 \x01(\bR\tisLogAway\x12H\n" +
-	"\x0fdamaged_records\x18\x19 \x03(\v2\x1f.reput.indexer.v1.DamagedRecordR\x0edamagedRecords\"]\n" +
+	"\x0fdamaged_records\x18\x19 \x03(\v2\x1f.reput.indexer.v1.DamagedRecordR\x0edamagedRecordsJ\x04\b\x11\x10\x12R\x10delayed_delivery\"]\n" +
 	"\rDamagedRecord\x12\x18\n" +
 	"\asegment\x18\x01 \x01(\tR\asegment\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\x03R\bposition\x12\x16\n" +
@@ -1251,17 +1150,7 @@ const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\frecord_count\x18\x04 \x01(\x03R\vrecordCount\x122\n" +
 	"\x15first_physical_offset\x18\x05 \x01(\x03R\x13firstPhysicalOffset\x120\n" +
 	"\x14last_physical_offset\x18\x06 \x01(\x03R\x12lastPhysicalOffset\x12*\n" +
-	"\x11last_queue_offset\x18\a \x01(\x03R\x0flastQueueOffset\"\xee\x01\n" +
-	"\x0fDelayedDelivery\x12'\n" +
-	"\x0fdelivered_count\x18\x01 \x01(\x03R\x0edeliveredCount\x12\x1d\n" +
-	"\n" +
-	"lost_count\x18\x02 \x01(\x03R\tlostCount\x12#\n" +
-	"\rwaiting_count\x18\x03 \x01(\x03R\fwaitingCount\x12\x1f\n" +
-	"\vlateness_ms\x18\x04 \x01(\x03R\n" +
-	"latenessMs\x12.\n" +
-	"\x13blocked_level_count\x18\x05 \x01(\x05R\x11blockedLevelCount\x12\x1d\n" +
-	"\n" +
-	"last_error\x18\x06 \x01(\tR\tlastError\"=\n" +
+	"\x11last_queue_offset\x18\a \x01(\x03R\x0flastQueueOffset\"=\n" +
 	"\x12WaitIndexedRequest\x12'\n" +
 	"\x0fphysical_offset\x18\x01 \x01(\x03R\x0ephysicalOffset\"M\n" +
 	"\x13WaitIndexedResponse\x126\n" +
@@ -1330,7 +1219,7 @@ func file_reput_indexer_v1_index_service_proto_rawDescGZIP() []byte {
 }
 
 var file_reput_indexer_v1_index_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reput_indexer_v1_index_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_reput_indexer_v1_index_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_reput_indexer_v1_index_service_proto_goTypes = []any{
 	(ReputState)(0),               // 0: reput.indexer.v1.ReputState
 	(SteppedOverReason)(0),        // 1: reput.indexer.v1.SteppedOverReason
@@ -1339,41 +1228,39 @@ var file_reput_indexer_v1_index_service_proto_goTypes = []any{
 	(*GetStatusResponse)(nil),     // 4: reput.indexer.v1.GetStatusResponse
 	(*DamagedRecord)(nil),         // 5: reput.indexer.v1.DamagedRecord
 	(*SteppedOver)(nil),           // 6: reput.indexer.v1.SteppedOver
-	(*DelayedDelivery)(nil),       // 7: reput.indexer.v1.DelayedDelivery
-	(*WaitIndexedRequest)(nil),    // 8: reput.indexer.v1.WaitIndexedRequest
-	(*WaitIndexedResponse)(nil),   // 9: reput.indexer.v1.WaitIndexedResponse
-	(*TrimToRequest)(nil),         // 10: reput.indexer.v1.TrimToRequest
-	(*TrimToResponse)(nil),        // 11: reput.indexer.v1.TrimToResponse
-	(*RemoveQueuesRequest)(nil),   // 12: reput.indexer.v1.RemoveQueuesRequest
-	(*RemoveQueuesResponse)(nil),  // 13: reput.indexer.v1.RemoveQueuesResponse
-	(*RemovedQueue)(nil),          // 14: reput.indexer.v1.RemovedQueue
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*v1.ConsumerBelow)(nil),      // 16: reput.common.v1.ConsumerBelow
+	(*WaitIndexedRequest)(nil),    // 7: reput.indexer.v1.WaitIndexedRequest
+	(*WaitIndexedResponse)(nil),   // 8: reput.indexer.v1.WaitIndexedResponse
+	(*TrimToRequest)(nil),         // 9: reput.indexer.v1.TrimToRequest
+	(*TrimToResponse)(nil),        // 10: reput.indexer.v1.TrimToResponse
+	(*RemoveQueuesRequest)(nil),   // 11: reput.indexer.v1.RemoveQueuesRequest
+	(*RemoveQueuesResponse)(nil),  // 12: reput.indexer.v1.RemoveQueuesResponse
+	(*RemovedQueue)(nil),          // 13: reput.indexer.v1.RemovedQueue
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*v1.ConsumerBelow)(nil),      // 15: reput.common.v1.ConsumerBelow
 }
 var file_reput_indexer_v1_index_service_proto_depIdxs = []int32{
 	0,  // 0: reput.indexer.v1.GetStatusResponse.state:type_name -> reput.indexer.v1.ReputState
-	15, // 1: reput.indexer.v1.GetStatusResponse.last_store_time:type_name -> google.protobuf.Timestamp
-	15, // 2: reput.indexer.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
-	7,  // 3: reput.indexer.v1.GetStatusResponse.delayed_delivery:type_name -> reput.indexer.v1.DelayedDelivery
-	6,  // 4: reput.indexer.v1.GetStatusResponse.stepped_over:type_name -> reput.indexer.v1.SteppedOver
-	5,  // 5: reput.indexer.v1.GetStatusResponse.damaged_records:type_name -> reput.indexer.v1.DamagedRecord
-	1,  // 6: reput.indexer.v1.SteppedOver.reason:type_name -> reput.indexer.v1.SteppedOverReason
-	16, // 7: reput.indexer.v1.TrimToResponse.consumers:type_name -> reput.common.v1.ConsumerBelow
-	2,  // 8: reput.indexer.v1.RemoveQueuesRequest.selection:type_name -> reput.indexer.v1.QueueSelection
-	14, // 9: reput.indexer.v1.RemoveQueuesResponse.queues:type_name -> reput.indexer.v1.RemovedQueue
-	3,  // 10: reput.indexer.v1.IndexService.GetStatus:input_type -> reput.indexer.v1.GetStatusRequest
-	8,  // 11: reput.indexer.v1.IndexService.WaitIndexed:input_type -> reput.indexer.v1.WaitIndexedRequest
-	10, // 12: reput.indexer.v1.IndexService.TrimTo:input_type -> reput.indexer.v1.TrimToRequest
-	12, // 13: reput.indexer.v1.IndexService.RemoveQueues:input_type -> reput.indexer.v1.RemoveQueuesRequest
-	4,  // 14: reput.indexer.v1.IndexService.GetStatus:output_type -> reput.indexer.v1.GetStatusResponse
-	9,  // 15: reput.indexer.v1.IndexService.WaitIndexed:output_type -> reput.indexer.v1.WaitIndexedResponse
-	11, // 16: reput.indexer.v1.IndexService.TrimTo:output_type -> reput.indexer.v1.TrimToResponse
-	13, // 17: reput.indexer.v1.IndexService.RemoveQueues:output_type -> reput.indexer.v1.RemoveQueuesResponse
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	14, // 1: reput.indexer.v1.GetStatusResponse.last_store_time:type_name -> google.protobuf.Timestamp
+	14, // 2: reput.indexer.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
+	6,  // 3: reput.indexer.v1.GetStatusResponse.stepped_over:type_name -> reput.indexer.v1.SteppedOver
+	5,  // 4: reput.indexer.v1.GetStatusResponse.damaged_records:type_name -> reput.indexer.v1.DamagedRecord
+	1,  // 5: reput.indexer.v1.SteppedOver.reason:type_name -> reput.indexer.v1.SteppedOverReason
+	15, // 6: reput.indexer.v1.TrimToResponse.consumers:type_name -> reput.common.v1.ConsumerBelow
+	2,  // 7: reput.indexer.v1.RemoveQueuesRequest.selection:type_name -> reput.indexer.v1.QueueSelection
+	13, // 8: reput.indexer.v1.RemoveQueuesResponse.queues:type_name -> reput.indexer.v1.RemovedQueue
+	3,  // 9: reput.indexer.v1.IndexService.GetStatus:input_type -> reput.indexer.v1.GetStatusRequest
+	7,  // 10: reput.indexer.v1.IndexService.WaitIndexed:input_type -> reput.indexer.v1.WaitIndexedRequest
+	9,  // 11: reput.indexer.v1.IndexService.TrimTo:input_type -> reput.indexer.v1.TrimToRequest
+	11, // 12: reput.indexer.v1.IndexService.RemoveQueues:input_type -> reput.indexer.v1.RemoveQueuesRequest
+	4,  // 13: reput.indexer.v1.IndexService.GetStatus:output_type -> reput.indexer.v1.GetStatusResponse
+	8,  // 14: reput.indexer.v1.IndexService.WaitIndexed:output_type -> reput.indexer.v1.WaitIndexedResponse
+	10, // 15: reput.indexer.v1.IndexService.TrimTo:output_type -> reput.indexer.v1.TrimToResponse
+	12, // 16: reput.indexer.v1.IndexService.RemoveQueues:output_type -> reput.indexer.v1.RemoveQueuesResponse
+	13, // [13:17] is the sub-list for method output_type
+	9,  // [9:13] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_reput_indexer_v1_index_service_proto_init() }
@@ -1387,7 +1274,7 @@ func file_reput_indexer_v1_index_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reput_indexer_v1_index_service_proto_rawDesc), len(file_reput_indexer_v1_index_service_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   12,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -42,7 +42,10 @@ type QueryByKeyRequest struct {
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Only messages whose properties match this condition: RocketMQ's SQL92, such as `price > 10 AND region = 'eu'`
 	// (docs/filters.md), at most 32,767 bytes. Empty for all. A page may be short or empty, and have a next page.
-	Where         string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
+	Where string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
+	// Asks for `records` instead of `messages` in the response (docs/formats/records_in_answers.md). A server that does not
+	// know this field answers with `messages`.
+	WantsRecords  bool `protobuf:"varint,8,opt,name=wants_records,json=wantsRecords,proto3" json:"wants_records,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -126,17 +129,29 @@ func (x *QueryByKeyRequest) GetWhere() string {
 	return ""
 }
 
+func (x *QueryByKeyRequest) GetWantsRecords() bool {
+	if x != nil {
+		return x.WantsRecords
+	}
+	return false
+}
+
 // Messages, newest first.
 type QueryByKeyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The messages of this page; a page may be short.
+	// The messages of this page; a page may be short. Empty if the request wants records.
 	Messages []*v1.StoredMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	// Empty at the end.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// End of the log that was indexed when the query ran, exclusive: later messages were not searched.
 	IndexedPhysicalOffset int64 `protobuf:"varint,3,opt,name=indexed_physical_offset,json=indexedPhysicalOffset,proto3" json:"indexed_physical_offset,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// If the request wants records: the records of the messages as the log stores them, one behind the other, in the order
+	// of the messages.
+	Records []byte `protobuf:"bytes,4,opt,name=records,proto3" json:"records,omitempty"`
+	// Number of records in `records`.
+	RecordCount   int32 `protobuf:"varint,5,opt,name=record_count,json=recordCount,proto3" json:"record_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QueryByKeyResponse) Reset() {
@@ -190,6 +205,20 @@ func (x *QueryByKeyResponse) GetIndexedPhysicalOffset() int64 {
 	return 0
 }
 
+func (x *QueryByKeyResponse) GetRecords() []byte {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *QueryByKeyResponse) GetRecordCount() int32 {
+	if x != nil {
+		return x.RecordCount
+	}
+	return 0
+}
+
 // The times and the queues of a query.
 type QueryByTimeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -207,7 +236,10 @@ type QueryByTimeRequest struct {
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Only messages whose properties match this condition: RocketMQ's SQL92, such as `price > 10 AND region = 'eu'`
 	// (docs/filters.md), at most 32,767 bytes. Empty for all. A page may be short or empty, and have a next page.
-	Where         string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
+	Where string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
+	// Asks for `records` instead of `messages` in the response (docs/formats/records_in_answers.md). A server that does not
+	// know this field answers with `messages`.
+	WantsRecords  bool `protobuf:"varint,8,opt,name=wants_records,json=wantsRecords,proto3" json:"wants_records,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -291,17 +323,29 @@ func (x *QueryByTimeRequest) GetWhere() string {
 	return ""
 }
 
+func (x *QueryByTimeRequest) GetWantsRecords() bool {
+	if x != nil {
+		return x.WantsRecords
+	}
+	return false
+}
+
 // Messages by queue id and queue offset.
 type QueryByTimeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The messages of this page; a page may be short.
+	// The messages of this page; a page may be short. Empty if the request wants records.
 	Messages []*v1.StoredMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	// Empty at the end.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// End of the log that was indexed when the query ran, exclusive: later messages were not searched.
 	IndexedPhysicalOffset int64 `protobuf:"varint,3,opt,name=indexed_physical_offset,json=indexedPhysicalOffset,proto3" json:"indexed_physical_offset,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// If the request wants records: the records of the messages as the log stores them, one behind the other, in the order
+	// of the messages.
+	Records []byte `protobuf:"bytes,4,opt,name=records,proto3" json:"records,omitempty"`
+	// Number of records in `records`.
+	RecordCount   int32 `protobuf:"varint,5,opt,name=record_count,json=recordCount,proto3" json:"record_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QueryByTimeResponse) Reset() {
@@ -351,6 +395,20 @@ func (x *QueryByTimeResponse) GetNextPageToken() string {
 func (x *QueryByTimeResponse) GetIndexedPhysicalOffset() int64 {
 	if x != nil {
 		return x.IndexedPhysicalOffset
+	}
+	return 0
+}
+
+func (x *QueryByTimeResponse) GetRecords() []byte {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *QueryByTimeResponse) GetRecordCount() int32 {
+	if x != nil {
+		return x.RecordCount
 	}
 	return 0
 }
@@ -461,7 +519,7 @@ var File_reput_indexer_v1_query_service_proto protoreflect.FileDescriptor
 
 const file_reput_indexer_v1_query_service_proto_rawDesc = "" +
 	"\n" +
-	"$reput/indexer/v1/query_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xff\x01\n" +
+	"$reput/indexer/v1/query_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xa4\x02\n" +
 	"\x11QueryByKeyRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x129\n" +
@@ -471,11 +529,14 @@ const file_reput_indexer_v1_query_service_proto_rawDesc = "" +
 	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x14\n" +
-	"\x05where\x18\a \x01(\tR\x05where\"\xb0\x01\n" +
+	"\x05where\x18\a \x01(\tR\x05where\x12#\n" +
+	"\rwants_records\x18\b \x01(\bR\fwantsRecords\"\xed\x01\n" +
 	"\x12QueryByKeyResponse\x12:\n" +
 	"\bmessages\x18\x01 \x03(\v2\x1e.reput.common.v1.StoredMessageR\bmessages\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x126\n" +
-	"\x17indexed_physical_offset\x18\x03 \x01(\x03R\x15indexedPhysicalOffset\"\x9b\x02\n" +
+	"\x17indexed_physical_offset\x18\x03 \x01(\x03R\x15indexedPhysicalOffset\x12\x18\n" +
+	"\arecords\x18\x04 \x01(\fR\arecords\x12!\n" +
+	"\frecord_count\x18\x05 \x01(\x05R\vrecordCount\"\xc0\x02\n" +
 	"\x12QueryByTimeRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1e\n" +
 	"\bqueue_id\x18\x02 \x01(\x05H\x00R\aqueueId\x88\x01\x01\x129\n" +
@@ -485,12 +546,15 @@ const file_reput_indexer_v1_query_service_proto_rawDesc = "" +
 	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x14\n" +
-	"\x05where\x18\a \x01(\tR\x05whereB\v\n" +
-	"\t_queue_id\"\xb1\x01\n" +
+	"\x05where\x18\a \x01(\tR\x05where\x12#\n" +
+	"\rwants_records\x18\b \x01(\bR\fwantsRecordsB\v\n" +
+	"\t_queue_id\"\xee\x01\n" +
 	"\x13QueryByTimeResponse\x12:\n" +
 	"\bmessages\x18\x01 \x03(\v2\x1e.reput.common.v1.StoredMessageR\bmessages\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x126\n" +
-	"\x17indexed_physical_offset\x18\x03 \x01(\x03R\x15indexedPhysicalOffset\"G\n" +
+	"\x17indexed_physical_offset\x18\x03 \x01(\x03R\x15indexedPhysicalOffset\x12\x18\n" +
+	"\arecords\x18\x04 \x01(\fR\arecords\x12!\n" +
+	"\frecord_count\x18\x05 \x01(\x05R\vrecordCount\"G\n" +
 	"\x10QueryByIdRequest\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x14\n" +

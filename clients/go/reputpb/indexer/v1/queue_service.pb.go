@@ -180,7 +180,10 @@ type PullRequest struct {
 	Wait *durationpb.Duration `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`
 	// Only messages whose properties match this condition, and whose tag passes. RocketMQ's SQL92, such as `price > 10
 	// AND region = 'eu'` (docs/filters.md), at most 32,767 bytes. Empty for all.
-	Where         string `protobuf:"bytes,8,opt,name=where,proto3" json:"where,omitempty"`
+	Where string `protobuf:"bytes,8,opt,name=where,proto3" json:"where,omitempty"`
+	// Asks for `records` instead of `messages` in the response (docs/formats/records_in_answers.md). A server that does not
+	// know this field answers with `messages`.
+	WantsRecords  bool `protobuf:"varint,9,opt,name=wants_records,json=wantsRecords,proto3" json:"wants_records,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -271,12 +274,19 @@ func (x *PullRequest) GetWhere() string {
 	return ""
 }
 
+func (x *PullRequest) GetWantsRecords() bool {
+	if x != nil {
+		return x.WantsRecords
+	}
+	return false
+}
+
 // The messages that were found.
 type PullResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The result of the pull.
 	Status PullStatus `protobuf:"varint,1,opt,name=status,proto3,enum=reput.indexer.v1.PullStatus" json:"status,omitempty"`
-	// In queue order.
+	// In queue order. Empty if the request wants records.
 	Messages []*v1.StoredMessage `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
 	// Queue offset at which the next pull continues.
 	NextQueueOffset int64 `protobuf:"varint,3,opt,name=next_queue_offset,json=nextQueueOffset,proto3" json:"next_queue_offset,omitempty"`
@@ -284,8 +294,13 @@ type PullResponse struct {
 	MinQueueOffset int64 `protobuf:"varint,4,opt,name=min_queue_offset,json=minQueueOffset,proto3" json:"min_queue_offset,omitempty"`
 	// End of the queue, exclusive.
 	MaxQueueOffset int64 `protobuf:"varint,5,opt,name=max_queue_offset,json=maxQueueOffset,proto3" json:"max_queue_offset,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// If the request wants records: the records of the messages as the log stores them, one behind the other, in queue
+	// order.
+	Records []byte `protobuf:"bytes,6,opt,name=records,proto3" json:"records,omitempty"`
+	// Number of records in `records`.
+	RecordCount   int32 `protobuf:"varint,7,opt,name=record_count,json=recordCount,proto3" json:"record_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PullResponse) Reset() {
@@ -353,6 +368,20 @@ func (x *PullResponse) GetMaxQueueOffset() int64 {
 	return 0
 }
 
+func (x *PullResponse) GetRecords() []byte {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *PullResponse) GetRecordCount() int32 {
+	if x != nil {
+		return x.RecordCount
+	}
+	return 0
+}
+
 // The queue, the offset and the filter of a subscription.
 type SubscribeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -371,7 +400,10 @@ type SubscribeRequest struct {
 	SizeBytesMax int32 `protobuf:"varint,6,opt,name=size_bytes_max,json=sizeBytesMax,proto3" json:"size_bytes_max,omitempty"`
 	// Only messages whose properties match this condition, and whose tag passes. RocketMQ's SQL92, such as `price > 10
 	// AND region = 'eu'` (docs/filters.md), at most 32,767 bytes. Empty for all.
-	Where         string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
+	Where string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
+	// Asks for `records` instead of `messages` in the responses (docs/formats/records_in_answers.md). A server that does
+	// not know this field answers with `messages`.
+	WantsRecords  bool `protobuf:"varint,8,opt,name=wants_records,json=wantsRecords,proto3" json:"wants_records,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -455,20 +487,32 @@ func (x *SubscribeRequest) GetWhere() string {
 	return ""
 }
 
+func (x *SubscribeRequest) GetWantsRecords() bool {
+	if x != nil {
+		return x.WantsRecords
+	}
+	return false
+}
+
 // The next messages.
 type SubscribeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// FOUND, NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING, OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY; OFFSET_OVERFLOW_ONE is a
 	// heartbeat, sent every 5 s while idle.
 	Status PullStatus `protobuf:"varint,1,opt,name=status,proto3,enum=reput.indexer.v1.PullStatus" json:"status,omitempty"`
-	// In queue order.
+	// In queue order. Empty if the request wants records.
 	Messages []*v1.StoredMessage `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
 	// Queue offset at which the stream continues.
 	NextQueueOffset int64 `protobuf:"varint,3,opt,name=next_queue_offset,json=nextQueueOffset,proto3" json:"next_queue_offset,omitempty"`
 	// End of the queue, exclusive: it shows how far behind the reader is.
 	MaxQueueOffset int64 `protobuf:"varint,4,opt,name=max_queue_offset,json=maxQueueOffset,proto3" json:"max_queue_offset,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// If the request wants records: the records of the messages as the log stores them, one behind the other, in queue
+	// order.
+	Records []byte `protobuf:"bytes,5,opt,name=records,proto3" json:"records,omitempty"`
+	// Number of records in `records`.
+	RecordCount   int32 `protobuf:"varint,6,opt,name=record_count,json=recordCount,proto3" json:"record_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SubscribeResponse) Reset() {
@@ -525,6 +569,20 @@ func (x *SubscribeResponse) GetNextQueueOffset() int64 {
 func (x *SubscribeResponse) GetMaxQueueOffset() int64 {
 	if x != nil {
 		return x.MaxQueueOffset
+	}
+	return 0
+}
+
+func (x *SubscribeResponse) GetRecords() []byte {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *SubscribeResponse) GetRecordCount() int32 {
+	if x != nil {
+		return x.RecordCount
 	}
 	return 0
 }
@@ -990,7 +1048,7 @@ var File_reput_indexer_v1_queue_service_proto protoreflect.FileDescriptor
 
 const file_reput_indexer_v1_queue_service_proto_rawDesc = "" +
 	"\n" +
-	"$reput/indexer/v1/queue_service.proto\x12\x10reput.indexer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\x9f\x02\n" +
+	"$reput/indexer/v1/queue_service.proto\x12\x10reput.indexer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xc4\x02\n" +
 	"\vPullRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12!\n" +
@@ -999,13 +1057,16 @@ const file_reput_indexer_v1_queue_service_proto_rawDesc = "" +
 	"\x0esize_bytes_max\x18\x05 \x01(\x05R\fsizeBytesMax\x12%\n" +
 	"\x0etag_expression\x18\x06 \x01(\tR\rtagExpression\x12-\n" +
 	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x14\n" +
-	"\x05where\x18\b \x01(\tR\x05where\"\x80\x02\n" +
+	"\x05where\x18\b \x01(\tR\x05where\x12#\n" +
+	"\rwants_records\x18\t \x01(\bR\fwantsRecords\"\xbd\x02\n" +
 	"\fPullResponse\x124\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1c.reput.indexer.v1.PullStatusR\x06status\x12:\n" +
 	"\bmessages\x18\x02 \x03(\v2\x1e.reput.common.v1.StoredMessageR\bmessages\x12*\n" +
 	"\x11next_queue_offset\x18\x03 \x01(\x03R\x0fnextQueueOffset\x12(\n" +
 	"\x10min_queue_offset\x18\x04 \x01(\x03R\x0eminQueueOffset\x12(\n" +
-	"\x10max_queue_offset\x18\x05 \x01(\x03R\x0emaxQueueOffset\"\xf5\x01\n" +
+	"\x10max_queue_offset\x18\x05 \x01(\x03R\x0emaxQueueOffset\x12\x18\n" +
+	"\arecords\x18\x06 \x01(\fR\arecords\x12!\n" +
+	"\frecord_count\x18\a \x01(\x05R\vrecordCount\"\x9a\x02\n" +
 	"\x10SubscribeRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12!\n" +
@@ -1013,12 +1074,15 @@ const file_reput_indexer_v1_queue_service_proto_rawDesc = "" +
 	"\x0etag_expression\x18\x04 \x01(\tR\rtagExpression\x12*\n" +
 	"\x11message_count_max\x18\x05 \x01(\x05R\x0fmessageCountMax\x12$\n" +
 	"\x0esize_bytes_max\x18\x06 \x01(\x05R\fsizeBytesMax\x12\x14\n" +
-	"\x05where\x18\a \x01(\tR\x05where\"\xdb\x01\n" +
+	"\x05where\x18\a \x01(\tR\x05where\x12#\n" +
+	"\rwants_records\x18\b \x01(\bR\fwantsRecords\"\x98\x02\n" +
 	"\x11SubscribeResponse\x124\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1c.reput.indexer.v1.PullStatusR\x06status\x12:\n" +
 	"\bmessages\x18\x02 \x03(\v2\x1e.reput.common.v1.StoredMessageR\bmessages\x12*\n" +
 	"\x11next_queue_offset\x18\x03 \x01(\x03R\x0fnextQueueOffset\x12(\n" +
-	"\x10max_queue_offset\x18\x04 \x01(\x03R\x0emaxQueueOffset\"\xb1\x01\n" +
+	"\x10max_queue_offset\x18\x04 \x01(\x03R\x0emaxQueueOffset\x12\x18\n" +
+	"\arecords\x18\x05 \x01(\fR\arecords\x12!\n" +
+	"\frecord_count\x18\x06 \x01(\x05R\vrecordCount\"\xb1\x01\n" +
 	"\x16GetOffsetByTimeRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\x05R\aqueueId\x12.\n" +

@@ -3,7 +3,7 @@
 
 Functions replace coroutines, and names lose their `Async`; ruff sorts imports, writes `yield from` and breaks lines.
 (The package `unasync` replaces single names only, so `grpc.aio.` and similar names would need such a table as well.)
-Producer, follower, crew and streams are written by hand on both sides: threads and tasks differ there.
+Producer, follower, crew, settler and streams are written by hand on both sides: threads and tasks differ there.
 """
 
 import argparse

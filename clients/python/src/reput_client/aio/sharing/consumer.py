@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from reput_client.aio.channels import AsyncChannels
 from reput_client.aio.closing import AsyncClosing
 from reput_client.aio.sharing.crew import AsyncCrew, AsyncFlag, AsyncTicker, Handler
+from reput_client.aio.sharing.settling import AsyncSettler
 from reput_client.core.errors import NotFoundError, ReputError
 from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.retry import RetryPolicy
@@ -36,7 +37,8 @@ class AsyncShareConsumer(AsyncClosing):
     number of members and callbacks.
 
     Methods that settle raise ReputError for the first message that can't be settled, with HANDLE_OUTDATED if its lease
-    was over and another member has received it. The other messages are settled all the same.
+    was over and another member has received it. The other messages are settled all the same. Concurrent calls of these
+    methods share calls to Delivery, and each ends with its own outcome.
     """
 
     def __init__(self, channels: AsyncChannels, topic: str, settings: ShareSettings) -> None:
@@ -45,6 +47,7 @@ class AsyncShareConsumer(AsyncClosing):
         self.topic, self.group = topic, settings.group
         self._channels, self._settings, self._birthplace = channels, settings, Birthplace()
         self._held = HeldMessages(settings.hold_s_max)
+        self._settler = AsyncSettler(channels)
         self._waiting: deque[Received] = deque()
         self._invisible_s = 0.0
         self._ticker: AsyncTicker | None = None
@@ -243,7 +246,7 @@ class AsyncShareConsumer(AsyncClosing):
         handles, failures = [one.handle for one in received], list[ReputError]()
         for first in range(0, len(handles), calls.ENTRY_COUNT_MAX):
             some = handles[first : first + calls.ENTRY_COUNT_MAX]
-            errors = await self._channels.run(calls.settle(verb, some, seconds))
+            errors = await self._settler.settle(calls.entries(verb, some, seconds))
             if verb != "extend":
                 self._held.drop(some)
             failures += [error for error in errors if error is not None]
@@ -256,7 +259,7 @@ class AsyncShareConsumer(AsyncClosing):
         for first in range(0, len(handles), calls.ENTRY_COUNT_MAX):
             some = handles[first : first + calls.ENTRY_COUNT_MAX]
             try:
-                errors = await self._channels.run(calls.settle("extend", some, self._invisible_s))
+                errors = await self._settler.settle(calls.entries("extend", some, self._invisible_s))
             except ReputError as error:
                 log.warning("messages of %s may come again: %s", self.topic, error)
             else:

@@ -34,12 +34,13 @@ def receive(topic: str, settings: ShareSettings, count: int, invisible_s: float,
     return Call(request, _received, extra_timeout_s=wait_s)
 
 
-def settle(verb: Verb, handles: Sequence[str], seconds: float | None = None) -> Call[list[ReputError | None]]:
-    """Return the call that settles. Its answer has an entry per handle: an error if it could not be settled, or None.
+def entries(verb: Verb, handles: Sequence[str], seconds: float | None = None) -> list[pb.SettleEntry]:
+    """Return the entries that settle. `seconds` is the delay of a nack, or the lease of an extension."""
+    return [pb.SettleEntry(handle=handle, **_action(verb, seconds)) for handle in handles]
 
-    `seconds` is the delay of a nack, or the lease of an extension.
-    """
-    entries = [pb.SettleEntry(handle=handle, **_action(verb, seconds)) for handle in handles]
+
+def settle(entries: Sequence[pb.SettleEntry]) -> Call[list[ReputError | None]]:
+    """Return the call that settles. Its answer has an error or None for each entry."""
     return Call(pb.SettleRequest(entries=entries), _errors)
 
 

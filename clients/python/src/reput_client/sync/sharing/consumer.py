@@ -19,6 +19,7 @@ from reput_client.core.telemetry.tracing import find_tracing
 from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
 from reput_client.sync.sharing.crew import Crew, Flag, Handler, Ticker
+from reput_client.sync.sharing.settling import Settler
 
 POLL_S = 2.0
 """How long a call waits for a message. A close during such a call may take as long."""
@@ -37,7 +38,8 @@ class ShareConsumer(Closing):
     number of members and callbacks.
 
     Methods that settle raise ReputError for the first message that can't be settled, with HANDLE_OUTDATED if its lease
-    was over and another member has received it. The other messages are settled all the same.
+    was over and another member has received it. The other messages are settled all the same. Concurrent calls of these
+    methods share calls to Delivery, and each ends with its own outcome.
     """
 
     def __init__(self, channels: Channels, topic: str, settings: ShareSettings) -> None:
@@ -46,6 +48,7 @@ class ShareConsumer(Closing):
         self.topic, self.group = topic, settings.group
         self._channels, self._settings, self._birthplace = channels, settings, Birthplace()
         self._held = HeldMessages(settings.hold_s_max)
+        self._settler = Settler(channels)
         self._waiting: deque[Received] = deque()
         self._invisible_s = 0.0
         self._ticker: Ticker | None = None
@@ -242,7 +245,7 @@ class ShareConsumer(Closing):
         handles, failures = [one.handle for one in received], list[ReputError]()
         for first in range(0, len(handles), calls.ENTRY_COUNT_MAX):
             some = handles[first : first + calls.ENTRY_COUNT_MAX]
-            errors = self._channels.run(calls.settle(verb, some, seconds))
+            errors = self._settler.settle(calls.entries(verb, some, seconds))
             if verb != "extend":
                 self._held.drop(some)
             failures += [error for error in errors if error is not None]
@@ -255,7 +258,7 @@ class ShareConsumer(Closing):
         for first in range(0, len(handles), calls.ENTRY_COUNT_MAX):
             some = handles[first : first + calls.ENTRY_COUNT_MAX]
             try:
-                errors = self._channels.run(calls.settle("extend", some, self._invisible_s))
+                errors = self._settler.settle(calls.entries("extend", some, self._invisible_s))
             except ReputError as error:
                 log.warning("messages of %s may come again: %s", self.topic, error)
             else:

@@ -8,6 +8,7 @@ import pytest
 from reput.delivery.v1 import delivery_service_pb2 as pb
 from reput.delivery.v1 import group_service_pb2
 from reput_client.aio.sharing.consumer import AsyncShareConsumer
+from reput_client.aio.sharing.settling import AsyncSettler
 from reput_client.aio.transactions import AsyncTransaction
 from reput_client.core.errors import ReputError
 from reput_client.core.retry import RetryPolicy
@@ -47,7 +48,8 @@ class Channels:
 
 
 def consumer(channels: Channels, **words: Any) -> AsyncShareConsumer:
-    return AsyncShareConsumer(channels, "t", ShareSettings("g", **words))  # type: ignore[arg-type]
+    settler = AsyncSettler(channels)  # type: ignore[arg-type]
+    return AsyncShareConsumer(channels, settler, "t", ShareSettings("g", **words))  # type: ignore[arg-type]
 
 
 def ticking() -> int:

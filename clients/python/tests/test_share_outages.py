@@ -40,6 +40,9 @@ LASTING = [
 ]
 
 
+SETTINGS = ShareSettings("g", invisible_s=30)
+
+
 class Clock:
     """Time that passes while something waits."""
 
@@ -85,6 +88,14 @@ class Delivery:
         return [Received(Message(message_pb2.StoredMessage(body=number.encode())), 1, number)]
 
 
+def sharing(delivery: Any, settings: ShareSettings = SETTINGS) -> sync_consumer.ShareConsumer:
+    return sync_consumer.ShareConsumer(delivery, sync_consumer.Settler(delivery), "orders", settings)
+
+
+def aio_sharing(delivery: Any, settings: ShareSettings = SETTINGS) -> aio_consumer.AsyncShareConsumer:
+    return aio_consumer.AsyncShareConsumer(delivery, aio_consumer.AsyncSettler(delivery), "orders", settings)
+
+
 class Door:
     """A consumer of either kind at a Delivery that fails, with waits that only move the clock."""
 
@@ -109,7 +120,7 @@ class Door:
         """Run a consumer, or iterate over it, until `handle` closes it. Returns it and its Delivery."""
         delivery = self.delivery = Delivery(self.kind, failure)
         if self.kind == "sync":
-            consumer = sync_consumer.ShareConsumer(delivery, "orders", ShareSettings("g", invisible_s=30))  # type: ignore[arg-type]
+            consumer = sharing(delivery)
             if iterates:
                 for received in consumer:
                     handle(consumer, received)
@@ -118,7 +129,7 @@ class Door:
             return consumer, delivery
 
         async def consume() -> Any:
-            one = aio_consumer.AsyncShareConsumer(delivery, "orders", ShareSettings("g", invisible_s=30))  # type: ignore[arg-type]
+            one = aio_sharing(delivery)
 
             async def handle_soon(received: Received) -> None:
                 closing = handle(one, received)
@@ -218,7 +229,7 @@ def test_a_close_ends_the_wait(kind: str) -> None:
     delivery = Delivery(kind, failure)
     settings = ShareSettings("g", invisible_s=30)
     if kind == "sync":
-        consumer = sync_consumer.ShareConsumer(delivery, "orders", settings)  # type: ignore[arg-type]
+        consumer = sharing(delivery, settings)
         thread = threading.Thread(target=consumer.run, args=[print], daemon=True)
         thread.start()
         assert is_tried.wait(LIMIT_S)
@@ -228,7 +239,7 @@ def test_a_close_ends_the_wait(kind: str) -> None:
         return
 
     async def run() -> None:
-        one = aio_consumer.AsyncShareConsumer(delivery, "orders", settings)  # type: ignore[arg-type]
+        one = aio_sharing(delivery, settings)
         async with asyncio.timeout(LIMIT_S):
             task = asyncio.create_task(one.run(lambda _: asyncio.sleep(0)))
             assert await asyncio.to_thread(is_tried.wait, LIMIT_S)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the method that makes a part imports it, so that a program 
     from reput_client.aio.sharing.admin import AsyncDeadLetters, AsyncShareGroups
     from reput_client.aio.sharing.consumer import AsyncShareConsumer
     from reput_client.aio.sharing.delayed import AsyncDelayedMessages
+    from reput_client.aio.sharing.settling import AsyncSettler
     from reput_client.aio.transactions import AsyncTransactions
     from reput_client.aio.writer import AsyncWriter
 
@@ -42,6 +43,13 @@ class AsyncClient(AsyncClosing):
     def __repr__(self) -> str:
         targets = ", ".join(f"{name}={self._channels.target(name)!r}" for name in SERVICES)
         return f"AsyncClient({targets})"
+
+    @cached_property
+    def _settler(self) -> "AsyncSettler":
+        """Settles for all share consumers of this client."""
+        from reput_client.aio.sharing.settling import AsyncSettler
+
+        return AsyncSettler(self._channels)
 
     @cached_property
     def topics(self) -> "AsyncTopics":
@@ -195,9 +203,8 @@ class AsyncClient(AsyncClosing):
         from reput_client.aio.sharing.consumer import AsyncShareConsumer
         from reput_client.core.sharing.holding import ShareSettings
 
-        consumer = AsyncShareConsumer(
-            self._channels, topic, ShareSettings(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max)
-        )
+        settings = ShareSettings(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max)
+        consumer = AsyncShareConsumer(self._channels, self._settler, topic, settings)
         self._closers.push_async_exit(consumer)
         return consumer
 

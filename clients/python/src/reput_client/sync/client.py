@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # the method that makes a part imports it, so that a program 
     from reput_client.sync.sharing.admin import DeadLetters, ShareGroups
     from reput_client.sync.sharing.consumer import ShareConsumer
     from reput_client.sync.sharing.delayed import DelayedMessages
+    from reput_client.sync.sharing.settling import Settler
     from reput_client.sync.transactions import Transactions
     from reput_client.sync.writer import Writer
 
@@ -43,6 +44,13 @@ class Client(Closing):
     def __repr__(self) -> str:
         targets = ", ".join(f"{name}={self._channels.target(name)!r}" for name in SERVICES)
         return f"Client({targets})"
+
+    @cached_property
+    def _settler(self) -> "Settler":
+        """Settles for all share consumers of this client."""
+        from reput_client.sync.sharing.settling import Settler
+
+        return Settler(self._channels)
 
     @cached_property
     def topics(self) -> "Topics":
@@ -196,9 +204,8 @@ class Client(Closing):
         from reput_client.core.sharing.holding import ShareSettings
         from reput_client.sync.sharing.consumer import ShareConsumer
 
-        consumer = ShareConsumer(
-            self._channels, topic, ShareSettings(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max)
-        )
+        settings = ShareSettings(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max)
+        consumer = ShareConsumer(self._channels, self._settler, topic, settings)
         self._closers.push(consumer)
         return consumer
 

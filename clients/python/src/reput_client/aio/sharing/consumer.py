@@ -38,16 +38,16 @@ class AsyncShareConsumer(AsyncClosing):
 
     Methods that settle raise ReputError for the first message that can't be settled, with HANDLE_OUTDATED if its lease
     was over and another member has received it. The other messages are settled all the same. Concurrent calls of these
-    methods share calls to Delivery, and each ends with its own outcome.
+    methods, for all share consumers of a client, share calls to Delivery. Each ends with its own outcome.
     """
 
-    def __init__(self, channels: AsyncChannels, topic: str, settings: ShareSettings) -> None:
+    def __init__(self, channels: AsyncChannels, settler: AsyncSettler, topic: str, settings: ShareSettings) -> None:
         if not isinstance(topic, str):
             raise TypeError(f"topic is {topic!r}: expected a str")
         self.topic, self.group = topic, settings.group
         self._channels, self._settings, self._birthplace = channels, settings, Birthplace()
         self._held = HeldMessages(settings.hold_s_max)
-        self._settler = AsyncSettler(channels)
+        self._settler = settler
         self._waiting: deque[Received] = deque()
         self._invisible_s = 0.0
         self._ticker: AsyncTicker | None = None

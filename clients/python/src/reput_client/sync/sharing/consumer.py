@@ -39,16 +39,16 @@ class ShareConsumer(Closing):
 
     Methods that settle raise ReputError for the first message that can't be settled, with HANDLE_OUTDATED if its lease
     was over and another member has received it. The other messages are settled all the same. Concurrent calls of these
-    methods share calls to Delivery, and each ends with its own outcome.
+    methods, for all share consumers of a client, share calls to Delivery. Each ends with its own outcome.
     """
 
-    def __init__(self, channels: Channels, topic: str, settings: ShareSettings) -> None:
+    def __init__(self, channels: Channels, settler: Settler, topic: str, settings: ShareSettings) -> None:
         if not isinstance(topic, str):
             raise TypeError(f"topic is {topic!r}: expected a str")
         self.topic, self.group = topic, settings.group
         self._channels, self._settings, self._birthplace = channels, settings, Birthplace()
         self._held = HeldMessages(settings.hold_s_max)
-        self._settler = Settler(channels)
+        self._settler = settler
         self._waiting: deque[Received] = deque()
         self._invisible_s = 0.0
         self._ticker: Ticker | None = None

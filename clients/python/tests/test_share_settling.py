@@ -4,6 +4,7 @@
 import asyncio
 import random
 import threading
+import types
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -213,24 +214,55 @@ async def test_any_callers_get_their_own_outcomes(seed: int) -> None:
     assert {type(one) for one in found if one is not None} <= {asyncio.CancelledError}
 
 
-def begin(pool: ThreadPoolExecutor, subject: Settler, channels: Threads, *handles: str) -> list[Future[Any]]:
-    """Begin settlements in threads. All wait when this returns: two in calls, the others for the next call."""
-    futures = [pool.submit(subject.settle, ack(one)) for one in handles]
-    for _ in range(min(2, len(handles))):
-        assert channels.begun.acquire(timeout=LIMIT_S)
-    while len(subject._waiting) < len(handles) - 2:
-        assert not futures[0].done()
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """Released for each thread that waits for others' calls. Threads are patient."""
+    waits = threading.Semaphore(0)
+
+    class Watched(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.release()
+            return super().wait(timeout)
+
+    names = types.SimpleNamespace(Event=Watched, Lock=threading.Lock)
+    monkeypatch.setattr("reput_client.sync.sharing.settling.threading", names)
+    monkeypatch.setattr("reput_client.sync.sharing.settling.PATIENCE_S", LIMIT_S)
+    return waits
+
+
+def begin(
+    pool: ThreadPoolExecutor, subject: Settler, channels: Threads, waits: threading.Semaphore, *handles: str
+) -> list[Future[Any]]:
+    """Begin settlements in threads. Two have calls under way when this returns, the others wait for the next call."""
+    futures = []
+    for number, handle in enumerate(handles):
+        futures.append(pool.submit(subject.settle, ack(handle)))
+        assert (channels.begun if number < 2 else waits).acquire(timeout=LIMIT_S)
     return futures
 
 
-def test_threads_share_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def assert_leads_are_back(subject: Settler, channels: Threads) -> None:
+    """Two calls are under way at once again."""
+    channels.gate.clear()
+    channels.on_call = lambda _: None
+    while channels.begun.acquire(blocking=False):
+        pass
+    with ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(subject.settle, ack(one)) for one in "ab"]
+        begun = [channels.begun.acquire(timeout=LIMIT_S) for _ in futures]
+        channels.gate.set()
+        for future in futures:
+            future.result(LIMIT_S)
+    assert begun == [True, True]
+
+
+def test_threads_share_the_next_call(waits: threading.Semaphore) -> None:
     """Two threads have calls under way, all others share the third call, and each gets its own outcome."""
-    monkeypatch.setattr("reput_client.sync.sharing.settling.PATIENCE_S", LIMIT_S)
     channels = Threads()
     subject = Settler(channels)  # type: ignore[arg-type]
     handles = [f"{OUTDATED if number % 3 == 0 else ''}{number}" for number in range(MANY)]
     with ThreadPoolExecutor(MANY) as pool:
-        futures = begin(pool, subject, channels, *handles)
+        futures = begin(pool, subject, channels, waits, *handles)
         channels.gate.set()
         found = [shown(future.result(LIMIT_S)) for future in futures]
     assert found == [[f"UNKNOWN: {one}"] if one.startswith(OUTDATED) else [None] for one in handles]
@@ -238,22 +270,20 @@ def test_threads_share_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(one for some in channels.handles for one in some) == sorted(handles)
 
 
-def test_a_refused_entry_fails_its_own_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_entry_fails_its_own_thread_alone(waits: threading.Semaphore) -> None:
     """Also if the thread's entry shared a call."""
-    monkeypatch.setattr("reput_client.sync.sharing.settling.PATIENCE_S", LIMIT_S)
     channels = Threads()
     subject = Settler(channels)  # type: ignore[arg-type]
     handles = ["0", "1", "2", BAD, "4", "5"]
     with ThreadPoolExecutor(MANY) as pool:
-        futures = begin(pool, subject, channels, *handles)
+        futures = begin(pool, subject, channels, waits, *handles)
         channels.gate.set()
         failures = [future.exception(LIMIT_S) for future in futures]
     assert [one and str(one) for one in failures] == [None] * 3 + [f"UNKNOWN: entries[0] of {BAD}"] + [None] * 2
 
 
-def test_an_interrupted_thread_leaves_its_call_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_thread_leaves_its_call_to_others(waits: threading.Semaphore) -> None:
     """Ctrl-C ends the call of a thread that has others' entries: another thread sends them again."""
-    monkeypatch.setattr("reput_client.sync.sharing.settling.PATIENCE_S", LIMIT_S)
     channels = Threads()
     subject = Settler(channels)  # type: ignore[arg-type]
     interrupts = iter([KeyboardInterrupt])
@@ -264,11 +294,11 @@ def test_an_interrupted_thread_leaves_its_call_to_others(monkeypatch: pytest.Mon
 
     channels.on_call = interrupt
     with ThreadPoolExecutor(MANY) as pool:
-        futures = begin(pool, subject, channels, *map(str, range(MANY)))
+        futures = begin(pool, subject, channels, waits, *map(str, range(MANY)))
         channels.gate.set()
         failures = [future.exception(LIMIT_S) for future in futures]
     assert [type(one) for one in failures if one is not None] == [KeyboardInterrupt]
-    assert subject._leader_count == 0
+    assert_leads_are_back(subject, channels)
 
 
 def test_threads_whose_calls_hang_do_not_hold_up_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +313,7 @@ def test_threads_whose_calls_hang_do_not_hold_up_others(monkeypatch: pytest.Monk
         channels.gate.set()
         for future in futures:
             future.result(LIMIT_S)
-    assert subject._leader_count == 0
+    assert_leads_are_back(subject, channels)
 
 
 @pytest.mark.parametrize("patience_s", [0.0, LIMIT_S])
@@ -307,4 +337,4 @@ def test_any_threads_get_their_own_outcomes(monkeypatch: pytest.MonkeyPatch, pat
     with ThreadPoolExecutor(16) as pool:
         for future in [pool.submit(work, number) for number in range(16)]:
             future.result(LIMIT_S)
-    assert subject._leader_count == 0
+    assert_leads_are_back(subject, channels)

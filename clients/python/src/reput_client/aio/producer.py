@@ -6,6 +6,7 @@ A task keeps a stream open and reads its outcomes. A second task writes batches 
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -35,6 +36,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         self._queue, self._unread = SendQueue(options), Unread()
         self._loop = asyncio.get_running_loop()
         self._changed: asyncio.Future[None] = self._loop.create_future()
+        self._hurry_last: Callable[[], None] | None = None
         self._is_closing, self._closing_since_s = False, 0.0
         self._task = self._loop.create_task(self._run(), name="reput-producer")
 
@@ -50,6 +52,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         if self._is_closing or not self._queue.has_room(len(entry.chunk)):
             await self._wait_for_room(len(entry.chunk))
         self._add(entry)
+        future.hurry = self._hurry_last
         return future
 
     async def send_batch(self, messages: Sequence[NewMessage]) -> "asyncio.Future[list[Outcome]]":
@@ -63,6 +66,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
             if self._is_closing or not self._queue.has_room(len(entry.chunk)):
                 await self._wait_for_room(len(entry.chunk))
             self._add(entry)
+        future.hurry = self._hurry_last
         return future
 
     def metrics(self) -> ProducerMetrics:
@@ -111,6 +115,12 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
     def _add(self, entry: Entry) -> None:
         """Add an entry to the send queue, which has room."""
         if self._queue.add(entry, self._loop.time()):
+            self._hurry_last = partial(self._hurry, self._queue.batch_number)
+            self._notify()
+
+    def _hurry(self, batch_number: int) -> None:
+        """End the linger of a batch: a caller waits for its outcome."""
+        if self._queue.hurry(batch_number):
             self._notify()
 
     def _notify(self) -> None:
@@ -176,7 +186,10 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
 
 
 class _Asked(AskedFuture):
-    """Records that the program asks an asyncio future. It comes before asyncio.Future among the base classes."""
+    """Records that the program asks an asyncio future. It comes before asyncio.Future among the base classes.
+
+    `await`, and the callbacks of gather, wait and wait_for, also end the linger of the batch.
+    """
 
     def result(self: Any) -> Any:
         self.ask()
@@ -187,11 +200,11 @@ class _Asked(AskedFuture):
         return super().exception()  # type: ignore[misc]
 
     def add_done_callback(self: Any, *arguments: Any, **options: Any) -> None:
-        self.ask()
+        self.ask_now()
         super().add_done_callback(*arguments, **options)  # type: ignore[misc]
 
     def __await__(self: Any) -> Any:
-        self.ask()
+        self.ask_now()
         return super().__await__()  # type: ignore[misc]
 
 

@@ -164,7 +164,10 @@ class ProducerOptions:
     """The options of a producer: batches, waiting, retries, durability and compression."""
 
     linger_ms: float = 5.0
-    """How long the first message of a batch waits for further messages, in milliseconds."""
+    """How long the first message of a batch waits for further messages, in milliseconds.
+
+    As soon as a caller waits for an outcome of the batch, the batch is sent.
+    """
 
     batch_size_bytes: int = 512 << 10
     """A batch is sent when it has this many bytes, at any age. At most 8 MiB."""

@@ -141,7 +141,7 @@ class SendQueue:
         self._linger_s, self._retry = options.linger_ms / 1000, options.retry or RetryPolicy()
         self._open: list[Entry] = []
         self._open_size_bytes = 0
-        self._open_since_s = 0.0
+        self._open_since_s = self._open_until_s = 0.0
         self._batch_count = 0
         self._ready: deque[Batch] = deque()
         self._in_flight: deque[Batch] = deque()
@@ -172,7 +172,7 @@ class SendQueue:
             self.close_batch()
             is_news = True
         if not self._open:
-            self._open_since_s = now_s
+            self._open_since_s, self._open_until_s = now_s, now_s + self._linger_s
             is_news = True
         self._open.append(entry)
         self._open_size_bytes += size_bytes
@@ -181,6 +181,21 @@ class SendQueue:
             self.close_batch()
             is_news = True
         return is_news
+
+    @property
+    def batch_number(self) -> int:
+        """The number of the batch that the last message was added to."""
+        return self._batch_count + bool(self._open)
+
+    def hurry(self, batch_number: int) -> bool:
+        """End the linger of the open batch, if it has this number: a caller waits for the outcome of its messages.
+
+        Further messages are added until the batch is popped. Returns whether the sender must look again.
+        """
+        if not self._open or batch_number != self.batch_number or self._open_until_s == 0.0:
+            return False
+        self._open_until_s = 0.0
+        return True
 
     def close_batch(self) -> None:
         """Make the open batch ready, at any age."""
@@ -196,7 +211,7 @@ class SendQueue:
         """
         if now_s < self.blocked_until_s or self._moved is not None:
             return None
-        if not self._ready and self._open and now_s >= self._open_since_s + self._linger_s:
+        if not self._ready and self._open and now_s >= self._open_until_s:
             self.close_batch()
         if not self._ready:
             return None
@@ -209,7 +224,7 @@ class SendQueue:
         """Return seconds until `pop` may return a batch, None if it returns none before another event."""
         if (not self._ready and not self._open) or self._moved is not None:
             return None
-        until_s = 0.0 if self._ready else self._open_since_s + self._linger_s
+        until_s = 0.0 if self._ready else self._open_until_s
         return max(0.0, max(until_s, self.blocked_until_s) - now_s)
 
     def on_outcomes(self, outcomes: Sequence[AppendOutcome], now_s: float) -> None:

@@ -10,8 +10,9 @@ import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import grpc
@@ -55,6 +56,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
         self._encoder = EntryEncoder(options, lambda: channels.target("commitlog"))
         self._queue, self._unread = SendQueue(options), Unread()
         self._changed = threading.Condition()
+        self._hurry_last: Callable[[], None] | None = None
         self._settling_threads: list[int] = []
         self._is_closing, self._closing_since_s = False, 0.0
         self._is_given_up = False
@@ -75,6 +77,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
         entry = self._encoder.one(message, future)
         with self._changed:
             self._add(entry)
+            future.hurry = self._hurry_last
         return future
 
     def send_batch(self, messages: Sequence[NewMessage]) -> "Future[list[Outcome]]":
@@ -94,6 +97,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
         with self._changed:
             for entry in entries:
                 self._add(entry)
+            future.hurry = self._hurry_last
         return future
 
     def metrics(self) -> ProducerMetrics:
@@ -159,7 +163,16 @@ class Producer(Closing, Sender[Future[SendResult]]):
         if self._is_closing:
             raise ReputError("the producer is closed", code=_CANCELLED)
         if self._queue.add(entry, time.monotonic()):
+            self._hurry_last = partial(self._hurry, self._queue.batch_number)
             self._changed.notify_all()
+
+    def _hurry(self, batch_number: int) -> None:
+        """End the linger of a batch: a caller waits for its outcome."""
+        if not self._birthplace.is_here:  # its process sends it
+            return
+        with self._changed:
+            if self._queue.hurry(batch_number):
+                self._changed.notify_all()
 
     def _run(self) -> None:
         """Keep a stream open while there are messages to send. This is the producer's thread."""
@@ -234,20 +247,29 @@ _CANCEL_TIMEOUT_S = 0.1
 
 
 class _Asked(AskedFuture):
-    """Records that the program asks a future of threads. It comes before Future among the base classes."""
+    """Records that the program asks a future of threads. It comes before Future among the base classes.
+
+    A thread that waits in `result` or `exception` also ends the linger of the batch.
+    """
 
     def result(self: Any, timeout: float | None = None) -> Any:
-        self.ask()  # before the flush of another thread looks at it; repeated below, to be certain
+        self._ask(timeout)  # before the flush of another thread looks at it; repeated below, to be certain
         try:
             return super().result(timeout)  # type: ignore[misc]
         finally:
             self.ask()
 
     def exception(self: Any, timeout: float | None = None) -> Any:
-        self.ask()
+        self._ask(timeout)
         try:
             return super().exception(timeout)  # type: ignore[misc]
         finally:
+            self.ask()
+
+    def _ask(self, timeout: float | None) -> None:
+        if timeout is None or timeout > 0:
+            self.ask_now()
+        else:
             self.ask()
 
     def add_done_callback(self: Any, fn: Any) -> None:

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failed messages whose futures were not asked: they are counted, and logged when a producer flushes or closes."""
+"""Futures that record whether the program asks for an outcome.
+
+Failed messages whose futures were not asked are counted, and logged when a producer flushes or closes. A program that
+waits for an outcome ends the linger of the message's batch.
+"""
 
 import threading
 from collections.abc import Callable
@@ -53,6 +57,8 @@ class AskedFuture:
 
     _is_asked = False
     _unread: tuple[Round, int] | None = None
+    hurry: Callable[[], None] | None = None
+    """Ends the linger of the last batch that has a message of this future."""
 
     def ask(self) -> None:
         """Record that the program asks, before or after the future is done."""
@@ -60,6 +66,13 @@ class AskedFuture:
         if self._unread is not None:
             (round_, count), self._unread = self._unread, None
             round_.take(count)
+
+    def ask_now(self: Any) -> None:
+        """Record that the program waits from now on: a batch that still collects messages is sent."""
+        self.ask()
+        if self.hurry is not None and not self.done():
+            hurry, self.hurry = self.hurry, None
+            hurry()
 
     def fail_unread(self, round_: Round, error: Exception) -> None:
         """Count a message that is about to fail, unless the program has asked."""

@@ -114,7 +114,7 @@ public final class Client implements AutoCloseable {
             Duration waitTime) {
         PullRequest request = PullRequest.newBuilder()
                 .setTopic(topic).setQueueId(queueId).setQueueOffset(queueOffset)
-                .setMessageCountMax(messageCountMax).setTagExpression(tags)
+                .setMessageCountMax(messageCountMax).setTagExpression(tags).setWantsRecords(true)
                 .setWait(com.google.protobuf.Duration.newBuilder()
                         .setSeconds(waitTime.getSeconds()).setNanos(waitTime.getNano()))
                 .build();
@@ -128,11 +128,13 @@ public final class Client implements AutoCloseable {
 
     /** Returns the messages of a topic with a key that were stored within a range of times, newest first. */
     public Iterable<Message> queryByKey(String topic, String key, TimeRange times) {
-        QueryByKeyRequest.Builder request = QueryByKeyRequest.newBuilder().setTopic(topic).setKey(key);
+        QueryByKeyRequest.Builder request =
+                QueryByKeyRequest.newBuilder().setTopic(topic).setKey(key).setWantsRecords(true);
         times.apply(request::setStartTime, request::setEndTime);
         return () -> Page.items(token -> {
             var page = call(QueryServiceGrpc.getQueryByKeyMethod(), request.clone().setPageToken(token).build());
-            return new Page<>(Message.all(page.getMessagesList()), page.getNextPageToken());
+            return new Page<>(StoredRecord.messages(page.getMessagesList(), page.getRecords(), page.getRecordCount()),
+                    page.getNextPageToken());
         });
     }
 
@@ -265,10 +267,12 @@ public final class Client implements AutoCloseable {
     }
 
     private Iterable<Message> queryByTime(QueryByTimeRequest.Builder request, TimeRange times) {
+        request.setWantsRecords(true);
         times.apply(request::setStartTime, request::setEndTime);
         return () -> Page.items(token -> {
             var page = call(QueryServiceGrpc.getQueryByTimeMethod(), request.clone().setPageToken(token).build());
-            return new Page<>(Message.all(page.getMessagesList()), page.getNextPageToken());
+            return new Page<>(StoredRecord.messages(page.getMessagesList(), page.getRecords(), page.getRecordCount()),
+                    page.getNextPageToken());
         });
     }
 

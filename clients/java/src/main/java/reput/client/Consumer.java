@@ -50,7 +50,7 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
     private boolean isClosed;
 
     /** An answer and its reader. */
-    private record Delivery(Reader reader, SubscribeResponse answer) {}
+    private record Delivery(Reader reader, List<Message> messages, long nextQueueOffset) {}
 
     Consumer(Client client, String topic, ConsumerOptions options) {
         this.client = client;
@@ -173,7 +173,7 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
             return false;
         }
         delivery.reader.stream.request(1);
-        positions.add(delivery.reader.queueId, delivery.answer);
+        positions.add(delivery.reader.queueId, delivery.messages, delivery.nextQueueOffset);
         return true;
     }
 
@@ -208,6 +208,8 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
         private int attempt;
         private long dueNs = System.nanoTime();
         private ReputException error;
+        /** The error because of which the stream was cancelled here. */
+        private ReputException refusal;
 
         Reader(int queueId, long queueOffset) {
             this.queueId = queueId;
@@ -217,9 +219,10 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
         /** Opens a stream. No answer of an older stream waits any more. */
         void open() {
             isOpen = true;
+            refusal = null;
             SubscribeRequest request = SubscribeRequest.newBuilder()
                     .setTopic(topic).setQueueId(queueId).setQueueOffset(queueOffset).setTagExpression(options.tags())
-                    .build();
+                    .setWantsRecords(true).build();
             QueueServiceGrpc.newStub(client.indexer()).subscribe(request, this);
         }
 
@@ -248,13 +251,29 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
 
         @Override
         public void onNext(SubscribeResponse answer) {
+            List<Message> messages;
+            try {
+                messages = StoredRecord.messages(
+                        answer.getMessagesList(), answer.getRecords(), answer.getRecordCount());
+            } catch (ReputException unsound) {
+                refuse(unsound);
+                return;
+            }
             synchronized (lock) {
-                if (!isStopped) {
+                if (!isStopped && refusal == null) {
                     attempt = 0;
                     queueOffset = answer.getNextQueueOffset();
-                    deliveries.add(new Delivery(this, answer));
+                    deliveries.add(new Delivery(this, messages, queueOffset));
                     lock.notifyAll();
                 }
+            }
+        }
+
+        /** Ends the stream with the error of an answer. Later answers of the stream are dropped. */
+        private void refuse(ReputException unsound) {
+            synchronized (lock) {
+                refusal = refusal == null ? unsound : refusal;
+                stream.cancel(unsound.getMessage(), unsound);
             }
         }
 
@@ -268,9 +287,10 @@ public final class Consumer implements Iterable<Message>, AutoCloseable {
             onEnd(new ReputException(Status.Code.UNAVAILABLE, "the server ended the stream"));
         }
 
-        private void onEnd(ReputException why) {
+        private void onEnd(ReputException ended) {
             synchronized (lock) {
                 isOpen = false;
+                ReputException why = refusal == null ? ended : refusal;
                 long delayNs = client.options().retry().delayNs(attempt, why);
                 error = delayNs == RetryPolicy.GIVE_UP ? why : null;
                 dueNs = System.nanoTime() + Math.max(0, delayNs);

@@ -6,56 +6,80 @@ import java.time.Instant;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import reput.common.v1.StoredMessage;
 
 /**
- * A message as it is stored.
+ * A message as it is stored. Its values are decoded when they are read.
  *
- * @param stored the answer itself, with all fields; the methods below return the most used fields
+ * <p>It keeps the answer that it came with in memory, and so does its body: up to 8 MiB. To keep a few of many messages
+ * for long, copy what you need.
  */
-public record Message(StoredMessage stored) {
+public final class Message {
     static final String TAG = "TAGS";
     static final String KEYS = "KEYS";
     static final String UNIQUE_ID = "UNIQ_KEY";
 
-    static List<Message> all(List<StoredMessage> stored) {
-        return stored.stream().map(Message::new).toList();
+    /** Null for a message that came as {@link #stored}. */
+    private final StoredRecord record;
+    /** Made at the first use of a message that came as a record. Several threads may make it, and get equal ones. */
+    private StoredMessage stored;
+
+    /** Makes a message of an answer with messages. */
+    public Message(StoredMessage stored) {
+        this.record = null;
+        this.stored = Objects.requireNonNull(stored);
+    }
+
+    /** Makes a message of an answer with records. */
+    Message(StoredRecord record) {
+        this.record = record;
+    }
+
+    /** The API's message, with all fields. The methods below return the most used fields. */
+    public StoredMessage stored() {
+        StoredMessage known = stored;
+        if (known == null) {
+            known = record.toMessage();
+            stored = known;
+        }
+        return known;
     }
 
     /** The topic that it was appended to. */
     public String topic() {
-        return stored.getTopic();
+        return record == null ? stored.getTopic() : record.topic();
     }
 
     /** Queue within the topic, from 0. */
     public int queueId() {
-        return stored.getQueueId();
+        return record == null ? stored.getQueueId() : record.queueId();
     }
 
     /** Entry number in the queue, from 0. */
     public long queueOffset() {
-        return stored.getQueueOffset();
+        return record == null ? stored.getQueueOffset() : record.queueOffset();
     }
 
     /** Position of the record's first byte in the whole log. */
     public long physicalOffset() {
-        return stored.getPhysicalOffset();
+        return record == null ? stored.getPhysicalOffset() : record.physicalOffset();
     }
 
     /** The body as it is stored. */
     public ByteString body() {
-        return stored.getBody();
+        return record == null ? stored.getBody() : record.body();
     }
 
     /** The body as UTF-8 text. */
     public String bodyText() {
-        return stored.getBody().toStringUtf8();
+        return body().toStringUtf8();
     }
 
     /** All properties. */
     public Map<String, String> properties() {
-        return stored.getPropertiesMap();
+        return record == null ? stored.getPropertiesMap() : record.properties();
     }
 
     /** The tag, if it has a tag. */
@@ -76,16 +100,31 @@ public record Message(StoredMessage stored) {
 
     /** The id of the record's place. */
     public String offsetMessageId() {
-        return stored.getOffsetMessageId();
+        return record == null ? stored.getOffsetMessageId() : record.offsetMessageId();
     }
 
     /** The born time by the producer's clock. */
     public Instant bornTime() {
-        return Instant.ofEpochMilli(stored.getBornTimeMs());
+        return Instant.ofEpochMilli(record == null ? stored.getBornTimeMs() : record.bornTimeMs());
     }
 
     /** The store time by the store's clock. */
     public Instant storeTime() {
-        return Instant.ofEpochMilli(stored.getStoreTimeMs());
+        return Instant.ofEpochMilli(record == null ? stored.getStoreTimeMs() : record.storeTimeMs());
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Message message && stored().equals(message.stored());
+    }
+
+    @Override
+    public int hashCode() {
+        return Objects.hash(topic(), queueId(), queueOffset(), physicalOffset());
+    }
+
+    @Override
+    public String toString() {
+        return "Message[stored=" + stored() + "]";
     }
 }

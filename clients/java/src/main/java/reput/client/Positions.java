@@ -7,9 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.SortedMap;
 import java.util.TreeMap;
-import reput.common.v1.StoredMessage;
 import reput.indexer.v1.ConsumerOffset;
-import reput.indexer.v1.SubscribeResponse;
 
 /**
  * Messages that were delivered and not yet returned, and the next queue offset of each queue: the offset after the last
@@ -18,7 +16,7 @@ import reput.indexer.v1.SubscribeResponse;
 final class Positions {
     private final TreeMap<Integer, Long> next;
     private final Map<Integer, Long> committed = new HashMap<>();
-    private Iterator<StoredMessage> waiting = List.<StoredMessage>of().iterator();
+    private Iterator<Message> waiting = List.<Message>of().iterator();
     private int waitingQueueId;
     private long waitingEnd;
 
@@ -27,11 +25,11 @@ final class Positions {
     }
 
     /** Adds an answer of a queue's stream. Only when no message waits any more: then {@link #pop} returns null. */
-    void add(int queueId, SubscribeResponse answer) {
+    void add(int queueId, List<Message> messages, long nextQueueOffset) {
         assert !waiting.hasNext();
-        waiting = answer.getMessagesList().iterator();
+        waiting = messages.iterator();
         waitingQueueId = queueId;
-        waitingEnd = answer.getNextQueueOffset();
+        waitingEnd = nextQueueOffset;
         if (!waiting.hasNext()) {
             next.put(queueId, waitingEnd);
         }
@@ -42,7 +40,7 @@ final class Positions {
         if (!waiting.hasNext()) {
             return null;
         }
-        Message message = new Message(waiting.next());
+        Message message = waiting.next();
         next.put(waitingQueueId, waiting.hasNext() ? message.queueOffset() + 1 : waitingEnd);
         return message;
     }
@@ -50,7 +48,7 @@ final class Positions {
     /** Sets the position of a queue, and drops its waiting messages. */
     void move(int queueId, long queueOffset) {
         if (waitingQueueId == queueId) {
-            waiting = List.<StoredMessage>of().iterator();
+            waiting = List.<Message>of().iterator();
         }
         next.put(queueId, queueOffset);
     }

@@ -17,7 +17,8 @@ import reput.indexer.v1.PullStatus;
 public record PullResult(PullStatus status, List<Message> messages, long nextQueueOffset, long minQueueOffset,
         long maxQueueOffset) {
     static PullResult of(PullResponse answer) {
-        return new PullResult(answer.getStatus(), Message.all(answer.getMessagesList()),
+        return new PullResult(answer.getStatus(),
+                StoredRecord.messages(answer.getMessagesList(), answer.getRecords(), answer.getRecordCount()),
                 answer.getNextQueueOffset(), answer.getMinQueueOffset(), answer.getMaxQueueOffset());
     }
 }

@@ -27,6 +27,11 @@ class ReadingTest {
                 .build();
     }
 
+    private void add(int queueId, SubscribeResponse answer) {
+        positions.add(queueId, answer.getMessagesList().stream().map(Message::new).toList(),
+                answer.getNextQueueOffset());
+    }
+
     private List<ConsumerOffset> commit() {
         List<ConsumerOffset> offsets = positions.uncommitted("t");
         positions.onCommitted(offsets);
@@ -35,7 +40,7 @@ class ReadingTest {
 
     @Test
     void aPositionIsBehindTheLastMessageThatWasHandedOut() {
-        positions.add(1, answer(1, 20, 10, 12));
+        add(1, answer(1, 20, 10, 12));
         assertEquals(Map.of(0, 5L, 1, 10L), positions.all());
         assertEquals(10, positions.pop().queueOffset());
         assertEquals(11L, positions.all().get(1));
@@ -46,14 +51,14 @@ class ReadingTest {
 
     @Test
     void anAnswerWithoutMessagesMovesThePosition() {
-        positions.add(0, answer(0, 9));
+        add(0, answer(0, 9));
         assertNull(positions.pop());
         assertEquals(9L, positions.all().get(0));
     }
 
     @Test
     void movingDropsWhatWaitsOfTheQueue() {
-        positions.add(1, answer(1, 12, 10, 11));
+        add(1, answer(1, 12, 10, 11));
         positions.move(0, 2);
         assertEquals(10, positions.pop().queueOffset(), "another queue's stay");
         positions.move(1, 3);

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Journal: writes events into the log, in the order in which they happened, many of them in a record.
 
-While a record is being written, events gather for the next record.
+While a record is being written, events gather for the next record. Calls of the same turn of the event loop share a
+record, and a record has the settlements of a queue as a single event.
 Invariants: an event is reported as written only if all events before it are in the log, without records of another
 process between them: the log ensures this, because it takes each number once, in order. After the first failure nothing
 more is written, and all waiting writes get this failure: then the log alone is valid. A record that is appended and not
@@ -15,13 +16,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from libs.formats.records.delivery_record import FORMAT, DeliveryRecord, Event
+from services.delivery.engine.journal.merging import merged, weight
 from services.delivery.engine.journal.store_time import StoreTime
 from services.delivery.engine.ports.log import Log
 from services.delivery.engine.ports.messages import JournaledMessage, Written
 from services.delivery.errors import AppendRefused, JournalLost
 
 EVENT_COUNT_MAX = 1_000
-"""Events of a record; with the messages in flight of a receive, some hundred KiB."""
+"""Events of a record before they are merged."""
+WEIGHT_MAX = 20_000
+"""Events of a record and messages in flight of its events, some 50 bytes each. A single heavier call still fits."""
 LETTERS_SIZE_BYTES_MAX = 4 << 20
 """Size of the messages beside a record; a single larger message still fits. An append has 16 MiB at most."""
 CLOSE_S = 5.0
@@ -41,6 +45,11 @@ class _Entry:
     """Whether it gets its own record: a record with several entries was refused."""
     late: Callable[[], Sequence[Event]] = tuple
     """Returns further events when the record is made: earlier records are written or refused by then."""
+
+    @property
+    def weight(self) -> int:
+        """Events, and messages in flight of the events."""
+        return weight(self.events)
 
     @property
     def all_events(self) -> Sequence[Event]:
@@ -150,11 +159,13 @@ class Journal:
     def _some(self) -> list[_Entry]:
         """Remove and return the entries of the next record."""
         some = [self._entries.popleft()]
-        event_count, size_bytes = len(some[0].events), some[0].size_bytes
+        event_count, weight_sum, size_bytes = len(some[0].events), some[0].weight, some[0].size_bytes
         while self._entries and not some[0].is_alone:
             event_count += len(self._entries[0].events)
+            weight_sum += self._entries[0].weight
             size_bytes += self._entries[0].size_bytes
-            if event_count > EVENT_COUNT_MAX or size_bytes > LETTERS_SIZE_BYTES_MAX or self._entries[0].is_alone:
+            is_full = event_count > EVENT_COUNT_MAX or weight_sum > WEIGHT_MAX or size_bytes > LETTERS_SIZE_BYTES_MAX
+            if is_full or self._entries[0].is_alone:
                 break
             some.append(self._entries.popleft())
         return some
@@ -167,7 +178,7 @@ class Journal:
         return written
 
     async def _append(self, events: Sequence[Event], letters: Sequence[JournaledMessage], *, is_safe: bool) -> Written:
-        record = DeliveryRecord(format=self.format, owner=self._owner, events=tuple(events))
+        record = DeliveryRecord(format=self.format, owner=self._owner, events=merged(events))
         asked_s = self.time.asks()
         written = await self._log.write(self._next_number, record.encode(), letters, is_safe=is_safe)
         self._next_number += 1

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps
 from libs.formats.config import consumer_offsets_json, delay_offsets_json, subscription_groups_json, topics_json
 from libs.formats.errors import FormatError, NewerVersion
-from libs.formats.state import abort_file, checksummed, epoch_file, store_checkpoint
+from libs.formats.state import abort_file, checksummed, epoch_file, store_checkpoint, topic_journal
 from libs.formats.store_layout import LOCK_CONTENT
 
 _TIME_MS_MAX = 4_102_444_800_000
@@ -54,6 +54,15 @@ def _topics(data: bytes) -> Steps:
     file = topics_json.loads(_text(data))
     for number, topic in enumerate(file.topics.values()):
         yield Item("topic", number, 0, dataclasses.asdict(topic))
+
+
+def _topic_journal(data: bytes) -> Steps:
+    journal, position = topic_journal.decode(data), 0
+    for number, change in enumerate(journal.changes):
+        yield Item("change", number, position, dataclasses.asdict(change))
+        position += checksummed.HEADER_SIZE_BYTES + checksummed.COVERED.unpack_from(data, position)[3]
+    if journal.end < len(data):
+        yield Finding(journal.end, "file", "size", f"the last {len(data) - journal.end} bytes are no whole change")
 
 
 def _consumer_offsets(data: bytes) -> Steps:
@@ -140,6 +149,7 @@ _INSPECTION_OF: dict[str, Callable[[bytes], Steps]] = {
     "checkpoint": _checkpoint,
     "epoch_file": _epochs,
     "topics": _topics,
+    "topic_journal": _topic_journal,
     "consumer_offsets": _consumer_offsets,
     "delay_offsets": _delay_offsets,
     "subscription_groups": _subscription_groups,

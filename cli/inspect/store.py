@@ -2,10 +2,10 @@
 """Offline dump and check of any store file, behind `reput inspect FILE`.
 
 The file is mapped read-only and never changed. Kinds: segment, consume_queue, index_file, checkpoint, epoch_file,
-topics, consumer_offsets, delay_offsets, subscription_groups, checksummed, retention_history, ballast, cut, lock, abort;
-and batch_queue and queue_extension, which only RocketMQ uses. The cost of a damaged file is bounded by its size; memory
-is not proportional to it, except for the small files (cli/inspect/small.py). A store that is being written may show an
-unfinished last item: stop it first for a verdict.
+topics, topic_journal, consumer_offsets, delay_offsets, subscription_groups, checksummed, retention_history, ballast,
+cut, lock, abort; and batch_queue and queue_extension, which only RocketMQ uses. The cost of a damaged file is bounded
+by its size; memory is not proportional to it, except for the small files (cli/inspect/small.py). A store that is being
+written may show an unfinished last item: stop it first for a verdict.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ _KIND_OF_PATH = {
     store_layout.CHECKPOINT: "checkpoint",
     store_layout.EPOCHS: "epoch_file",
     store_layout.TOPICS: "topics",
+    store_layout.TOPIC_JOURNAL: "topic_journal",
     store_layout.CONSUMER_OFFSETS: "consumer_offsets",
     store_layout.DELAY_OFFSETS: "delay_offsets",
     store_layout.GROUP_CONFIGS: "subscription_groups",

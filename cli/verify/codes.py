@@ -175,6 +175,16 @@ _FILES: dict[str, tuple[Severity, str, str]] = {
     "CHECKPOINT_DAMAGED": ("fault", "the checkpoint has a wrong size, or bytes behind its values", REPLACE),
     "CHECKPOINT_AHEAD": ("fault", "the checkpoint is ahead of the log: its end is lost", RESTORE),
     "TOPICS_DAMAGED": ("fault", "`config/topics.json` can't be read", "restore it from `topics.json.bak` or a backup"),
+    "TOPIC_JOURNAL_DAMAGED": (
+        "fault",
+        "`reput/topic_journal` can't be read: changes of topics from the seconds before a crash",
+        "the CommitLog does not start: restore the file from a backup, or remove it and repeat these changes",
+    ),
+    "TOPIC_JOURNAL_TORN": (
+        "note",
+        "`reput/topic_journal` ends with a part of a change, as a crash leaves it; no caller was told of that change",
+        NOTHING,
+    ),
     "TOPIC_UNKNOWN": ("note", "queues or records of a topic that is not among the topics", NOTHING),
     "CONSUMER_OFFSETS_DAMAGED": (
         "fault",

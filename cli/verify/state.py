@@ -24,7 +24,7 @@ from libs.formats.config.delay_offsets_json import DelayOffsetsFile
 from libs.formats.config.topics_json import TopicsFile
 from libs.formats.epoch import Epoch
 from libs.formats.errors import BadField, FormatError, NewerVersion
-from libs.formats.state import abort_file, epoch_file, log_history, store_checkpoint
+from libs.formats.state import abort_file, epoch_file, log_history, store_checkpoint, topic_journal
 from libs.formats.state.index_progress import IndexProgress
 from libs.formats.state.log_history import LogHistoryFile, TopicBeginsFile
 from libs.formats.state.queue_snapshot import QueueSnapshot
@@ -115,7 +115,7 @@ def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
     log.load(store_layout.REPLICA, "REPLICA_DAMAGED", ReplicaFile.decode)
     log.load(store_layout.IN_SYNC, "IN_SYNC_DAMAGED", InSyncFile.decode)
     log.load(store_layout.TOPIC_BEGINS, "TOPIC_BEGINS_DAMAGED", TopicBeginsFile.decode)
-    topics = log.load(store_layout.TOPICS, "TOPICS_DAMAGED", _text(topics_json.loads))
+    topics = _topics(log)
     offsets = index.load(store_layout.CONSUMER_OFFSETS, "CONSUMER_OFFSETS_DAMAGED", _text(consumer_offsets_json.loads))
     delays = index.load(store_layout.DELAY_OFFSETS, "DELAY_OFFSETS_DAMAGED", _text(delay_offsets_json.loads))
     index.load(store_layout.GROUP_CONFIGS, "GROUP_CONFIGS_DAMAGED", _text(subscription_groups_json.loads))
@@ -134,6 +134,19 @@ def load_state(log_dir: Path, index_dir: Path, report: Report) -> StoreState:
         dropped_ends={(kept.topic, kept.queue_id): kept.end_queue_offset for kept in history.ends},
         set_apart=_set_apart(log_dir, index_dir, topics),
     )
+
+
+def _topics(files: _SmallFiles) -> TopicsFile | None:
+    """Return the topics, with the changes that topics.json lacks."""
+    file = files.load(store_layout.TOPICS, "TOPICS_DAMAGED", _text(topics_json.loads))
+    content = files.read(store_layout.TOPIC_JOURNAL) or b""
+    journal = files.load(store_layout.TOPIC_JOURNAL, "TOPIC_JOURNAL_DAMAGED", topic_journal.decode)
+    if journal is not None and journal.end < len(content):
+        message = f"its last {len(content) - journal.end} bytes are a change that was not finished"
+        files.report.add("TOPIC_JOURNAL_TORN", store_layout.TOPIC_JOURNAL, message, position=journal.end)
+    if file is None or journal is None:
+        return file
+    return topic_journal.applied(file, topic_journal.missing(file, journal.changes))
 
 
 def _set_apart(log_dir: Path, index_dir: Path, topics: TopicsFile | None) -> SetApart:

@@ -275,6 +275,7 @@ class PosixFs:
         with _full_disk_named(path, len(data)), open(path, "ab", opener=_open_private) as file:
             file.write(data)
             file.flush()
+            failpoint("append.before_sync")
             os.fsync(file.fileno())
         if is_new:
             self.sync_directory(path.parent)

@@ -126,6 +126,20 @@ PLANTS = (
         "            return (offsets < 0) | ",
     ),
     plant(
+        "a change of a topic waits for topics.json",
+        "libs/log/state/topic_store.py",
+        "            await asyncio.to_thread(topics_file.append_change, self._fs, self._data_dir, change)\n",
+        "            pass\n",
+    ),
+    plant(
+        "the journal of topics goes although topics.json lacks its changes",
+        "libs/log/state/topic_store.py",
+        "            await asyncio.to_thread(topics_file.save, self._fs, self._data_dir, file)\n"
+        "            self._is_file_known = True\n"
+        "            async with",
+        "            self._is_file_known = True\n            async with",
+    ),
+    plant(
         "names of new queues are not synced",
         "services/indexer/engine/follow/flush.py",
         "                    await asyncio.to_thread(self._queues.sync_names, new)\n",

@@ -26,7 +26,7 @@ from libs.formats.indexes.consume_queue import ConsumeQueueUnit
 from libs.formats.indexes.index_file import IndexEntry, IndexHeader
 from libs.formats.records import record
 from libs.formats.records.state_record import CopyPart, DelayProgress, StateRecord
-from libs.formats.state import checksummed, epoch_file, store_checkpoint
+from libs.formats.state import checksummed, epoch_file, store_checkpoint, topic_journal
 from libs.formats.state.leadership import LeadershipRecord
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd, TopicBeginsFile
 from libs.formats.state.replication import (
@@ -38,6 +38,7 @@ from libs.formats.state.replication import (
     UnsentOffsetsFile,
 )
 from libs.formats.state.store_checkpoint import StoreCheckpoint
+from libs.formats.state.topic_journal import TopicChange
 from tests.support import reference
 from tests.support.golden import golden
 
@@ -260,6 +261,19 @@ def test_topic_begins() -> None:
     assert TopicBeginsFile.decode(checksummed.wrap("topic-begins", data)) == file
     with pytest.raises(NewerVersion):
         TopicBeginsFile.decode(checksummed.wrap("topic-begins", data, version=2))
+
+
+def test_topic_journal() -> None:
+    """The journal keeps changes of topics, each in an envelope of its own."""
+    versions = [DataVersion(7, 1_700_000_000_000, 1), DataVersion(8, 1_700_000_000_001, 1), DataVersion(9, 2, 1)]
+    changes = [
+        TopicChange(versions[0], versions[1], {"orders": TopicConfig("orders", 4, 8)}),
+        TopicChange(versions[1], versions[2], removed=("orders", "ü")),
+    ]
+    data = golden("reput_files/v1/topic_journal.hex")
+    assert b"".join(change.encode() for change in changes) == data
+    assert topic_journal.decode(data) == (changes, len(data))
+    assert checksummed.unwrap("topic-journal", data[302:]).startswith(b'{"before":[8,')
 
 
 def test_replication() -> None:

@@ -60,8 +60,7 @@ def loads(text: str) -> TopicsFile:
     """
     root = config_json.parse_object(text)
     table = config_json.mapping(root.get("topicConfigTable", {}), "topicConfigTable")
-    topics = {name: _topic(name, config_json.mapping(value, name)) for name, value in table.items()}
-    return TopicsFile(topics, DataVersion.from_json(root.get("dataVersion", {})))
+    return TopicsFile(topics_of(table), DataVersion.from_json(root.get("dataVersion", {})))
 
 
 def dumps(file: TopicsFile) -> str:
@@ -69,6 +68,11 @@ def dumps(file: TopicsFile) -> str:
     table = config_json.block([topic.entry for topic in file.topics.values()], depth=1)
     version = config_json.entry("dataVersion", file.data_version.to_json(), depth=1)
     return config_json.block([version, f'"topicConfigTable":{table}'], depth=0)
+
+
+def topics_of(table: dict[str, Any]) -> dict[str, TopicConfig]:
+    """Return the topics of a parsed `topicConfigTable`. Raises BadField."""
+    return {name: _topic(name, config_json.mapping(value, name)) for name, value in table.items()}
 
 
 def _topic(name: str, fields: dict[str, Any]) -> TopicConfig:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from itertools import chain
 from zlib import crc32
 
+import numpy as np
+
 from libs.formats.limits import QUEUE_ID_MAX
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state.system_topics import HALF_TOPIC, TIMER_TOPIC
@@ -121,8 +123,10 @@ class TopicTable:
     @property
     def queue_count(self) -> int:
         """Number of queues of all topics: per topic the maximum of writable queues and queues with a message."""
-        counts, begun = self.rows[WRITE_QUEUE_COUNT::ROW_STRIDE], self.rows[BEGUN_COUNT::ROW_STRIDE]
-        return sum(map(max, counts, begun))
+        if not self.rows:
+            return 0
+        columns = np.frombuffer(self.rows, np.int64).reshape(-1, ROW_STRIDE)
+        return int(np.maximum(columns[:, WRITE_QUEUE_COUNT], columns[:, BEGUN_COUNT]).sum())
 
     def begun_count(self, places: Iterator[tuple[int, int]]) -> int:
         """Return the number of queues that would get their first message from records.

@@ -253,6 +253,7 @@ class MemoryFs:
             if isinstance(file, Directory):
                 raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
             file.data += data
+            failpoint("append.before_sync")
             file.sync()
             if is_new:
                 self.sync_directory(path.parent)

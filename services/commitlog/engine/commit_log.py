@@ -71,7 +71,7 @@ class CommitLog:
             leader=leader,
             term=term,
         )
-        await asyncio.to_thread(log.topics.begins.settle, log.chain, log.topics.file.topics)
+        await asyncio.to_thread(log.topics.begins.settle, log.chain, log.topics.store.topics)
         await log.disk.look()
         if log.in_sync is not None:
             await log.identity.note_role(log.checkpoint.save)
@@ -118,6 +118,7 @@ class CommitLog:
         assert log.marks.flushed.value == log.chain.max_physical_offset
         await log.small_files.write(log.small_files.ballast.give_way)
         await log.snapshot.save()
+        await log.topics.store.save()
         await log.checkpoint.save()
         if log.follower is None:  # a start as a leader after a follower begins an epoch, as after a crash
             is_behind = log.checkpoint.are_queues_behind

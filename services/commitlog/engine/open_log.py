@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from libs.formats.limits import INT64_MAX
 from libs.formats.records.host import Host
 from libs.log.log_clock import LogClock
+from libs.log.state.topic_store import SAVE_INTERVAL_MS
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.loop import SupervisedLoop
@@ -140,12 +141,18 @@ class OpenLog:
         """The topic changes of a leader."""
         return TopicChanges(self.topics, self.in_sync, self.replicas.wake, self.gate.check_told)
 
+    @cached_property
+    def topic_saving(self) -> SupervisedLoop:
+        """The loop that writes topics.json."""
+        store = self.topics.store
+        return SupervisedLoop("topics", store.save, interval_ms=SAVE_INTERVAL_MS, wakes=store.is_due)
+
     @property
     def keepers(self) -> tuple[SupervisedLoop, ...]:
         """Loops that follow a leader or track the followers, write small files and check the disk."""
         side = self.follower or self.in_sync
         assert side is not None
-        return side.loop, self.disk.loop, self.checkpoint.loop, self.snapshot.loop
+        return side.loop, self.disk.loop, self.checkpoint.loop, self.snapshot.loop, self.topic_saving
 
     @property
     def syncers(self) -> tuple[SupervisedLoop, ...]:
@@ -172,5 +179,6 @@ class OpenLog:
         """Stop all loops and threads without the last steps of a stop. The files stay as after a killed process."""
         for loop in (*self.keepers, *self.syncers):
             await loop.stop()
+        await self.topics.finish()
         for thread in (self.committer, self.flusher, self.small_files):
             await thread.end()

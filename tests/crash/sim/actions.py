@@ -9,7 +9,7 @@ import asyncio
 import errno
 import random
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 
 from libs.formats.records.host import Host
@@ -189,6 +189,33 @@ async def append_as_writer(world: World, chance: random.Random) -> str:
 def _stamped(messages: list[Message]) -> list[Message]:
     messages[0].is_stamped = True
     return messages
+
+
+async def change_topic(world: World, chance: random.Random) -> str:
+    """A topic is made, changed or deleted."""
+    name, queue_count = world.topics.draw(chance)
+    if world.log is None or world.log.process.failures:
+        return "change topic: nobody listens"
+    topics, process = world.log.log.topics, world.log.process
+    is_there = topics.find(name) is not None
+    if not is_there and queue_count == 0:
+        return f"change topic: there is no {name}"
+    if queue_count == 0:
+        work: Coroutine[object, object, object] = topics.delete(name)
+    elif is_there:
+        work = topics.update(name, write_queue_count=queue_count)
+    else:
+        work = topics.create(name, write_queue_count=queue_count)
+    world.topics.begun(name, queue_count)
+    try:
+        await world.call(process, work)
+    except Killed:
+        return "change topic: killed"
+    except OSError as error:
+        return f"change topic: {error!r}"
+    world.topics.answered(name, queue_count)
+    world.count("changes of topics")
+    return f"change topic: {name} has {queue_count} queues"
 
 
 async def pass_time(world: World, chance: random.Random) -> str:
@@ -408,6 +435,7 @@ async def catch_up(world: World, chance: random.Random) -> str:
 ACTIONS: dict[str, tuple[int, Action]] = {
     "append": (30, append),
     "append_as_writer": (18, append_as_writer),
+    "change_topic": (8, change_topic),
     "pass_time": (20, pass_time),
     "step_clock": (2, step_clock),
     "start": (6, start),

@@ -32,6 +32,7 @@ from tests.crash.sim.loop import SimulatedLoop
 from tests.crash.sim.model import Broken, Model, expect
 from tests.crash.sim.process import Killed, Process, check_alive
 from tests.crash.sim.stage import SimulatedClock, Stage
+from tests.crash.sim.topics import KnownTopics
 from tests.crash.sim.writers import Writers
 from tests.support.commitlog import synced
 
@@ -74,6 +75,7 @@ class World(Stage):
         self.setup = setup
         self.clock = SimulatedClock(self.loop)
         self.model = Model()
+        self.topics = KnownTopics()
         self.writers = Writers(self.model, setup.log.writer_batch_count_max)
         self.broken: list[str] = []
         """Faults at places where they could not be raised."""
@@ -128,6 +130,7 @@ class World(Stage):
         self.look()
         expect(model.seen_physical_offset == end, f"only {model.seen_physical_offset} of {end} is shown after a start")
         model.give_up()
+        self.topics.look(lambda name: topic.write_queue_count if (topic := log.topics.find(name)) else 0)
         self.writers.check_wholes()
         self.was_power_cut = self.was_stopped_cleanly = False
 

@@ -23,6 +23,7 @@ from tests.support.indexer import make_indexer
         (store_layout.REPLICA, "replica"),
         (store_layout.IN_SYNC, "in-sync-set"),
         (store_layout.TOPIC_BEGINS, "topic-begins"),
+        (store_layout.TOPIC_JOURNAL, "topic-journal"),
         (store_layout.LOG_DIRECTORIES, "log-directories"),
     ],
 )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TopicRegistry: the topics of the store, in memory, in `config/topics.json` and in the kernel's table.
+"""TopicRegistry: the topics of the store, in memory, on the disk and in the kernel's table.
 
-Invariants: a change is in the file, durably, before anything relies on it. At most one change runs at a time. The
+Invariants: a change is on the disk, durably, before anything relies on it. At most one change runs at a time. The
 kernel's table forbids appends to the store's own topics and to topics that are set apart, even if the file permits them
 to RocketMQ.
 Callers: the loop that owns the log; changes wait for a worker thread that writes the file.
@@ -28,9 +28,9 @@ from libs.formats.state.system_topics import (
     is_system_topic,
 )
 from libs.kernel.append.topic_table import REDIRECTS, TopicTable
-from libs.log.state import topics_file
 from libs.log.state.set_apart import SetApart
 from libs.log.state.topic_begins import TopicBegins
+from libs.log.state.topic_store import TopicStore
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
@@ -58,6 +58,8 @@ class TopicRegistry:
 
     def __init__(self, fs: Fs, config: CommitLogConfig, clock: Clock) -> None:
         self.table = TopicTable()
+        self.store = TopicStore(fs, config.data_dir)
+        """The topics on the disk."""
         self.set_apart = SetApart()
         """Topics that callers can neither append to, change, create nor delete here."""
         self.begins = TopicBegins(fs, config.data_dir)
@@ -67,33 +69,33 @@ class TopicRegistry:
         self._fs = fs
         self._config = config
         self._clock = clock
-        self._file = TopicsFile()
         self._names: list[str] = []
-        self._change = asyncio.Lock()
+        self._changing = asyncio.Lock()
 
     def load(self) -> None:
-        """Read the file, or its backup if it is missing or damaged, and add the store's own topics. Blocks.
+        """Read the files, or the backup if topics.json is missing or damaged, and add the store's own topics. Blocks.
 
         Raises ConfigFileDamaged when there are files and none can be read: a store without its topics would accept
-        messages for queues that do not exist.
+        messages for queues that do not exist. Raises NewerVersion.
         """
-        found = topics_file.load(self._fs, self._config.data_dir)
-        topics = dict(found.topics)
-        missing = {topic.name: topic for topic in SYSTEM_TOPICS if topic.name not in topics}
-        self._file = TopicsFile(topics, found.data_version)
+        self.store.load()
+        missing = {topic.name: topic for topic in SYSTEM_TOPICS if topic.name not in self._topics}
         if missing:
-            self._file = self._with(missing)
-            topics_file.save(self._fs, self._config.data_dir, self._file)
-        self.set_apart = SetApart.load(self._fs, self._config.data_dir, self._file.topics.values())
-        self._names = sorted(self._file.topics)
-        for topic in self._file.topics.values():
+            self.store.create(missing, self._next_version())
+        self.set_apart = SetApart.load(self._fs, self._config.data_dir, self._topics.values())
+        self._names = sorted(self._topics)
+        for topic in self._topics.values():
             self._put(self.table, topic)
         self.begins.load()
 
     @property
     def file(self) -> TopicsFile:
-        """All topics, as the file has them. A change creates another object."""
-        return self._file
+        """A copy of all topics."""
+        return self.store.file()
+
+    @property
+    def _topics(self) -> Mapping[str, TopicConfig]:
+        return self.store.topics
 
     @property
     def topic_count(self) -> int:
@@ -106,11 +108,11 @@ class TopicRegistry:
         bounds = (SYSTEM_TOPIC_PREFIX, f"{SYSTEM_TOPIC_PREFIX}\uffff")
         first, end = (bisect.bisect_left(self._names, bound) for bound in bounds)
         named = [name for name in SYSTEM_NAMES if not name.startswith(SYSTEM_TOPIC_PREFIX)]
-        return len(self._names) - (end - first) - sum(name in self._file.topics for name in named)
+        return len(self._names) - (end - first) - sum(name in self._topics for name in named)
 
     def get(self, name: str) -> TopicConfig:
         """Return a topic, also if only RocketMQ permits its name. Raises BadTopicName and TopicNotFound."""
-        topic = self._file.topics.get(name)
+        topic = self._topics.get(name)
         if topic is None:
             check_topic_name(name)
             raise TopicNotFound(name, field="name")
@@ -118,7 +120,7 @@ class TopicRegistry:
 
     def find(self, name: str) -> TopicConfig | None:
         """Return a topic, or None."""
-        return self._file.topics.get(name)
+        return self._topics.get(name)
 
     def write_queue_count(self, name: str) -> int:
         """Return the number of a topic's queues for appends, or the number that a new topic would get now."""
@@ -138,7 +140,7 @@ class TopicRegistry:
             if len(found) == count:
                 break
             if include_system or not is_system_topic(self._names[index]):
-                found.append(self._file.topics[self._names[index]])
+                found.append(self._topics[self._names[index]])
         return found
 
     async def create(
@@ -212,13 +214,13 @@ class TopicRegistry:
         missing = [
             TopicConfig(name=name, read_queue_count=count, write_queue_count=count)
             for name in names
-            if name not in self._file.topics
+            if name not in self._topics
         ]
         for topic in missing:
             self._check_served(topic.name, field)
         self._check_room(missing, field)
         table = TopicTable()
-        known = [self._file.topics[name] for name in (*REDIRECTS, *names) if name in self._file.topics]
+        known = [self._topics[name] for name in (*REDIRECTS, *names) if name in self._topics]
         for topic in [*missing, *known]:
             self._put(table, topic)
             for counter in self.table.counters_of(topic.name.encode()):
@@ -231,7 +233,7 @@ class TopicRegistry:
 
     async def create_internal_topics(self) -> None:
         """Create the topics of the store's own state, durably, unless they exist."""
-        if missing := [name for name in INTERNAL_TOPICS if name not in self._file.topics]:
+        if missing := [name for name in INTERNAL_TOPICS if name not in self._topics]:
             topics = [
                 TopicConfig(name=name, read_queue_count=1, write_queue_count=1, permission=PERMISSION_READ)
                 for name in missing
@@ -247,33 +249,34 @@ class TopicRegistry:
         await uninterrupted(self._replace_begins(begins))
 
     async def finish(self) -> None:
-        """Wait for the current changes. Their callers may be gone."""
-        async with self._change:
-            pass
+        """Wait for the current changes and for a write of topics.json. Their callers may be gone."""
+        async with self._changing:
+            await self.store.finish()
 
     async def _add_missing(self, topics: list[TopicConfig], *, field: str) -> bool:
         """Create the missing topics among these. Returns whether there were any."""
-        async with self._change:
-            missing = {topic.name: topic for topic in topics if topic.name not in self._file.topics}
+        async with self._changing:
+            missing = {topic.name: topic for topic in topics if topic.name not in self._topics}
             if missing:
                 self._check_room(missing.values(), field)
-                await self._save(self._with(missing))
+                await self._change(put=missing)
                 for topic in missing.values():
                     bisect.insort(self._names, topic.name)
                     self._put(self.table, topic)
             return bool(missing)
 
     async def _replace_begins(self, begins: Mapping[str, int]) -> None:
-        async with self._change:
+        async with self._changing:
             if begins != self.begins.by_topic:
                 await self.begins.replace(begins)
 
     async def _replace(self, file: TopicsFile) -> None:
-        async with self._change:
-            if file == self._file:
+        async with self._changing:
+            if file == self.file:
                 return
-            before = self._file.topics
-            await self._save(file)
+            before = dict(self._topics)
+            await self.store.replace(file)
+            self.change_count += 1
             reasons = {topic.name: why_by_attributes(topic.attributes) for topic in file.topics.values()}
             self.set_apart.learn({name: why for name, why in reasons.items() if why})
             self._names = sorted(file.topics)
@@ -284,22 +287,21 @@ class TopicRegistry:
                     self._put(self.table, topic)
 
     async def _update(self, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> TopicConfig:
-        async with self._change:
+        async with self._changing:
             old = self._changeable(name, "change")
             topic = changed(old)
             if topic.write_queue_count > old.write_queue_count:
                 self._check_queue_room(topic.write_queue_count - old.write_queue_count, "write_queue_count")
             if topic != old:
-                await self._save(self._with({name: topic}))
+                await self._change(put={name: topic})
                 self._put(self.table, topic)
         return topic
 
     async def _delete(self, name: str) -> None:
-        async with self._change:
+        async with self._changing:
             self._changeable(name, "delete")
             await self.begins.announce(name)
-            topics = {key: topic for key, topic in self._file.topics.items() if key != name}
-            await self._save(TopicsFile(topics, self._next_version()))
+            await self._change(removed=(name,))
             self._names.remove(name)
             self.table.remove_topic(name.encode())
             await self.begins.note(name, had_messages=bool(self.table.counters_of(name.encode())))
@@ -354,14 +356,11 @@ class TopicRegistry:
         is_internal = topic.name in INTERNAL_TOPICS
         table.put_topic(name, write_queue_count=queue_count, is_writable=is_writable, is_internal=is_internal)
 
-    def _with(self, topics: dict[str, TopicConfig]) -> TopicsFile:
-        return TopicsFile({**self._file.topics, **topics}, self._next_version())
-
     def _next_version(self) -> DataVersion:
-        version = self._file.data_version
+        version = self.store.version
         return replace(version, counter=version.counter + 1, timestamp_ms=self._clock.now_ms())
 
-    async def _save(self, file: TopicsFile) -> None:
-        await asyncio.to_thread(topics_file.save, self._fs, self._config.data_dir, file)
-        self._file = file
+    async def _change(self, *, put: Mapping[str, TopicConfig] | None = None, removed: tuple[str, ...] = ()) -> None:
+        """Make a change durable and count it. Raises OSError."""
+        await self.store.change(self._next_version(), put=put, removed=removed)
         self.change_count += 1

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from libs.formats.config.config_json import DataVersion
+from libs.formats.config.topics_json import TopicConfig
 from libs.formats.epoch import Epoch
 from libs.formats.state import epoch_file
+from libs.formats.state.topic_journal import TopicChange
 from libs.log.state import directories as log_directories
 from libs.machine.posix_fs import PosixFs
 from tests.support.records import encoded
@@ -112,6 +115,13 @@ def _lose_topic(t: Target) -> None:
     path.write_text(path.read_text().replace("orders", "0rders"))
 
 
+TOPIC_CHANGE = TopicChange(DataVersion(1, 2), DataVersion(2, 3), {"more": TopicConfig("more", 1, 1)}).encode()
+
+
+def _write_topic_journal(t: Target, content: bytes) -> None:
+    (t.root / "reput" / "topic_journal").write_bytes(content)
+
+
 LOG = [
     Case("LOG_FILE_NAME", lambda t: (t.root / "commitlog" / "segment").write_bytes(b"x")),
     Case("LOG_FILE_NAME", lambda t: (t.root / "commitlog" / f"{10 * SEGMENT_SIZE:020d}").mkdir(), "a directory"),
@@ -175,6 +185,8 @@ FILES = [
     Case("CHECKPOINT_AHEAD", lambda t: t.checkpoint(32, t.end_physical_offset + 1), "confirmed"),
     Case("CHECKPOINT_AHEAD", lambda t: t.checkpoint(2048, t.end_physical_offset + 1), "synced"),
     Case("TOPICS_DAMAGED", lambda t: t.write(t.root / "config" / "topics.json", 3, b"\xff{")),
+    Case("TOPIC_JOURNAL_DAMAGED", lambda t: _write_topic_journal(t, TOPIC_CHANGE[:-9] + b"x" * 9 + TOPIC_CHANGE)),
+    Case("TOPIC_JOURNAL_TORN", lambda t: _write_topic_journal(t, TOPIC_CHANGE[:-9]), is_note=True),
     Case("TOPIC_UNKNOWN", _lose_topic, is_note=True),
     Case("CONSUMER_OFFSETS_DAMAGED", lambda t: (t.root / "config" / "consumerOffset.json").write_text("[1]")),
     Case(

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from libs.formats.config import topics_json
+from libs.formats.config.config_json import DataVersion
 from libs.formats.indexes import index_file
 from libs.formats.indexes.consume_queue import PRE_BLANK
 from libs.formats.indexes.index_file import IndexEntry, IndexHeader
 from libs.formats.records import properties
 from libs.formats.records.record import Record
 from libs.formats.state import store_checkpoint
+from libs.formats.state.topic_journal import TopicChange
 from libs.machine.posix_fs import PosixFs
 from libs.machine.testing.manual_clock import ManualClock
 from tests.support import reference
@@ -167,6 +169,19 @@ def test_topics_that_are_set_apart_are_named(store: Path) -> None:
             found.write_bytes(b"\x01" * 77)
     (store / "config" / "consumerOffset.json").write_text(f'{{"offsetTable":{{"{topic}@g":{{0:{10**9}}}}}}}')
     assert _codes(store) == {"QUEUE_NOT_CHECKED"}
+
+
+def test_a_topic_of_the_journal_is_known(store: Path) -> None:
+    """A topic that topics.json lacks, and the journal has, is among the topics; a finished journal is no finding."""
+    path = store / "config" / "topics.json"
+    file = topics_json.loads(path.read_text())
+    topic = Target(store).records[0].topic
+    older = replace(file, topics={name: one for name, one in file.topics.items() if name != topic})
+    path.write_text(topics_json.dumps(older))
+    assert "TOPIC_UNKNOWN" in _codes(store)
+    change = TopicChange(file.data_version, DataVersion(99, 1), {topic: file.topics[topic]})
+    (store / "reput" / "topic_journal").write_bytes(change.encode())
+    assert _codes(store) == set()
 
 
 def test_what_rocketmq_is_owed_is_no_unclean_stop(store: Path) -> None:

@@ -17,6 +17,7 @@ from libs.formats.state import (
     epoch_file,
     log_history,
     store_checkpoint,
+    topic_journal,
 )
 from libs.formats.state.index_progress import IndexProgress
 from libs.formats.state.log_directories import LogDirectories
@@ -60,6 +61,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "epoch file": (epoch_file.decode, golden("epoch_file/v1/two_epochs.hex")),
     "JSON": (_text(config_json.loads), b'{"T@G":{0:5,1:7,"x":[1.5,null,true,"\\u0041"]}}'),
     "topics": (_text(topics_json.loads), golden("config_files/v1/topics.json")),
+    "topic journal": (topic_journal.decode, golden("reput_files/v1/topic_journal.hex")),
     "consumer offsets": (_text(consumer_offsets_json.loads), golden("config_files/v1/consumerOffset.json")),
     "envelope": (checksummed.unwrap_any, golden("reput_files/v1/envelope.hex")),
     "queue snapshot": (

@@ -184,7 +184,7 @@ async def test_a_topic_that_does_not_fit_is_not_there() -> None:
         await append(log)
         fill_disk(machine)
         for _ in range(2):
-            with pytest.raises(DiskFull, match=r"topics.json(.bak)?: the disk has no room for \d+ bytes"):
+            with pytest.raises(DiskFull, match=r"topic_journal: the disk has no room for \d+ bytes"):
                 await append(log, message(topic="new"))
             assert log.topics.find("new") is None
         await append(log, durability=LOCAL_DISK)

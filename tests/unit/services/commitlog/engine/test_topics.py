@@ -14,17 +14,20 @@ from libs.formats.config import topics_json
 from libs.formats.config.topics_json import TopicConfig, TopicsFile
 from libs.formats.state.system_topics import is_system_topic
 from libs.log.errors import ConfigFileDamaged
-from libs.log.state import config_file, topics_file
+from libs.log.state import config_file, topic_store, topics_file
+from libs.machine.errors import DiskFull
 from libs.machine.failpoints import armed
 from libs.machine.fs import Fs
+from libs.machine.testing.memory_fs import everything_survives, nothing_survives
 from libs.requests.errors import BadArgument, BadTopicName, TopicNotFound, TopicSetApart
 from services.commitlog.engine.write.topics import check_topic_name
 from services.commitlog.errors import TopicExists, TopicForbidden
 from tests.support.commitlog import DATA_DIR, Machine, append, message
-from tests.support.patience import LIMIT_S
+from tests.support.patience import LIMIT_S, eventually
 
 PATH = DATA_DIR / store_layout.TOPICS
 BACKUP = config_file.backup_of(PATH)
+JOURNAL = DATA_DIR / store_layout.TOPIC_JOURNAL
 PLAIN = {"read_queue_count": 0, "write_queue_count": 0, "is_readable": True, "is_writable": True}
 SAME = dict.fromkeys(PLAIN)
 
@@ -77,7 +80,7 @@ async def test_a_stop_waits_for_a_change_whose_caller_is_gone(monkeypatch: pytes
 
 
 async def test_life_of_a_topic() -> None:
-    """Each change is in the file, durably, when the call returns, in RocketMQ's form."""
+    """Each change is on the disk, durably, when the call returns; after a save topics.json has it, as RocketMQ's."""
     machine = Machine()
     log = await machine.start()
     made = await log.topics.create("orders", **{**PLAIN, "write_queue_count": 9})
@@ -86,6 +89,9 @@ async def test_life_of_a_topic() -> None:
         await log.topics.create("orders", **PLAIN)
     changed = await log.topics.update("orders", **{**SAME, "write_queue_count": 2, "is_writable": False})
     assert (changed.read_queue_count, changed.write_queue_count, changed.permission) == (4, 2, 4)
+    survived = machine.fs.after_crash()
+    assert topics_file.load(survived, DATA_DIR).topics["orders"] == changed
+    await log.topics.store.save()
     machine.fs.crash()
     stored = topics_json.loads(machine.fs.read(PATH).decode())
     assert stored.topics["orders"] == changed
@@ -97,7 +103,7 @@ async def test_life_of_a_topic() -> None:
     await log.topics.delete("orders")
     with pytest.raises(TopicNotFound):
         log.topics.get("orders")
-    assert "orders" not in topics_json.loads(machine.fs.read(PATH).decode()).topics
+    assert "orders" not in topics_file.load(machine.fs, DATA_DIR).topics
     await machine.kill(log)
 
 
@@ -150,10 +156,10 @@ async def test_an_update_without_a_change_writes_nothing() -> None:
     machine = Machine()
     async with machine.running() as log:
         await log.topics.create("orders", **PLAIN)
-        before = machine.fs.read(PATH)
+        before = machine.files()
         machine.clock.advance(5)
         await log.topics.update("orders", **{**SAME, "read_queue_count": 4})
-        assert machine.fs.read(PATH) == before
+        assert machine.files() == before
 
 
 @pytest.mark.parametrize("count", [-1, 65_536])
@@ -203,7 +209,7 @@ async def test_a_caller_who_goes_away_leaves_nothing_half_done() -> None:
             entered.set()
             assert go_on.wait(LIMIT_S)
 
-        with armed("write_atomic.before_sync", slow):
+        with armed("append.before_sync", slow):
             creating = asyncio.create_task(log.topics.create("orders", **PLAIN))
             await asyncio.to_thread(entered.wait)
             creating.cancel()
@@ -212,7 +218,7 @@ async def test_a_caller_who_goes_away_leaves_nothing_half_done() -> None:
             go_on.set()
             with pytest.raises(TopicExists):
                 await log.topics.create("orders", **PLAIN)
-        assert "orders" in topics_json.loads(machine.fs.read(PATH).decode()).topics
+        assert "orders" in topics_file.load(machine.fs, DATA_DIR).topics
 
 
 async def test_listing() -> None:
@@ -264,12 +270,14 @@ async def test_damage_never_gets_into_the_backup(content: bytes, failing: Path) 
         write(path, data)
 
     machine.fs.write_atomic = fail  # type: ignore[method-assign]
+    await log.topics.create("more", **PLAIN)
     with pytest.raises(OSError, match="power"):
-        await log.topics.create("more", **PLAIN)
+        await log.topics.store.save()
     machine.fs.write_atomic = write  # type: ignore[method-assign]
     machine.fs.crash()
     async with machine.running() as log:
         assert log.topics.find("orders") is not None
+        assert log.topics.find("more") is not None
 
 
 async def test_two_damaged_files_stop_the_start() -> None:
@@ -299,7 +307,7 @@ async def test_a_file_of_rocketmq() -> None:
     async with machine.running() as log:
         changed = await log.topics.update("TBW102", **{**SAME, "read_queue_count": 5})
         assert (changed.is_ordered, changed.sys_flag, changed.attributes) == (True, 1, {"k": "v"})
-        assert topics_json.loads(machine.fs.read(PATH).decode()).data_version.counter == 9
+        assert topics_file.load(machine.fs, DATA_DIR).data_version.counter == 9
         with pytest.raises(TopicNotFound):
             await append(log, message(topic="empty"))
 
@@ -338,3 +346,68 @@ async def test_readers_read_every_queue_that_may_have_messages() -> None:
         await log.topics.delete("grow")
         topic = await log.topics.create("grow", read_queue_count=1, write_queue_count=1)
         assert log.topics.queue_count(topic) == 6
+
+
+async def test_a_topic_survives_a_kill_before_topics_json_has_it() -> None:
+    """A topic that was made, changed or deleted just before a kill or a power cut is so after the next start."""
+    for survives in (everything_survives, nothing_survives):
+        machine = Machine()
+        log = await machine.start()
+        for name in ("a", "b", "c"):
+            await log.topics.create(name, **PLAIN)
+        await log.topics.update("a", **{**SAME, "write_queue_count": 9})
+        await log.topics.delete("b")
+        await machine.kill(log, survives)
+        async with machine.running() as log:
+            assert log.topics.get("a").write_queue_count == 9
+            assert [topic.name for topic in log.topics.list_after("", 9, include_system=False)] == ["a", "c"]
+        assert not machine.fs.exists(JOURNAL)
+
+
+async def test_an_orderly_stop_leaves_all_topics_to_rocketmq() -> None:
+    """After an orderly stop topics.json and its copy have each topic, and there is no journal."""
+    machine = Machine()
+    async with machine.running() as log:
+        await log.topics.create("orders", **PLAIN)
+        assert "orders" not in topics_json.loads(machine.fs.read(PATH).decode()).topics
+    for path in (PATH, BACKUP):
+        assert "orders" in topics_json.loads(machine.fs.read(path).decode()).topics
+    assert not machine.fs.exists(JOURNAL)
+
+
+async def test_topics_json_follows_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """topics.json has a change after a while, and soon once many changes are due."""
+    monkeypatch.setattr(topic_store, "CHANGE_COUNT_DUE", 3)
+    machine = Machine()
+    async with machine.running() as log:
+        for name in ("a", "b", "c"):
+            await log.topics.create(name, **PLAIN)
+        await eventually(lambda: "c" in topics_json.loads(machine.fs.read(PATH).decode()).topics)
+    monkeypatch.setattr("services.commitlog.engine.open_log.SAVE_INTERVAL_MS", 1)
+    async with machine.running() as log:
+        await log.topics.create("d", **PLAIN)
+        await eventually(lambda: "d" in topics_json.loads(machine.fs.read(PATH).decode()).topics)
+
+
+async def test_a_store_that_was_killed_on_a_full_disk_keeps_its_journal() -> None:
+    """A start on a full disk reads the journal and writes nothing of the topics; topics.json follows when it can."""
+    machine = Machine()
+    log = await machine.start()
+    await log.topics.create("orders", **PLAIN)
+    await machine.kill(log)
+    write = machine.fs.write_atomic
+
+    def full(path: Path, data: bytes) -> None:
+        if path in (PATH, BACKUP):
+            raise DiskFull(path, needed_bytes=len(data))
+        write(path, data)
+
+    machine.fs.write_atomic = full  # type: ignore[method-assign]
+    log = await machine.start()
+    assert log.topics.find("orders") is not None
+    await log.topics.create("more", **PLAIN)
+    await eventually(lambda: log.topic_saving.last_error is not None)
+    await machine.kill(log)
+    machine.fs.write_atomic = write  # type: ignore[method-assign]
+    async with machine.running() as log:
+        assert {"orders", "more"} <= set(log.topics.file.topics)

@@ -8,6 +8,7 @@ cdef class SearchedFile:
     cdef Source file
     cdef long long slot_count
     cdef public long long next_entry
+    cdef public long long counted_entry
     cdef public bint is_finished
 
 

@@ -24,6 +24,8 @@ class SearchedFile:
     """An index file in the form that a search needs.
 
     `next_entry` is the next entry of the header at the last look, -1 before the first; a finished file has entries.
+    `counted_entry` was its next entry when all slots were counted and none was lost, 0 before: where keys are unevenly
+    spread, empty places are common, and are looked at again only after the file has twice as many entries.
     Raises ValueError for a file that is too small for its slots.
     """
 
@@ -34,6 +36,7 @@ class SearchedFile:
         self.file = source_of(self.view)
         self.slot_count = slot_count
         self.next_entry = -1
+        self.counted_entry = 0
         self.is_finished = False
 
 
@@ -228,7 +231,7 @@ def is_around_empty(job, file, slot):
             if get_int32(file.file, INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * at) != 0:
                 count += 1
         return count < get_int32(file.file, 32)
-    if width > file.slot_count:
+    if width > file.slot_count or get_int32(file.file, 36) <= 2 * file.counted_entry:
         return False
     start = max(0, min(slot - width // 2, file.slot_count - width))
     for at in range(start, start + width):

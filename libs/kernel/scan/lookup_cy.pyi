@@ -8,6 +8,7 @@ Column: TypeAlias = Buffer | NDArray[Any]
 
 class SearchedFile:
     next_entry: int
+    counted_entry: int
     is_finished: bool
     def __init__(self, buffer: Buffer, slot_count: int) -> None: ...
 

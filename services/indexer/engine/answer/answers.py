@@ -4,6 +4,7 @@
 from libs.requests.errors import TopicNotFound, TopicSetApart
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.answer.damage import NotedDamage
+from services.indexer.engine.answer.many_keys import ManyKeysEngine
 from services.indexer.engine.answer.plan import ScanPlanner
 from services.indexer.engine.answer.pull import Puller
 from services.indexer.engine.answer.query import QueryEngine
@@ -25,6 +26,7 @@ class Answers:
         self.damage = records = NotedDamage(records)
         queues = indexes.queues
         self.queries = QueryEngine(queues, indexes.index, records, page_size_bytes_max=config.query_size_bytes_max)
+        self.many_keys = ManyKeysEngine(queues, indexes.index, records, self.queries)
         self.puller = Puller(queues, records, polls, live)
         self.scanner = Scanner(queues, records, self.queries, count_max=config.scan_count_max)
         self.planner = ScanPlanner(queues, records, partition_key_count=config.scan_partition_key_count)

@@ -148,14 +148,14 @@ class QueryEngine:
         self._queues = queues
         self._index = index
         self._records = records
-        self._page_size_bytes_max = page_size_bytes_max
+        self.page_size_bytes_max = page_size_bytes_max
 
     async def by_key(self, query: KeyQuery, *, page_size: int, page_token: str) -> Page:
         """Return the messages with the key, newest first. Raises BadPageToken and the errors of RecordSource."""
         below, file, entry = decode_token("key", query.arguments, page_token, _KeyPosition) or _KeyPosition()
         cursor = IndexCursor(file, entry) if file else None
         code = key_hash(key_text(query.topic, query.key))
-        page = PageBuilder(page_size, self._page_size_bytes_max)
+        page = PageBuilder(page_size, self.page_size_bytes_max)
         kept_from = self._queues.kept_from(query.topic)
         for step in range(STEP_COUNT_MAX):
             if step:
@@ -181,7 +181,7 @@ class QueryEngine:
 
     async def _fill(self, query: KeyQuery, offsets: NDArray[np.int64], page: PageBuilder, below: int) -> int:
         """Put matching records on the page until it is full. Returns the physical offset below which the rest lies."""
-        topic, key = query.topic.encode(), query.key.encode()
+        keys, numbers = [query.key.encode()], np.zeros(len(offsets), np.int32)
         while len(offsets):
             try:
                 block = await self._records.read(offsets)
@@ -190,7 +190,8 @@ class QueryEngine:
                     raise
                 page.is_full = True
                 return below
-            for index in (await passing(query.where, block, await _matching(block, query, topic, key))).tolist():
+            rows = await matching(block, query, keys, numbers[: len(block.sizes)])
+            for index in (await passing(query.where, block, rows)).tolist():
                 if not page.put(block, index):
                     return int(offsets[index]) + 1
             below = int(offsets[len(block.sizes) - 1])
@@ -200,7 +201,7 @@ class QueryEngine:
     async def by_time(self, query: TimeQuery, *, page_size: int, page_token: str) -> Page:
         """Return the messages of the time range by queue id and queue offset. Raises the errors of `by_key`."""
         first_queue_id, resume = decode_token("time", query.arguments, page_token, tuple[int, int]) or (-1, 0)
-        page = PageBuilder(page_size, self._page_size_bytes_max)
+        page = PageBuilder(page_size, self.page_size_bytes_max)
         for queue_id in self._queues.queue_ids(query.topic):
             if queue_id < first_queue_id or query.queue_id not in (None, queue_id):
                 continue
@@ -319,19 +320,21 @@ class QueryEngine:
             token = page.next_page_token
 
 
-async def _matching(block: RecordBlock, query: KeyQuery, topic: bytes, key: bytes) -> list[int]:
-    """Return the numbers of the records that match. Other tasks run after STEP_SIZE_BYTES_MAX. Raises RecordDamaged."""
+async def matching(block: RecordBlock, query: KeyQuery, keys: list[bytes], key_numbers: NDArray[np.int32]) -> list[int]:
+    """Return the numbers of the records that match the query's other values, each with its own of these keys.
+
+    Other tasks run after STEP_SIZE_BYTES_MAX. Raises RecordDamaged.
+    """
+    topic, times = query.topic.encode(), (query.start_time_ms, query.end_time_ms)
     count, found = len(block.sizes), list[int]()
-    step = count if len(block.records) <= STEP_SIZE_BYTES_MAX else STEP_COUNT
+    step = max(1, count) if len(block.records) <= STEP_SIZE_BYTES_MAX else STEP_COUNT
     for first in range(0, count, step):
         if first:
             await asyncio.sleep(0)
         part = slice(first, first + step)
         columns = block.positions[part], block.sizes[part]
-        numbers = np.zeros(len(columns[1]), np.int32)
-        times = query.start_time_ms, query.end_time_ms
         try:
-            rows = matching_records(block.records, *columns, topic, [key], numbers, *times, query.is_unique_id)
+            rows = matching_records(block.records, *columns, topic, keys, key_numbers[part], *times, query.is_unique_id)
         except ValueError as error:
             raise RecordDamaged(segment="of an answer", position=0, reason=str(error)) from error
         found += [first + row for row in rows]

@@ -194,10 +194,14 @@ class LocalRecords:
         runs = list(_first_runs(ascending, [*bases, log_end]))
         records = _buffer(sum(run.size_bytes for run in runs))
         positions, ends = np.array(ascending, np.int64), np.empty(len(ascending), np.int64)
-        total = 0
+        total, base, file_end, file = 0, 0, 0, None
         for run in runs:
-            self._read(run.start_physical_offset, records[total : total + run.size_bytes], may_wait=may_wait)
-            positions[run.first : run.last] += total - run.start_physical_offset
+            start = run.start_physical_offset
+            if file is None or start >= file_end:
+                base, file = self._file(start)
+                file_end = next((bound for bound in bases if bound > start), log_end)
+            self._fill(file, start - base, records[total : total + run.size_bytes], may_wait=may_wait)
+            positions[run.first : run.last] += total - start
             total += run.size_bytes
             ends[run.first : run.last] = total
         return records, positions, ends
@@ -218,11 +222,15 @@ class LocalRecords:
     def _read(self, physical_offset: int, target: memoryview, *, may_wait: bool) -> None:
         """Read bytes of a file of the log."""
         base, file = self._file(physical_offset)
-        read_bytes = file.read(physical_offset - base, target, may_wait=may_wait)
+        self._fill(file, physical_offset - base, target, may_wait=may_wait)
+
+    @staticmethod
+    def _fill(file: ReadableFile, position: int, target: memoryview, *, may_wait: bool) -> None:
+        read_bytes = file.read(position, target, may_wait=may_wait)
         if read_bytes is None:
             raise _WouldWait
         if read_bytes != len(target):
-            raise _Doubtful(f"the file {base} ends before {physical_offset + len(target)}")
+            raise _Doubtful(f"the file ends before {position + len(target)}")
 
     def _file(self, physical_offset: int) -> tuple[int, ReadableFile]:
         """Return the file with this byte. A removed file is not read although that would be possible."""

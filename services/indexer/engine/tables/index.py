@@ -197,6 +197,30 @@ class IndexTable:
                 position, entry = position - 1, 0
         return Candidates(found[:total], IndexCursor(self._files[position].name, entry) if position >= 0 else None)
 
+    @staticmethod
+    def hashes(topic: str, keys: list[bytes]) -> NDArray[np.int32]:
+        """Return the hashes of keys of a topic for `search_many`."""
+        return np.frombuffer(lookup_cy.key_hashes(topic.encode(), keys), np.int32)
+
+    def search_many(
+        self,
+        hashes: NDArray[np.int32],
+        first: int,
+        start_time_ms: int,
+        end_time_ms: int,
+        found: NDArray[np.int64],
+        counts: NDArray[np.int32],
+    ) -> int:
+        """Find all records that may have a key, for as many keys from number `first` on as a step allows, at least 1.
+
+        A row of `found` gets the offsets of a key, newest first, and `counts` their number: -1 for a key that has more,
+        or that `search` must look for by itself. As to keys and times, see `search`.
+        Returns the number of the next key.
+        """
+        end, room = self.next_physical_offset, found.shape[1]
+        times = start_time_ms, end_time_ms
+        return lookup_cy.search_many(self._searched, hashes, first, *times, end, room, found.ravel(), counts)
+
     def _look_closer(self, position: int, entry: int, doubt_at: int) -> None:
         """Raise IndexDamaged if a file in which a search found a doubtful place is damaged."""
         file = self._files[position]

@@ -114,6 +114,7 @@ class IndexFile:
         count, used_count = int(np.count_nonzero(slots)), self.header.used_slot_count
         if count < used_count and count < self._chain_count():
             raise self._damaged(position, f"{count} slots are in use, {used_count} were")
+        self.searched.counted_entry = self.header.next_entry
 
     def _chain_count(self) -> int:
         """Count the entries that begin a chain: RocketMQ before 4.7 counted every entry as a slot in use."""

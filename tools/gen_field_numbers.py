@@ -39,6 +39,7 @@ MESSAGES = (
     *(replication.ReplicateResponse, replication.ReplicateChunk),
     *(queue.PullResponse, queue.SubscribeResponse),
     *(query.QueryByKeyResponse, query.QueryByTimeResponse, query.QueryByIdResponse, scan.ScanResponse),
+    *(query.QueryByKeysResponse, query.KeyMatches),
 )
 
 

@@ -167,6 +167,12 @@ def indexer(requests: list[Any]) -> list[Unary]:
 
         return method
 
+    def many_keys(request: Any, context: Any) -> Any:
+        """Answer two keys of a request at most: "k" has a message and a page more, "bad" can't be read."""
+        requests.append(request)
+        matches = {"k": {"messages": [message], "next_page_token": "more"}, "bad": {"error_reason": "RECORD_DAMAGED"}}
+        return queries.QueryByKeysResponse(matches=[matches.get(key, {}) for key in request.keys[:2]])
+
     message = {"topic": "t", "queue_offset": 7, "properties": {"TAGS": "A", "KEYS": "k l", "UNIQ_KEY": "U"}}
     queue = {"topic": "t", "queue_id": 1, "max_queue_offset": 9, "last_store_time": {"seconds": 1}}
     offset = consumer_offset_service_pb2.ConsumerOffset(topic="t", queue_id=1, queue_offset=5, lag=4)
@@ -177,6 +183,7 @@ def indexer(requests: list[Any]) -> list[Unary]:
         Unary(
             "reput.indexer.v1.QueryService",
             QueryByKey=(queries.QueryByKeyRequest, answer(queries.QueryByKeyResponse(messages=[message]))),
+            QueryByKeys=(queries.QueryByKeysRequest, many_keys),
             QueryByTime=(queries.QueryByTimeRequest, answer(queries.QueryByTimeResponse(messages=[message]))),
             QueryById=(queries.QueryByIdRequest, answer(queries.QueryByIdResponse(message=message))),
         ),
@@ -224,6 +231,17 @@ def test_reading_calls() -> None:
             topic="t", key="k", start_time={"seconds": 1_672_570_800},
             end_time={"seconds": 1_700_000_000, "nanos": 1_000_000}, page_size=5, where="a = 1",
         )  # fmt: skip
+        many = list(client.query.by_keys("t", ["none", "k", "bad", "none", "k2"], start=moment, where="a = 1"))
+        assert [(one.key, one.messages) for one in many] == [
+            ("none", []),
+            ("k", [found, found]),
+            ("bad", []),
+            ("k2", []),
+        ]
+        assert [one.error and one.error.reason for one in many] == [None, None, "RECORD_DAMAGED", None]
+        second, page, first = requests.pop(), requests.pop(), requests.pop()
+        assert (list(first.keys), list(second.keys)) == (["none", "k", "bad", "k2"], ["bad", "k2"])
+        assert (page.key, page.page_token, page.start_time, page.where) == ("k", "more", first.start_time, "a = 1")
         assert list(client.query.by_time("t", queue_id=0, where="a = 1")) == [found]
         assert requests.pop() == query_service_pb2.QueryByTimeRequest(topic="t", queue_id=0, where="a = 1")
         assert client.query.by_id("AB", topic="t") == found
@@ -264,6 +282,7 @@ async def test_async_reading_calls() -> None:
     with serving(*indexer(requests)) as target:
         async with aio.connect(indexer=target) as client:
             (found,) = [message async for message in client.query.by_key("t", "k")]
+            assert [one.messages async for one in client.query.by_keys("t", ["k", "x"])] == [[found, found], []]
             assert [message async for message in client.query.by_time("t")] == [found]
             assert await client.query.by_id("AB") == found
             assert (await client.queues.pull("t", 1, 7)).messages == [found]

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from array import array
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ class SearchedFile:
     is_finished: bool
     def __init__(self, buffer: Buffer, slot_count: int) -> None: ...
 
-def key_hashes(topic: bytes, keys: list[bytes]) -> Column: ...
+def key_hashes(topic: bytes, keys: list[bytes]) -> array[int]: ...
 def search(
     files: list[SearchedFile],
     position: int,

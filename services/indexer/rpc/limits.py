@@ -7,6 +7,7 @@ Each limit is slightly larger than the lists of the request may be, so that the 
 from libs.formats.limits import KIB, MIB, QUEUE_COUNT_MAX
 from libs.runtime.rpc.request_check import Limits, RequestLimits
 from services.indexer.rpc.consumer_offset_servicer import OFFSET_COUNT_MAX
+from services.indexer.rpc.query_servicer import KEY_COUNT_MAX as QUERY_KEY_COUNT_MAX
 from services.indexer.rpc.queue_servicer import SIZE_OFFSET_COUNT_MAX
 from services.indexer.rpc.scan_servicer import KEY_COUNT_MAX, RANGE_COUNT_MAX, TOPIC_COUNT_MAX
 
@@ -25,6 +26,7 @@ LIMITS: Limits = {
     ),
     "GetQueueRange": RequestLimits(size_bytes_max=128 * KIB, value_count_max=SIZE_OFFSET_COUNT_MAX + SPARE_COUNT),
     "PlanScan": SCAN,
+    "QueryByKeys": RequestLimits(size_bytes_max=MIB, value_count_max=QUERY_KEY_COUNT_MAX + SPARE_COUNT),
     "Scan": SCAN,
 }
 

@@ -8,12 +8,17 @@ from libs.formats import fields
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.requests import arguments
 from libs.requests.checks import size_of_page
+from libs.requests.errors import BadArgument
 from services.indexer.engine.answer.answers import Answers
+from services.indexer.engine.answer.many_keys import KeyMatches, KeysQuery
 from services.indexer.engine.answer.query import KeyQuery, Page, TimeQuery
+from services.indexer.errors import NotARecord
 from services.indexer.rpc import requests
-from services.indexer.rpc.responses import QUERY, messages_field, with_messages
+from services.indexer.rpc.responses import KEY_MATCHES, QUERY, messages_field, with_messages
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 64, 1_024
+KEY_COUNT_MAX = 1_024
+TEXT_SIZE_BYTES_MAX = 600
 
 
 class QueryServicer:
@@ -33,6 +38,24 @@ class QueryServicer:
         page = await self._answers.queries.by_key(query, page_size=page_size, page_token=request.page_token)
         await self._check_end(topic, page)
         return _page(page, indexed, wants_records=request.wants_records)
+
+    async def QueryByKeys(self, request: messages.QueryByKeysRequest, _: object) -> bytes:
+        """Return the first messages of each of as many of the keys as fit."""
+        start_ms, end_ms = requests.time_range(request)
+        topic = self._answers.served(arguments.topic(request.topic))
+        if not 1 <= len(request.keys) <= KEY_COUNT_MAX:
+            reason = f"must have 1 to {KEY_COUNT_MAX} keys"
+            raise BadArgument(reason, field="keys", value=len(request.keys), limit=KEY_COUNT_MAX)
+        keys = tuple(requests.key(key, f"keys[{number}]") for number, key in enumerate(request.keys))
+        query = KeysQuery(topic, keys, start_ms, end_ms, where=parse_where(request.where, field="where"))
+        page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
+        indexed = self._answers.indexes.reached.indexed_physical_offset
+        found = await self._answers.many_keys.by_keys(query, page_size=page_size)
+        if not any(matches.is_something for matches in found):
+            await self._answers.check_known(topic)
+        parts = [_key_matches(matches, wants_records=request.wants_records) for matches in found]
+        parts.append(int_field(fields.QUERY_BY_KEYS_RESPONSE_INDEXED_PHYSICAL_OFFSET, indexed))
+        return b"".join(parts)
 
     async def QueryByTime(self, request: messages.QueryByTimeRequest, _: object) -> bytes:
         """Return a page of messages by store time."""
@@ -63,6 +86,20 @@ class QueryServicer:
         """
         if not page.next_page_token and not len(page.found.sizes):
             await self._answers.check_known(topic)
+
+
+def _key_matches(matches: KeyMatches, *, wants_records: bool) -> bytes:
+    """Make a field of QueryByKeysResponse."""
+    head = b""
+    if matches.error is not None:
+        reason = b"NOT_A_RECORD" if isinstance(matches.error, NotARecord) else b"RECORD_DAMAGED"
+        text = str(matches.error).encode()[:TEXT_SIZE_BYTES_MAX]
+        head = length_delimited(fields.KEY_MATCHES_ERROR_REASON, reason)
+        head += length_delimited(fields.KEY_MATCHES_ERROR_TEXT, text.decode(errors="ignore").encode())
+    elif matches.next_page_token:
+        head = length_delimited(fields.KEY_MATCHES_NEXT_PAGE_TOKEN, matches.next_page_token.encode())
+    made = with_messages(head, matches.found, KEY_MATCHES, wants_records=wants_records)
+    return length_delimited(fields.QUERY_BY_KEYS_RESPONSE_MATCHES, made)
 
 
 def _page(page: Page, indexed_physical_offset: int, *, wants_records: bool) -> bytes:

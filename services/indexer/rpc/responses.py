@@ -29,6 +29,8 @@ QUERY = AnswerFields(
 )
 """Of QueryByKeyResponse, and of QueryByTimeResponse, which has the same fields."""
 
+KEY_MATCHES = AnswerFields(fields.KEY_MATCHES_MESSAGES, fields.KEY_MATCHES_RECORDS, fields.KEY_MATCHES_RECORD_COUNT)
+
 
 def with_messages(head: bytes, found: RecordBlock, numbers: AnswerFields, *, wants_records: bool) -> bytes:
     """Return an answer: its other fields, `head`, and the messages in the form that the request wants.

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         ConsumerGroup,
         ConsumerOffset,
         Durability,
+        KeyMessages,
         Message,
         NewMessage,
         PullResult,
@@ -95,6 +96,7 @@ __all__ = [
     "FailedPreconditionError",
     "Groups",
     "InvalidArgumentError",
+    "KeyMessages",
     "Latencies",
     "Message",
     "NewMessage",
@@ -152,8 +154,8 @@ _HOMES = {
     "core.telemetry.metrics": "ConsumerMetrics Latencies ProducerMetrics ShareConsumerMetrics",
     "core.sharing.transactions": "OpenTransaction",
     "core.types": (
-        "ConsumerGroup ConsumerOffset Durability Message NewMessage PullResult PullStatus Queue SendResult Topic "
-        "TopicQueue"
+        "ConsumerGroup ConsumerOffset Durability KeyMessages Message NewMessage PullResult PullStatus Queue SendResult "
+        "Topic TopicQueue"
     ),
     "core.writing": "Written",
     "sync.client": "Client connect",

@@ -65,6 +65,11 @@ class KeyMatches:
     next_page_token: str = ""
     error: ServiceError | IndexDamaged | None = None
 
+    @property
+    def is_something(self) -> bool:
+        """Whether the key has messages, or may have messages."""
+        return bool(len(self.found.sizes) or self.next_page_token or self.error is not None)
+
 
 class ManyKeysEngine:
     """The engine that answers queries for many keys, from the parts of the QueryEngine."""

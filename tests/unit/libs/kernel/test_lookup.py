@@ -219,3 +219,31 @@ def test_hashes_of_keys(build: Build) -> None:
         assert list(found) == [key_hash(key_text(topic, key)) for key in keys]
     assert key_hash(key_text("", "\x00" * 0)) >= 0
     assert list(build.lookup_cy.key_hashes(b"T", [])) == []
+
+
+def test_empty_places_are_looked_at_again_when_a_file_has_grown(build: Build) -> None:
+    """Where keys are unevenly spread, all slots are counted once, and again when there are twice as many entries."""
+    slots, capacity = 4_000, 1_000
+    file = bytearray(file_size_bytes(slots, capacity))
+
+    def fill(first: int, last: int) -> None:
+        rows = range(first, last)
+        columns = array("q", rows), array("q", [BEGIN_MS] * len(rows)), array("i", [1] * len(rows))
+        hashes = array("i", rows)
+        done = build.index_cy.put_index_entries(file, 0, *columns, 0, hashes, len(rows), slots, capacity)
+        assert done == (len(rows), len(rows))
+
+    fill(0, 400)
+    searched, out = build.lookup_cy.SearchedFile(file, slots), array("q", [0])
+    arguments = ([searched], 0, 0, 3_000, 0, ALL, ALL, ALL, out)
+    slot_at = index_file.slot_position(3_000, slots)
+    assert build.lookup_cy.search(*arguments) == (0, 0, 0, slot_at)
+    searched.counted_entry = searched.next_entry
+    assert build.lookup_cy.search(*arguments) == (0, -1, 0, -1)
+    fill(400, 801)
+    searched.next_entry = 802
+    assert searched.counted_entry == 401
+    assert build.lookup_cy.search(*arguments) == (0, -1, 0, -1)
+    fill(801, 803)
+    searched.next_entry = 804
+    assert build.lookup_cy.search(*arguments) == (0, 0, 0, slot_at)

@@ -14,11 +14,22 @@ from reput.indexer.v1 import (
 )
 
 from reput_client.aio.channels import AsyncPart
-from reput_client.core.answers import group_of, messages_in, offset_of, pulled, queue_of, topic_in, topic_of
+from reput_client.core.answers import (
+    group_of,
+    key_messages_of,
+    messages_in,
+    offset_of,
+    pulled,
+    queue_of,
+    topic_in,
+    topic_of,
+)
 from reput_client.core.call import PAGE_SIZE, Call, done
+from reput_client.core.errors import ServerError
 from reput_client.core.types import (
     ConsumerGroup,
     ConsumerOffset,
+    KeyMessages,
     Message,
     Place,
     PullResult,
@@ -29,6 +40,9 @@ from reput_client.core.types import (
     check_place,
     to_timestamp,
 )
+
+KEY_COUNT_MAX = 1024
+"""As in query_service.proto."""
 
 COMMIT_COUNT_MAX = 1000
 """As in consumer_offset_service.proto."""
@@ -115,6 +129,42 @@ class AsyncQueries(AsyncPart):
             page_size=page_size,
         )
         return self._channels.pages(request, messages_in)
+
+    async def by_keys(
+        self,
+        topic: str,
+        keys: Iterable[str],
+        *,
+        start: TimeLike | None = None,
+        end: TimeLike | None = None,
+        where: str = "",
+    ) -> AsyncIterator[KeyMessages]:
+        """Yield each of many keys once, in their order, with its messages, stored in [start, end), newest first.
+
+        A call asks for KEY_COUNT_MAX keys. A key of no message has no messages; a key whose messages can't be read has
+        an `error`, and the others are not affected. For `where` see `by_key`.
+        """
+        wanted, times = list(dict.fromkeys(keys)), (to_timestamp(start), to_timestamp(end))
+        done_count = 0
+        while done_count < len(wanted):
+            asked = wanted[done_count : done_count + KEY_COUNT_MAX]
+            request = query_service_pb2.QueryByKeysRequest(
+                topic=topic, keys=asked, start_time=times[0], end_time=times[1], where=where
+            )
+            answer: Any = await self._channels.run(Call(request))
+            if not answer.matches:
+                raise ServerError("the answer has none of the keys")
+            for key, matches in zip(asked, answer.matches, strict=False):
+                found = key_messages_of(key, matches)
+                if matches.next_page_token:
+                    page = query_service_pb2.QueryByKeyRequest(
+                        topic=topic, key=key, start_time=times[0], end_time=times[1], where=where
+                    )
+                    page.page_token = matches.next_page_token
+                    async for message in self._channels.pages(page, messages_in):
+                        found.messages.append(message)
+                yield found
+            done_count += len(answer.matches)
 
     def by_time(
         self,

@@ -3,7 +3,10 @@
 
 from typing import Any, TypeVar
 
+import grpc
+
 from reput_client.core import types
+from reput_client.core.errors import DataLossError
 
 V = TypeVar("V")
 
@@ -27,6 +30,14 @@ def topic_in(answer: Any) -> types.Topic:
 def messages_in(answer: Any) -> list[types.Message]:
     """Return the messages of an answer."""
     return [types.Message(raw) for raw in answer.messages]
+
+
+def key_messages_of(key: str, matches: Any) -> types.KeyMessages:
+    """Return what an answer knows of a key."""
+    if not matches.error_reason:
+        return types.KeyMessages(key, messages_in(matches))
+    error = DataLossError(matches.error_text, code=grpc.StatusCode.DATA_LOSS, reason=matches.error_reason)
+    return types.KeyMessages(key, [], error)
 
 
 def offset_of(message: Any) -> types.ConsumerOffset:

@@ -16,6 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from reput.common.v1 import message_pb2
 
 from reput_client.core.compression import BODY_SIZE_BYTES_MAX, COMPRESSED_FLAG, inflate
+from reput_client.core.errors import DataLossError
 
 TimeLike: TypeAlias = datetime | int
 """An aware datetime, or milliseconds since the epoch."""
@@ -247,6 +248,14 @@ class PullResult(NamedTuple):
     next_queue_offset: int
     min_queue_offset: int
     max_queue_offset: int
+
+
+class KeyMessages(NamedTuple):
+    """A key and its messages, newest first. With an `error` they could not be read, and may exist."""
+
+    key: str
+    messages: list[Message]
+    error: DataLossError | None = None
 
 
 class Topic(NamedTuple):

@@ -14,11 +14,22 @@ from reput.indexer.v1 import (
     queue_service_pb2,
 )
 
-from reput_client.core.answers import group_of, messages_in, offset_of, pulled, queue_of, topic_in, topic_of
+from reput_client.core.answers import (
+    group_of,
+    key_messages_of,
+    messages_in,
+    offset_of,
+    pulled,
+    queue_of,
+    topic_in,
+    topic_of,
+)
 from reput_client.core.call import PAGE_SIZE, Call, done
+from reput_client.core.errors import ServerError
 from reput_client.core.types import (
     ConsumerGroup,
     ConsumerOffset,
+    KeyMessages,
     Message,
     Place,
     PullResult,
@@ -30,6 +41,9 @@ from reput_client.core.types import (
     to_timestamp,
 )
 from reput_client.sync.channels import Part
+
+KEY_COUNT_MAX = 1024
+"""As in query_service.proto."""
 
 COMMIT_COUNT_MAX = 1000
 """As in consumer_offset_service.proto."""
@@ -116,6 +130,42 @@ class Queries(Part):
             page_size=page_size,
         )
         return self._channels.pages(request, messages_in)
+
+    def by_keys(
+        self,
+        topic: str,
+        keys: Iterable[str],
+        *,
+        start: TimeLike | None = None,
+        end: TimeLike | None = None,
+        where: str = "",
+    ) -> Iterator[KeyMessages]:
+        """Yield each of many keys once, in their order, with its messages, stored in [start, end), newest first.
+
+        A call asks for KEY_COUNT_MAX keys. A key of no message has no messages; a key whose messages can't be read has
+        an `error`, and the others are not affected. For `where` see `by_key`.
+        """
+        wanted, times = list(dict.fromkeys(keys)), (to_timestamp(start), to_timestamp(end))
+        done_count = 0
+        while done_count < len(wanted):
+            asked = wanted[done_count : done_count + KEY_COUNT_MAX]
+            request = query_service_pb2.QueryByKeysRequest(
+                topic=topic, keys=asked, start_time=times[0], end_time=times[1], where=where
+            )
+            answer: Any = self._channels.run(Call(request))
+            if not answer.matches:
+                raise ServerError("the answer has none of the keys")
+            for key, matches in zip(asked, answer.matches, strict=False):
+                found = key_messages_of(key, matches)
+                if matches.next_page_token:
+                    page = query_service_pb2.QueryByKeyRequest(
+                        topic=topic, key=key, start_time=times[0], end_time=times[1], where=where
+                    )
+                    page.page_token = matches.next_page_token
+                    for message in self._channels.pages(page, messages_in):
+                        found.messages.append(message)
+                yield found
+            done_count += len(answer.matches)
 
     def by_time(
         self,

@@ -27,7 +27,7 @@ from reput.common.v1 import message_pb2 as reput_dot_common_dot_v1_dot_message__
 from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$reput/indexer/v1/query_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xda\x01\n\x11QueryByKeyRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\r\n\x05where\x18\x07 \x01(\t\x12\x15\n\rwants_records\x18\x08 \x01(\x08\"\xa7\x01\n\x12QueryByKeyResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x1f\n\x17indexed_physical_offset\x18\x03 \x01(\x03\x12\x0f\n\x07records\x18\x04 \x01(\x0c\x12\x14\n\x0crecord_count\x18\x05 \x01(\x05\"\xf2\x01\n\x12QueryByTimeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x15\n\x08queue_id\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\r\n\x05where\x18\x07 \x01(\t\x12\x15\n\rwants_records\x18\x08 \x01(\x08\x42\x0b\n\t_queue_id\"\xa8\x01\n\x13QueryByTimeResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x1f\n\x17indexed_physical_offset\x18\x03 \x01(\x03\x12\x0f\n\x07records\x18\x04 \x01(\x0c\x12\x14\n\x0crecord_count\x18\x05 \x01(\x05\"5\n\x10QueryByIdRequest\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"D\n\x11QueryByIdResponse\x12/\n\x07message\x18\x01 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage2\xb7\x02\n\x0cQueryService\x12\x61\n\nQueryByKey\x12#.reput.indexer.v1.QueryByKeyRequest\x1a$.reput.indexer.v1.QueryByKeyResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x12\x64\n\x0bQueryByTime\x12$.reput.indexer.v1.QueryByTimeRequest\x1a%.reput.indexer.v1.QueryByTimeResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x12^\n\tQueryById\x12\".reput.indexer.v1.QueryByIdRequest\x1a#.reput.indexer.v1.QueryByIdResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x02\x42V\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$reput/indexer/v1/query_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreput/common/v1/message.proto\x1a!reput/common/v1/method_rule.proto\"\xda\x01\n\x11QueryByKeyRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\r\n\x05where\x18\x07 \x01(\t\x12\x15\n\rwants_records\x18\x08 \x01(\x08\"\xa7\x01\n\x12QueryByKeyResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x1f\n\x17indexed_physical_offset\x18\x03 \x01(\x03\x12\x0f\n\x07records\x18\x04 \x01(\x0c\x12\x14\n\x0crecord_count\x18\x05 \x01(\x05\"\xc8\x01\n\x12QueryByKeysRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0c\n\x04keys\x18\x02 \x03(\t\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\r\n\x05where\x18\x06 \x01(\t\x12\x15\n\rwants_records\x18\x07 \x01(\x08\"e\n\x13QueryByKeysResponse\x12-\n\x07matches\x18\x01 \x03(\x0b\x32\x1c.reput.indexer.v1.KeyMatches\x12\x1f\n\x17indexed_physical_offset\x18\x02 \x01(\x03\"\xa8\x01\n\nKeyMatches\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07records\x18\x03 \x01(\x0c\x12\x14\n\x0crecord_count\x18\x04 \x01(\x05\x12\x14\n\x0c\x65rror_reason\x18\x05 \x01(\t\x12\x12\n\nerror_text\x18\x06 \x01(\t\"\xf2\x01\n\x12QueryByTimeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x15\n\x08queue_id\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\r\n\x05where\x18\x07 \x01(\t\x12\x15\n\rwants_records\x18\x08 \x01(\x08\x42\x0b\n\t_queue_id\"\xa8\x01\n\x13QueryByTimeResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.reput.common.v1.StoredMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x1f\n\x17indexed_physical_offset\x18\x03 \x01(\x03\x12\x0f\n\x07records\x18\x04 \x01(\x0c\x12\x14\n\x0crecord_count\x18\x05 \x01(\x05\"5\n\x10QueryByIdRequest\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"D\n\x11QueryByIdResponse\x12/\n\x07message\x18\x01 \x01(\x0b\x32\x1e.reput.common.v1.StoredMessage2\x9d\x03\n\x0cQueryService\x12\x61\n\nQueryByKey\x12#.reput.indexer.v1.QueryByKeyRequest\x1a$.reput.indexer.v1.QueryByKeyResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x12\x64\n\x0bQueryByKeys\x12$.reput.indexer.v1.QueryByKeysRequest\x1a%.reput.indexer.v1.QueryByKeysResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x12\x64\n\x0bQueryByTime\x12$.reput.indexer.v1.QueryByTimeRequest\x1a%.reput.indexer.v1.QueryByTimeResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x12^\n\tQueryById\x12\".reput.indexer.v1.QueryByIdRequest\x1a#.reput.indexer.v1.QueryByIdResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x02\x42V\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,6 +37,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\020reput.indexer.v1P\001Z-reput/clients/go/reputpb/indexer/v1;indexerv1\252\002\020Reput.Indexer.V1'
   _globals['_QUERYSERVICE'].methods_by_name['QueryByKey']._loaded_options = None
   _globals['_QUERYSERVICE'].methods_by_name['QueryByKey']._serialized_options = b'\242\273\030\004\010\001\020\003'
+  _globals['_QUERYSERVICE'].methods_by_name['QueryByKeys']._loaded_options = None
+  _globals['_QUERYSERVICE'].methods_by_name['QueryByKeys']._serialized_options = b'\242\273\030\004\010\001\020\003'
   _globals['_QUERYSERVICE'].methods_by_name['QueryByTime']._loaded_options = None
   _globals['_QUERYSERVICE'].methods_by_name['QueryByTime']._serialized_options = b'\242\273\030\004\010\001\020\003'
   _globals['_QUERYSERVICE'].methods_by_name['QueryById']._loaded_options = None
@@ -45,14 +47,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUERYBYKEYREQUEST']._serialized_end=376
   _globals['_QUERYBYKEYRESPONSE']._serialized_start=379
   _globals['_QUERYBYKEYRESPONSE']._serialized_end=546
-  _globals['_QUERYBYTIMEREQUEST']._serialized_start=549
-  _globals['_QUERYBYTIMEREQUEST']._serialized_end=791
-  _globals['_QUERYBYTIMERESPONSE']._serialized_start=794
-  _globals['_QUERYBYTIMERESPONSE']._serialized_end=962
-  _globals['_QUERYBYIDREQUEST']._serialized_start=964
-  _globals['_QUERYBYIDREQUEST']._serialized_end=1017
-  _globals['_QUERYBYIDRESPONSE']._serialized_start=1019
-  _globals['_QUERYBYIDRESPONSE']._serialized_end=1087
-  _globals['_QUERYSERVICE']._serialized_start=1090
-  _globals['_QUERYSERVICE']._serialized_end=1401
+  _globals['_QUERYBYKEYSREQUEST']._serialized_start=549
+  _globals['_QUERYBYKEYSREQUEST']._serialized_end=749
+  _globals['_QUERYBYKEYSRESPONSE']._serialized_start=751
+  _globals['_QUERYBYKEYSRESPONSE']._serialized_end=852
+  _globals['_KEYMATCHES']._serialized_start=855
+  _globals['_KEYMATCHES']._serialized_end=1023
+  _globals['_QUERYBYTIMEREQUEST']._serialized_start=1026
+  _globals['_QUERYBYTIMEREQUEST']._serialized_end=1268
+  _globals['_QUERYBYTIMERESPONSE']._serialized_start=1271
+  _globals['_QUERYBYTIMERESPONSE']._serialized_end=1439
+  _globals['_QUERYBYIDREQUEST']._serialized_start=1441
+  _globals['_QUERYBYIDREQUEST']._serialized_end=1494
+  _globals['_QUERYBYIDRESPONSE']._serialized_start=1496
+  _globals['_QUERYBYIDRESPONSE']._serialized_end=1564
+  _globals['_QUERYSERVICE']._serialized_start=1567
+  _globals['_QUERYSERVICE']._serialized_end=1980
 # @@protoc_insertion_point(module_scope)

@@ -121,6 +121,136 @@ class QueryByKeyResponse(_message.Message):
 Global___QueryByKeyResponse: _TypeAlias = QueryByKeyResponse  # noqa: Y015
 
 @_typing.final
+class QueryByKeysRequest(_message.Message):
+    """The keys and the bounds of a query."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    WANTS_RECORDS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    page_size: _builtins.int
+    """Most messages of each key. 0 means 64, more than 1,024 means 1,024."""
+    where: _builtins.str
+    """Only messages whose properties match this condition: see QueryByKeyRequest."""
+    wants_records: _builtins.bool
+    """Asks for `records` instead of `messages` of each key: see QueryByKeyRequest."""
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """1 to 1,024 keys, each without spaces and of at most 32,767 bytes; the request has at most 1 MiB. A key that is named
+        twice is answered twice.
+        """
+
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """Earliest store time, inclusive. Absent: from the oldest message on."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """Latest store time, exclusive. Absent: up to the newest message."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        keys: _abc.Iterable[_builtins.str] | None = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        page_size: _builtins.int = ...,
+        where: _builtins.str = ...,
+        wants_records: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "keys", b"keys", "page_size", b"page_size", "start_time", b"start_time", "topic", b"topic", "wants_records", b"wants_records", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueryByKeysRequest: _TypeAlias = QueryByKeysRequest  # noqa: Y015
+
+@_typing.final
+class QueryByKeysResponse(_message.Message):
+    """What is known of each of the first keys of the request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MATCHES_FIELD_NUMBER: _builtins.int
+    INDEXED_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    indexed_physical_offset: _builtins.int
+    """End of the log that was indexed when the query ran, exclusive: later messages were not searched."""
+    @_builtins.property
+    def matches(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeyMatches]:
+        """One entry for each answered key, in the order of the request: at least one, and at most as many as there are keys."""
+
+    def __init__(
+        self,
+        *,
+        matches: _abc.Iterable[Global___KeyMatches] | None = ...,
+        indexed_physical_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["indexed_physical_offset", b"indexed_physical_offset", "matches", b"matches"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueryByKeysResponse: _TypeAlias = QueryByKeysResponse  # noqa: Y015
+
+@_typing.final
+class KeyMatches(_message.Message):
+    """The messages of a key. Without messages, token and error the key is of no message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    RECORD_COUNT_FIELD_NUMBER: _builtins.int
+    ERROR_REASON_FIELD_NUMBER: _builtins.int
+    ERROR_TEXT_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """If not empty, the key may have more messages: QueryByKey with this page_token, and with the topic, the times and the
+    condition of this request, continues.
+    """
+    records: _builtins.bytes
+    """If the request wants records: the records of the messages, one behind the other."""
+    record_count: _builtins.int
+    """Number of records in `records`."""
+    error_reason: _builtins.str
+    """If not empty, the key could not be looked up, and its messages are unknown: a name of ErrorReason without its prefix,
+    RECORD_DAMAGED or NOT_A_RECORD, the reason with which QueryByKey fails for this key.
+    """
+    error_text: _builtins.str
+    """The text of the error, for people."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]:
+        """Messages with the key, newest first. Empty if the request wants records."""
+
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[_message_pb2.StoredMessage] | None = ...,
+        next_page_token: _builtins.str = ...,
+        records: _builtins.bytes = ...,
+        record_count: _builtins.int = ...,
+        error_reason: _builtins.str = ...,
+        error_text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_reason", b"error_reason", "error_text", b"error_text", "messages", b"messages", "next_page_token", b"next_page_token", "record_count", b"record_count", "records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyMatches: _TypeAlias = KeyMatches  # noqa: Y015
+
+@_typing.final
 class QueryByTimeRequest(_message.Message):
     """The times and the queues of a query."""
 

@@ -40,6 +40,11 @@ class QueryServiceStub(object):
                 request_serializer=reput_dot_indexer_dot_v1_dot_query__service__pb2.QueryByKeyRequest.SerializeToString,
                 response_deserializer=reput_dot_indexer_dot_v1_dot_query__service__pb2.QueryByKeyResponse.FromString,
                 _registered_method=True)
+        self.QueryByKeys = channel.unary_unary(
+                '/reput.indexer.v1.QueryService/QueryByKeys',
+                request_serializer=reput_dot_indexer_dot_v1_dot_query__service__pb2.QueryByKeysRequest.SerializeToString,
+                response_deserializer=reput_dot_indexer_dot_v1_dot_query__service__pb2.QueryByKeysResponse.FromString,
+                _registered_method=True)
         self.QueryByTime = channel.unary_unary(
                 '/reput.indexer.v1.QueryService/QueryByTime',
                 request_serializer=reput_dot_indexer_dot_v1_dot_query__service__pb2.QueryByTimeRequest.SerializeToString,
@@ -60,6 +65,16 @@ class QueryServiceServicer(object):
         """Returns messages of a topic that have a key (a key of KEYS, or UNIQ_KEY), newest first. The key is compared with
         the stored message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if the
         topic was never made, or if it was deleted meanwhile and its queues are gone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QueryByKeys(self, request, context):
+        """Returns the messages of a topic that have any of many keys, for each key as the first page of QueryByKey returns
+        them. Keys are answered in the order of the request, until the answer is full, but at least the first key: ask again
+        for the keys behind the last answered key. Idempotent. TOPIC_NOT_FOUND if no key has a message, and the topic was
+        never made, or was deleted and its queues are gone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,6 +102,11 @@ def add_QueryServiceServicer_to_server(servicer, server):
                     servicer.QueryByKey,
                     request_deserializer=reput_dot_indexer_dot_v1_dot_query__service__pb2.QueryByKeyRequest.FromString,
                     response_serializer=reput_dot_indexer_dot_v1_dot_query__service__pb2.QueryByKeyResponse.SerializeToString,
+            ),
+            'QueryByKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryByKeys,
+                    request_deserializer=reput_dot_indexer_dot_v1_dot_query__service__pb2.QueryByKeysRequest.FromString,
+                    response_serializer=reput_dot_indexer_dot_v1_dot_query__service__pb2.QueryByKeysResponse.SerializeToString,
             ),
             'QueryByTime': grpc.unary_unary_rpc_method_handler(
                     servicer.QueryByTime,
@@ -127,6 +147,33 @@ class QueryService(object):
             '/reput.indexer.v1.QueryService/QueryByKey',
             reput_dot_indexer_dot_v1_dot_query__service__pb2.QueryByKeyRequest.SerializeToString,
             reput_dot_indexer_dot_v1_dot_query__service__pb2.QueryByKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def QueryByKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.indexer.v1.QueryService/QueryByKeys',
+            reput_dot_indexer_dot_v1_dot_query__service__pb2.QueryByKeysRequest.SerializeToString,
+            reput_dot_indexer_dot_v1_dot_query__service__pb2.QueryByKeysResponse.FromString,
             options,
             channel_credentials,
             insecure,

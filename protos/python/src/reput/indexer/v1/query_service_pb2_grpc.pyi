@@ -38,6 +38,12 @@ class QueryServiceStub:
     the stored message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if the
     topic was never made, or if it was deleted meanwhile and its queues are gone.
     """
+    QueryByKeys: _grpc.UnaryUnaryMultiCallable[_query_service_pb2.QueryByKeysRequest, _query_service_pb2.QueryByKeysResponse]
+    """Returns the messages of a topic that have any of many keys, for each key as the first page of QueryByKey returns
+    them. Keys are answered in the order of the request, until the answer is full, but at least the first key: ask again
+    for the keys behind the last answered key. Idempotent. TOPIC_NOT_FOUND if no key has a message, and the topic was
+    never made, or was deleted and its queues are gone.
+    """
     QueryByTime: _grpc.UnaryUnaryMultiCallable[_query_service_pb2.QueryByTimeRequest, _query_service_pb2.QueryByTimeResponse]
     """Returns messages of a topic, or of a single queue of it, by store time, ordered by queue id and queue offset.
     Idempotent. TOPIC_NOT_FOUND as for QueryByKey.
@@ -54,6 +60,12 @@ class QueryServiceAsyncStub(QueryServiceStub):
     """Returns messages of a topic that have a key (a key of KEYS, or UNIQ_KEY), newest first. The key is compared with
     the stored message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if the
     topic was never made, or if it was deleted meanwhile and its queues are gone.
+    """
+    QueryByKeys: _aio.UnaryUnaryMultiCallable[_query_service_pb2.QueryByKeysRequest, _query_service_pb2.QueryByKeysResponse]  # type: ignore[assignment]
+    """Returns the messages of a topic that have any of many keys, for each key as the first page of QueryByKey returns
+    them. Keys are answered in the order of the request, until the answer is full, but at least the first key: ask again
+    for the keys behind the last answered key. Idempotent. TOPIC_NOT_FOUND if no key has a message, and the topic was
+    never made, or was deleted and its queues are gone.
     """
     QueryByTime: _aio.UnaryUnaryMultiCallable[_query_service_pb2.QueryByTimeRequest, _query_service_pb2.QueryByTimeResponse]  # type: ignore[assignment]
     """Returns messages of a topic, or of a single queue of it, by store time, ordered by queue id and queue offset.
@@ -74,6 +86,18 @@ class QueryServiceServicer(metaclass=_abc_1.ABCMeta):
         """Returns messages of a topic that have a key (a key of KEYS, or UNIQ_KEY), newest first. The key is compared with
         the stored message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if the
         topic was never made, or if it was deleted meanwhile and its queues are gone.
+        """
+
+    @_abc_1.abstractmethod
+    def QueryByKeys(
+        self,
+        request: _query_service_pb2.QueryByKeysRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_query_service_pb2.QueryByKeysResponse, _abc.Awaitable[_query_service_pb2.QueryByKeysResponse]]:
+        """Returns the messages of a topic that have any of many keys, for each key as the first page of QueryByKey returns
+        them. Keys are answered in the order of the request, until the answer is full, but at least the first key: ask again
+        for the keys behind the last answered key. Idempotent. TOPIC_NOT_FOUND if no key has a message, and the topic was
+        never made, or was deleted and its queues are gone.
         """
 
     @_abc_1.abstractmethod

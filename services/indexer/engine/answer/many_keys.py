@@ -150,7 +150,7 @@ class ManyKeysEngine:
 
 
 def _share(found: RecordBlock, numbers: NDArray[np.int32], parts: list[list[RecordBlock]]) -> None:
-    """Give each key its records; they are in the order of the keys."""
+    """Give each key its records, which are in the order of the keys."""
     bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
     for first, last in pairwise(bounds):
         if first < last:

@@ -35,6 +35,7 @@ class DueMessages:
     ) -> None:
         self._groups, self._journal, self._time, self._filters = groups, journal, time, filters
         self._cache, self._rereader, self._dead_letter_writer = cache, rereader, dead_letter_writer
+        self._turn = 0
 
     def are_due(self) -> bool:
         """Return whether any message is due now."""
@@ -46,9 +47,11 @@ class DueMessages:
         return self._due_ms([queue.due_ms(self._filters.misfits(wanted, queue)) for queue in self._queues()])
 
     async def add_to(self, batch: DeliveryBatch, policy: Policy) -> None:
-        """Add due messages to a batch while it has room. Raises the errors of the index and the journal."""
-        now_ms = self._time.now_ms()
-        for queue in self._queues():
+        """Add due messages of the queues, in turn, while the batch has room. Raises errors of index and journal."""
+        now_ms, queues = self._time.now_ms(), self._queues()
+        self._turn += 1
+        for index in range(len(queues)):
+            queue = queues[(self._turn + index) % len(queues)]
             for _ in range(ROUND_COUNT):
                 if not batch.has_room or not await self._add_of(queue, batch, policy, now_ms):
                     break

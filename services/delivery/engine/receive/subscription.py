@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Subscription: delivers the messages of a topic to the members of a group.
 
-A receive gets messages that are due again first, then new messages, the queues in turn. New messages come first if the
-receive before had no room for them. Members may use different filters: a queue is read once, with the union of all
+A receive gets messages that are due again first, then new messages, of the queues in turn. New messages come first if
+the receive before had no room for them. Members may use different filters: a queue is read once, with the union of all
 filters, and a message for another member than the receiver is held for that member.
 Invariants: a single receive chooses at a time, so that a message has a single consumer; a chosen message is in the
 journal before it is handed out; a receive that waits for the index or the journal does not bring a deleted group back.

@@ -109,6 +109,25 @@ async def test_both_have_their_turn() -> None:
         assert len(again) == 32
 
 
+async def test_failed_messages_of_all_queues_have_their_turn() -> None:
+    """Messages of a queue that fail each time and are due at once hold up no failed message of another queue."""
+    store = WatchedStore()
+    store.queues(TOPIC)
+    async with delivering(store, ManualClock()) as owner:
+        engine = await engine_of(owner)
+        await failed(store, engine, 64, each=1)
+        await store.append(TOPIC, "other", queue_id=1)
+        while not (found := [one for one in await receive(engine, 1) if one.message == "other"]):
+            pass
+        await settle(engine, "nack", found)
+        seen: set[Any] = set()
+        for _ in range(4):
+            some = await receive(engine)
+            seen |= {one.message for one in some}
+            await settle(engine, "nack", some)
+        assert "other" in seen
+
+
 async def test_messages_that_are_gone_are_settled() -> None:
     """Retention removed them while they waited."""
     store = WatchedStore()

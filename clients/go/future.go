@@ -16,6 +16,9 @@ type Future struct {
 	// chunk is the message as encoded for a request, until it is settled.
 	chunk []byte
 	topic string
+	// producer ends the linger of the batch with this number when a caller waits.
+	producer    *Producer
+	batchNumber int
 	// asked is a state of the list below. unread is set before it becomes counted.
 	asked  atomic.Int32
 	unread *unreadFailures
@@ -63,9 +66,11 @@ func newFuture(chunk []byte, topic, uniqueID string) *Future {
 }
 
 // Wait returns where the message was stored, or the *Error with which it failed or after which its outcome is unknown.
-// It returns the context's error if the context ends before; the message is sent all the same.
+// The message's batch lingers no longer: it is sent at once, with the messages of all goroutines that have sent by then.
+// Wait returns the context's error if the context ends before; the message is sent all the same and may be stored.
 func (f *Future) Wait(ctx context.Context) (Result, error) {
 	f.ask()
+	f.hurry()
 	select {
 	case <-f.done:
 		if f.failure != nil {
@@ -77,8 +82,21 @@ func (f *Future) Wait(ctx context.Context) (Result, error) {
 	}
 }
 
-// Done returns a channel that is closed when the message has its outcome: then Wait returns at once.
+// Done returns a channel that is closed when the message has its outcome: then Wait returns at once. As with Wait, the
+// batch lingers no longer.
 func (f *Future) Done() <-chan struct{} {
 	f.ask()
+	f.hurry()
 	return f.done
+}
+
+// hurry ends the linger of the message's batch, unless the message has its outcome.
+func (f *Future) hurry() {
+	select {
+	case <-f.done:
+	default:
+		if f.producer != nil {
+			f.producer.hurry(f.batchNumber)
+		}
+	}
 }

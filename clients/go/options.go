@@ -153,7 +153,8 @@ func (b bearer) RequireTransportSecurity() bool { return false }
 // ProducerOptions are the options of a producer. [Client.NewProducer] fills in the defaults before it passes them to
 // its arguments.
 type ProducerOptions struct {
-	// Linger is how long the first message of a batch waits for further messages. 0 or more; 5 ms.
+	// Linger is how long the first message of a batch waits for further messages, if no caller waits for an outcome.
+	// 0 or more; 5 ms.
 	Linger time.Duration
 	// BatchSizeBytes: a batch is sent when it has so many bytes, at any age; at most 32,768 messages. 1 to 8 MiB, and
 	// at most WindowBytes; 512 KiB.

@@ -60,7 +60,8 @@ func newProducer(client *Client, options ProducerOptions) *Producer {
 	return producer
 }
 
-// Send sends a message and returns at once with its future. It waits only while the window is full, until the context
+// Send sends a message and returns at once with its future. A goroutine that waits for the future ends the linger of its
+// batch, so that goroutines that wait for each message share the stream without an option. It waits only while the window is full, until the context
 // ends; then the message is not sent. It fails with ErrArgument for an invalid message, and with ErrClosed.
 func (p *Producer) Send(ctx context.Context, message Message) (*Future, error) {
 	future, err := p.encoder.encode(&message, time.Now())
@@ -82,7 +83,18 @@ func (p *Producer) Send(ctx context.Context, message Message) (*Future, error) {
 	if p.queue.add(future, time.Now()) {
 		p.notify()
 	}
+	future.producer, future.batchNumber = p, p.queue.batchNumber()
 	return future, nil
+}
+
+// hurry ends the linger of a batch: a caller waits for its outcome.
+func (p *Producer) hurry(batchNumber int) {
+	p.mu.Lock()
+	isNews := p.queue.hurry(batchNumber)
+	p.mu.Unlock()
+	if isNews {
+		p.notify()
+	}
 }
 
 // Flush sends the collected messages and waits until every message has its outcome. It fails when the context ends. It

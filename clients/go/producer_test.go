@@ -67,6 +67,39 @@ func TestProducerOrder(t *testing.T) {
 	}
 }
 
+// Goroutines that each wait for their message need no linger; a goroutine that gives up disturbs no other.
+func TestProducerWaitersDoNotLinger(t *testing.T) {
+	store := newFake()
+	client, ctx := connect(t, store), limit(t)
+	producer := newTestProducer(t, client, func(options *ProducerOptions) { options.Linger = time.Hour })
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	var callers sync.WaitGroup
+	for name := range 16 {
+		callers.Go(func() {
+			for number := range 20 {
+				future := send(t, ctx, producer, fmt.Sprintf("%d %04d", name, number))
+				if number%5 == 4 {
+					<-future.Done()
+					continue
+				}
+				if number%5 == 3 { // it gives up at once
+					if _, err := future.Wait(over); err == nil {
+						continue
+					}
+				}
+				if _, err := future.Wait(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if count := len(store.all()); count != 320 {
+		t.Error(count)
+	}
+}
+
 // Streams that break lose nothing, and first copies are in order.
 func TestProducerBrokenStreams(t *testing.T) {
 	store := newFake()

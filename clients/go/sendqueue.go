@@ -129,6 +129,24 @@ func (q *sendQueue) add(message *Future, now time.Time) bool {
 	return isNews
 }
 
+// batchNumber returns the number of the batch that the last message was added to.
+func (q *sendQueue) batchNumber() int {
+	if len(q.open) > 0 {
+		return q.batchCount + 1
+	}
+	return q.batchCount
+}
+
+// hurry ends the linger of the open batch, if it has this number: a caller waits for the outcome of its messages.
+// Further messages are added until the batch is popped. It reports whether the sender must look again.
+func (q *sendQueue) hurry(batchNumber int) bool {
+	if len(q.open) == 0 || batchNumber != q.batchNumber() || q.openUntil.IsZero() {
+		return false
+	}
+	q.openUntil = time.Time{}
+	return true
+}
+
 // closeBatch makes the open batch ready, at any age.
 func (q *sendQueue) closeBatch() {
 	if len(q.open) > 0 {

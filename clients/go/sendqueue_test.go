@@ -572,3 +572,33 @@ func atRandom(t *testing.T, q *sendQueue, chance *rand.Rand, now int) {
 		apply(t, q, at(now), stored(0, make([]int64, size)...))
 	}
 }
+
+// A caller that waits ends the linger of its batch, and of no other batch.
+func TestQueueHurry(t *testing.T) {
+	q := newQueue()
+	if q.hurry(0) || q.hurry(1) {
+		t.Error("an empty queue hurries")
+	}
+	q.add(makeMessage("t", "a"), at(0))
+	first := q.batchNumber()
+	if wait, _ := q.wait(at(0)); q.hurry(first+1) || wait != 5*time.Millisecond {
+		t.Error("another batch hurries", wait)
+	}
+	if !q.hurry(first) || q.hurry(first) {
+		t.Error("the batch does not hurry once")
+	}
+	if wait, isTimed := q.wait(at(0)); wait != 0 || !isTimed {
+		t.Error(wait)
+	}
+	q.add(makeMessage("t", "b"), at(0))
+	if got := names(q.pop(at(0))); q.batchNumber() != first || got != "ab" {
+		t.Error(got)
+	}
+	q.add(makeMessage("t", "c"), at(0))
+	if q.hurry(first) || q.pop(at(0)) != nil {
+		t.Error("the next batch does not linger")
+	}
+	if !q.hurry(first+1) || names(q.pop(at(0))) != "c" {
+		t.Error("the next batch does not hurry")
+	}
+}

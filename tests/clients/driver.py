@@ -41,7 +41,8 @@ def do_send(request: Request) -> dict[str, Any]:
     message = NewMessage(
         request["topic"], request["body"].encode(), **{name: request[name] for name in names if name in request}
     )
-    options = replace(options_of(request), durability=Durability[request.get("durability", "DEFAULT")])
+    linger = {"linger_ms": request["linger_ms"]} if "linger_ms" in request else {}
+    options = replace(options_of(request), durability=Durability[request.get("durability", "DEFAULT")], **linger)
     global _sent
     with client().producer(options) as producer:
         _sent = result = producer.send_message(message).result()

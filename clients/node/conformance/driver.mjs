@@ -24,8 +24,8 @@ const STEPS = {
     return {};
   },
 
-  async send({ topic, body, tag, keys, properties, queue_id, sharding_key, unique_id, delay_level, durability }) {
-    const producer = client.producer({ durability });
+  async send({ topic, body, tag, keys, properties, queue_id, sharding_key, unique_id, delay_level, durability, linger_ms }) {
+    const producer = client.producer({ durability, lingerMs: linger_ms });
     try {
       const result = await producer.send({
         topic,

@@ -6,7 +6,8 @@ import { encode } from "./core/encode.js";
 import { closed, nonsense, type ReputError } from "./core/errors.js";
 import type { NewMessage, SendResult } from "./core/message.js";
 import type { ProducerSettings } from "./core/options.js";
-import { SendQueue } from "./core/send-queue.js";
+import { type Entry, SendQueue } from "./core/send-queue.js";
+import { SendPromise } from "./core/send-promise.js";
 import { Signal } from "./core/signal.js";
 import { UniqueIds } from "./core/unique-ids.js";
 import type { AppendStreamResponse } from "./gen/reput/commitlog/v1/append_service.js";
@@ -42,18 +43,32 @@ export class Producer implements AsyncDisposable {
    * message that breaks a rule, which is not sent, and with ReputError for a message that is refused or lost, and after
    * `close`.
    *
+   * `await`, `Promise.all` and `then` with a handler for the result end the linger of the message's batch, so callers
+   * that wait for each message share the stream without an option. `catch` alone does not.
+   *
    * While more than `windowBytes` bytes have no outcome, the message waits here. To send very many messages, await
    * `ready` before each.
    */
   send(message: NewMessage): Promise<SendResult> {
-    return new Promise((resolve, reject) => {
+    let added: Entry | undefined;
+    const promise = new SendPromise((resolve, reject) => {
       if (this.#closing !== undefined) throw closed("producer");
       const bornTimeMs = Date.now();
       const uniqueId = message.uniqueId ?? message.properties?.UNIQ_KEY ?? this.#uniqueIds?.next(bornTimeMs) ?? "";
       const chunk = encode(message, uniqueId, bornTimeMs);
-      const entry = { chunk, topic: message.topic, uniqueId, resolve, reject };
-      if (this.#queue.add(entry, performance.now())) this.#pump();
+      added = { chunk, topic: message.topic, uniqueId, resolve, reject };
+      if (this.#queue.add(added, performance.now())) this.#pump();
     });
+    if (added !== undefined) {
+      const entry: Entry = added;
+      promise.onAwaited(() => this.#hurry(entry));
+    }
+    return promise;
+  }
+
+  /** Ends the linger of a message's batch, after the callers of this turn have sent their messages. */
+  #hurry(entry: Entry): void {
+    if (this.#queue.hurry(entry)) process.nextTick(() => this.#pump());
   }
 
   /** Resolves when the window has room. Never rejects. */

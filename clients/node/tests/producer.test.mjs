@@ -61,6 +61,25 @@ test("messages travel together, and each promise has its own result", async () =
   assert.equal(line.closedCount, 1);
 });
 
+test("callers that wait share a batch without lingering, and `catch` alone lingers", async () => {
+  const line = new Line();
+  const producer = line.producer({ lingerMs: 1_000_000 });
+  const [dropped] = send(producer, "x");
+  dropped.catch(() => {});
+  await pause(5);
+  assert.equal(line.streams.length, 0);
+  const call = async (body) => (await producer.send({ topic: "t", body })).queueOffset;
+  const called = ["a", "b"].map(call);
+  const all = Promise.all([...send(producer, "c"), ...called]);
+  await until(() => line.streams.length === 1);
+  assert.deepEqual(line.streams[0].requests.map((bodies) => bodies.toSorted()), [["a", "b", "c", "x"]]);
+  line.streams[0].store(4);
+  assert.equal((await all).length, 3);
+  assert.equal((await dropped).queueOffset, 0);
+  assert.equal(dropped.then(() => 0).constructor, Promise);
+  await producer.close();
+});
+
 test("one request at a time is given to the connection, and none before the linger time is over", async () => {
   const line = new Line();
   line.isSlow = true;

@@ -23,6 +23,32 @@ test("a batch waits for company, at most for the linger time after its first mes
   assert.equal(bench.queue.waitMs(5), undefined);
 });
 
+test("a caller that waits ends the linger of its batch only, also from outside of the window", () => {
+  const bench = new Bench({ windowBytes: 100 });
+  const entries = [];
+  const { add } = bench.queue;
+  bench.queue.add = function (entry, nowMs) {
+    entries.push(entry);
+    return add.call(this, entry, nowMs);
+  };
+  bench.add(["a"]);
+  assert.equal(bench.queue.waitMs(0), 5);
+  assert.equal(bench.queue.hurry(entries[0]), true);
+  assert.equal(bench.queue.hurry(entries[0]), false);
+  assert.equal(bench.queue.waitMs(0), 0);
+  bench.add(["b"]);
+  assert.deepEqual(bench.popAll(), [["a", "b"]]);
+  bench.add(["c"]);
+  assert.equal(bench.queue.hurry(entries[0]), false);
+  assert.equal(bench.pop(), undefined);
+  bench.add(["d"], 90);
+  bench.add(["e"], 10);
+  assert.equal(bench.queue.hurry(entries[4]), false);
+  assert.deepEqual(bench.popAll(), [["c"]]);
+  bench.answer(["a", "b"], ["c"]);
+  assert.deepEqual(bench.popAll(), [["d"], ["e"]]);
+});
+
 test("a batch is ready when it is full, or when the next message does not fit any more", () => {
   const bench = new Bench();
   bench.add(letters("abcde"));

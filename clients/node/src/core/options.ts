@@ -36,7 +36,10 @@ export interface ClientOptions {
 
 /** The options of a producer: batches, waiting and retries. */
 export interface ProducerOptions {
-  /** How long the first message of a batch waits for others, in milliseconds, from 0 to 2^31 - 1. 5 unless given. */
+  /**
+   * How long the first message of a batch waits for others if no caller waits for an outcome, in milliseconds, from 0 to
+   * 2^31 - 1. 5 unless given.
+   */
   lingerMs?: number;
   /**
    * A batch is sent when it has so many bytes, at any age: from 1 to 8 MiB, and to `windowBytes`. 512 KiB, or the

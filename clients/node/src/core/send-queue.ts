@@ -36,6 +36,10 @@ export interface Entry {
   readonly uniqueId: string;
   readonly resolve: (result: SendResult) => void;
   readonly reject: (error: ReputError) => void;
+  /** The number of the batch that it was added to; undefined while it waits outside of the window. */
+  batchNumber?: number;
+  /** Whether a caller waits for the outcome. */
+  isAwaited?: boolean;
 }
 
 /** Messages that are sent together. */
@@ -112,6 +116,17 @@ export class SendQueue {
       return this.closeBatch(); // no message can enter the batch now
     }
     return this.#enter(entry, nowMs);
+  }
+
+  /**
+   * Ends the linger of a message's batch, because a caller waits for the outcome. Further messages are added until the
+   * batch is popped. Returns whether the sender must look again.
+   */
+  hurry(entry: Entry): boolean {
+    entry.isAwaited = true;
+    if (this.#open.length === 0 || entry.batchNumber !== this.#batchCount || this.#openUntilMs === 0) return false;
+    this.#openUntilMs = 0;
+    return true;
   }
 
   /** Makes the open batch ready, at any age. Returns whether it had messages. */
@@ -220,6 +235,8 @@ export class SendQueue {
       isNews = true;
     }
     this.#open.push(entry);
+    entry.batchNumber = this.#batchCount;
+    if (entry.isAwaited) this.#openUntilMs = 0;
     this.#openSizeBytes += sizeBytes;
     this.#unsettledBytes += sizeBytes;
     if (this.#openSizeBytes >= this.#batchSizeBytes || this.#open.length >= BATCH_MESSAGE_COUNT_MAX) {

@@ -67,6 +67,10 @@ public final class Producer implements AutoCloseable {
      * Sends a message, and returns a future of its outcome that fails with a {@link ReputException}. Waits only while
      * the window is full.
      *
+     * <p>A thread that waits in {@code get} or {@code join} of the future ends the linger of its batch: threads that
+     * wait for each message share the stream without an option. After a time-out of {@code get} the message is sent all
+     * the same, and may be stored.
+     *
      * <p>Throws IllegalArgumentException that names the mistake in the message, ReputException with the code CANCELLED
      * after {@link #close} or if the thread is interrupted while it waits, and IllegalStateException in a callback of a
      * future for which there is no room. The message is not sent then.
@@ -85,8 +89,18 @@ public final class Producer implements AutoCloseable {
             if (queue.add(encoded.message(), encoded.uniqueId(), future, nowNs())) {
                 lock.notifyAll();
             }
+            future.wasAdded(this, queue.batchNumber());
         }
         return future;
+    }
+
+    /** Ends the linger of a batch: a caller waits for its outcome. */
+    void hurry(long batchNumber) {
+        synchronized (lock) {
+            if (queue.hurry(batchNumber)) {
+                lock.notifyAll();
+            }
+        }
     }
 
     /**

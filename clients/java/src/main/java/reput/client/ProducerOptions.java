@@ -6,7 +6,7 @@ import java.time.Duration;
 /**
  * The options of a producer: batches, waiting and retries.
  *
- * @param linger how long the first message of a batch waits for further messages, from 0
+ * @param linger how long the first message of a batch waits for further messages if no thread waits, from 0
  * @param batchSizeBytes a batch is sent when it has so many bytes, at any age; from 1 to 8 MiB and the window
  * @param windowBytes bytes of messages whose outcome is not known; {@code send} waits while there are more
  * @param durability durability that the store waits for before it answers

@@ -11,7 +11,10 @@ import java.util.function.BiFunction;
 import java.util.function.Consumer;
 import java.util.function.Function;
 
-/** The outcome of a message. It records whether the program has asked for it: by waiting, or by a dependent stage. */
+/**
+ * The outcome of a message. It records whether the program has asked for it: by waiting, or by a dependent stage. A
+ * thread that waits ends the linger of the message's batch.
+ */
 final class SendFuture extends CompletableFuture<SendResult> {
     private static final int NEW = 0;
     private static final int ASKED = 1;
@@ -19,6 +22,8 @@ final class SendFuture extends CompletableFuture<SendResult> {
 
     private final AtomicInteger state = new AtomicInteger(NEW);
     private Unread unread;
+    private volatile Producer producer;
+    private long batchNumber;
 
     /** Failed messages whose futures the program has not asked. */
     static final class Unread {
@@ -43,6 +48,20 @@ final class SendFuture extends CompletableFuture<SendResult> {
         }
     }
 
+    /** Records the batch of the message, before the caller has the future. */
+    void wasAdded(Producer producer, long batchNumber) {
+        this.batchNumber = batchNumber;
+        this.producer = producer;
+    }
+
+    /** Ends the linger of the batch, unless the message has its outcome. */
+    private void hurry() {
+        Producer hurried = producer;
+        if (hurried != null && !isDone()) {
+            hurried.hurry(batchNumber);
+        }
+    }
+
     private void ask() {
         if (state.getAndSet(ASKED) == COUNTED) {
             unread.count.decrementAndGet();
@@ -52,6 +71,7 @@ final class SendFuture extends CompletableFuture<SendResult> {
     @Override
     public SendResult get() throws InterruptedException, ExecutionException {
         ask();
+        hurry();
         return super.get();
     }
 
@@ -59,12 +79,16 @@ final class SendFuture extends CompletableFuture<SendResult> {
     public SendResult get(long timeout, TimeUnit unit)
             throws InterruptedException, ExecutionException, TimeoutException {
         ask();
+        if (timeout > 0) {
+            hurry();
+        }
         return super.get(timeout, unit);
     }
 
     @Override
     public SendResult join() {
         ask();
+        hurry();
         return super.join();
     }
 

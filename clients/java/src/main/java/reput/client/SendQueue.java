@@ -58,6 +58,8 @@ final class SendQueue {
     private List<Entry> open = new ArrayList<>();
     private int openSizeBytes;
     private long openUntilNs;
+    private boolean isHurried;
+    private long batchCount;
     private long nextSequence;
     private long unsettledBytes;
     private long blockedUntilNs;
@@ -141,6 +143,7 @@ final class SendQueue {
         boolean isNews = open.isEmpty();
         if (isNews) {
             openUntilNs = nowNs + options.linger().toNanos();
+            isHurried = false;
         }
         open.add(new Entry(message, sizeBytes, uniqueId, future, nextSequence++));
         openSizeBytes += sizeBytes;
@@ -152,9 +155,28 @@ final class SendQueue {
         return isNews;
     }
 
+    /** Returns the number of the batch that the last message was added to. */
+    long batchNumber() {
+        return open.isEmpty() ? batchCount : batchCount + 1;
+    }
+
+    /**
+     * Ends the linger of the open batch, if it has this number: a caller waits for the outcome of its messages. Further
+     * messages are added until the batch is popped. Returns whether the sender must look again.
+     */
+    boolean hurry(long batchNumber) {
+        if (open.isEmpty() || batchNumber != batchNumber() || isHurried) {
+            return false;
+        }
+        isHurried = true;
+        openUntilNs = 0;
+        return true;
+    }
+
     /** Makes the open batch ready, at any age. */
     void closeBatch() {
         if (!open.isEmpty()) {
+            batchCount++;
             ready.add(new Batch(open, 0, false));
             open = new ArrayList<>(open.size());
             openSizeBytes = 0;

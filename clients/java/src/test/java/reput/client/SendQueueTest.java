@@ -120,6 +120,26 @@ class SendQueueTest {
     }
 
     @Test
+    void aCallerThatWaitsEndsTheLingerOfItsBatchOnly() {
+        assertFalse(queue.hurry(queue.batchNumber()));
+        add("a");
+        long first = queue.batchNumber();
+        assertFalse(queue.hurry(first + 1));
+        assertEquals(LINGER_NS, queue.waitNs(nowNs));
+        assertTrue(queue.hurry(first));
+        assertFalse(queue.hurry(first), "the sender looks again only once");
+        assertEquals(0, queue.waitNs(nowNs));
+        assertFalse(add("b"));
+        assertEquals(first, queue.batchNumber());
+        assertEquals(List.of("a", "b"), bodies(queue.pop(nowNs)));
+        add("c");
+        assertFalse(queue.hurry(first));
+        assertNull(queue.pop(nowNs), "the next batch lingers");
+        assertTrue(queue.hurry(queue.batchNumber()));
+        assertEquals(List.of("c"), bodies(queue.pop(nowNs)));
+    }
+
+    @Test
     void aBatchOfFullSizeGoesAtOnce() {
         queue = new SendQueue(OPTIONS.withBatchSizeBytes(2 * size("a")));
         add("a");

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bench.inside import answers, catching_up, filters, floors, growth, kernel, lookups, replicas
+from bench.inside import answers, catching_up, filters, floors, growth, kernel, key_walk, lookups, replicas
 from bench.peers.peer import Durability, Operation
 from bench.results import Figures
 
@@ -436,6 +436,20 @@ OWN_SCENARIOS = (
         mode="async",
         what=answers.answers(KIB),
         short_round_count_max=1,
+    ),
+    Scenario(
+        name="key-walk-1",
+        sentence="the Indexer's search for 1,000 keys in a call and for each alone, in an index file of a million keys",
+        table="floors",
+        mode="async",
+        what=key_walk.key_walk(1),
+    ),
+    Scenario(
+        name="key-walk-64",
+        sentence="the same in 64 index files",
+        table="floors",
+        mode="async",
+        what=key_walk.key_walk(64),
     ),
 )
 

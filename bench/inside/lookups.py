@@ -21,6 +21,7 @@ BODY_SIZE_BYTES = 100
 HOT_CALL_COUNT = 2_000
 COLD_CALL_COUNT = 300
 WARM_UP_CALL_COUNT = 200
+MANY_CALL_COUNT, KEY_COUNT = 50, 1_000
 SEED = 7
 
 
@@ -47,9 +48,21 @@ def hot(store: Store, stored_count: int) -> dict[str, float]:
     done = reading.look_up(store.indexer, call_count=HOT_CALL_COUNT, message_count=stored_count)
     figures = {"key_per_s": done.messages_per_s, **named("key", percentiles_ms(done.latencies_s))}
     with connect(indexer=store.indexer) as client:
+        figures["many_keys_per_s"] = many_keys_per_s(client, stored_count)
         figures |= named("time", offsets_by_time(client, HOT_CALL_COUNT))
         figures |= named("time_page", pages_by_time(client, HOT_CALL_COUNT // 10))
     return figures
+
+
+def many_keys_per_s(client: Client, stored_count: int) -> float:
+    """Look up keys by chance, KEY_COUNT of them in a call. Returns the keys per second."""
+    chance = random.Random(SEED)
+    start_s = time.perf_counter()
+    for _ in range(MANY_CALL_COUNT):
+        keys = [batches.order_key(chance.randrange(stored_count)) for _ in range(KEY_COUNT)]
+        found = list(client.query.by_keys(batches.TOPIC, keys))
+        assert all(len(one.messages) == 1 for one in found)
+    return MANY_CALL_COUNT * KEY_COUNT / (time.perf_counter() - start_s)
 
 
 def cold(store: Store, stored_count: int) -> dict[str, float]:

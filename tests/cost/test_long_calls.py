@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reput.indexer.v1 import queue_service_pb2, scan_service_pb2
+from reput.indexer.v1 import query_service_pb2, queue_service_pb2, scan_service_pb2
 
 from libs.filters.building import CONDITION_COUNT_MAX
 from libs.filters.property_filter import parse_where
@@ -15,6 +15,7 @@ from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.engine.answer import scan
 from services.indexer.engine.answer.frames import FrameEncoder
+from services.indexer.engine.answer.many_keys import SINGLE_KEY_COUNT_MAX
 from services.indexer.engine.answer.plan import ScanPartition, ScanRange
 from services.indexer.engine.answer.query import CANDIDATE_COUNT
 from services.indexer.engine.answer.scan import ScanFilter
@@ -23,6 +24,7 @@ from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.pages import GroupPosition, page_of_groups
 from services.indexer.engine.log.source import RecordBlock
 from services.indexer.errors import MessageNotFound
+from services.indexer.rpc.query_servicer import QueryServicer
 from services.indexer.rpc.queue_servicer import QueueServicer
 from services.indexer.rpc.scan_servicer import ScanServicer
 from tests.cost.computed_log import WANTED_KEY, ComputedLog, hash_of
@@ -86,6 +88,24 @@ async def test_a_look_up_among_colliding_keys_works_in_steps() -> None:
             chunk async for chunk in indexer.answers.scanner.scan(partition, ScanFilter(), chunk_size_bytes=1 << 20)
         ] == []
     check(found, besides=await reading(log))
+
+
+async def test_as_many_keys_as_a_request_may_have_are_looked_up_in_steps() -> None:
+    """QueryByKeys of 1,024 keys: of messages, of none, and of thousands of others with the same hash."""
+    log = ComputedLog(3_000)
+    servicer = QueryServicer((await indexed(log)).answers)
+    for keys in ([log.key(number) for number in range(1_024)], [f"none-{number}" for number in range(1_024)]):
+        request = query_service_pb2.QueryByKeysRequest(topic="topic-00000", keys=keys)
+        async with turns() as found:
+            await servicer.QueryByKeys(request, None)
+        check(found)
+    log = CollidingLog(3_000)
+    servicer = QueryServicer((await indexed(log)).answers)
+    async with turns() as found:
+        keys = [log.stranger] * 1_024
+        answer = await servicer.QueryByKeys(query_service_pb2.QueryByKeysRequest(topic="topic-00000", keys=keys), None)
+    check(found, besides=await reading(log))
+    assert 0 < len(query_service_pb2.QueryByKeysResponse.FromString(answer).matches) <= SINGLE_KEY_COUNT_MAX
 
 
 async def test_a_caller_who_goes_away_ends_the_look_up() -> None:

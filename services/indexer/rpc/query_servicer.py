@@ -6,11 +6,12 @@ from reput.indexer.v1 import query_service_pb2 as messages
 from libs.filters.property_filter import parse_where
 from libs.formats import fields
 from libs.formats.protobuf_wire import int_field, length_delimited
+from libs.machine.loop import in_steps
 from libs.requests import arguments
 from libs.requests.checks import size_of_page
 from libs.requests.errors import BadArgument
 from services.indexer.engine.answer.answers import Answers
-from services.indexer.engine.answer.many_keys import KeyMatches, KeysQuery
+from services.indexer.engine.answer.many_keys import KEY_COUNT_OF_A_STEP, KeyMatches, KeysQuery
 from services.indexer.engine.answer.query import KeyQuery, Page, TimeQuery
 from services.indexer.errors import NotARecord
 from services.indexer.rpc import requests
@@ -46,15 +47,18 @@ class QueryServicer:
         if not 1 <= len(request.keys) <= KEY_COUNT_MAX:
             reason = f"must have 1 to {KEY_COUNT_MAX} keys"
             raise BadArgument(reason, field="keys", value=len(request.keys), limit=KEY_COUNT_MAX)
-        keys = tuple(requests.key(key, f"keys[{number}]") for number, key in enumerate(request.keys))
-        query = KeysQuery(topic, keys, start_ms, end_ms, where=parse_where(request.where, field="where"))
+        keys: list[str] = []
+        async for step in in_steps(request.keys, count=KEY_COUNT_OF_A_STEP):
+            keys += [requests.key(key, f"keys[{number}]") for number, key in enumerate(step, len(keys))]
+        query = KeysQuery(topic, tuple(keys), start_ms, end_ms, where=parse_where(request.where, field="where"))
         page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         indexed = self._answers.indexes.reached.indexed_physical_offset
         found = await self._answers.many_keys.by_keys(query, page_size=page_size)
         if not any(matches.is_something for matches in found):
             await self._answers.check_known(topic)
-        parts = [_key_matches(matches, wants_records=request.wants_records) for matches in found]
-        parts.append(int_field(fields.QUERY_BY_KEYS_RESPONSE_INDEXED_PHYSICAL_OFFSET, indexed))
+        parts = [int_field(fields.QUERY_BY_KEYS_RESPONSE_INDEXED_PHYSICAL_OFFSET, indexed)]
+        async for part in in_steps(found, count=KEY_COUNT_OF_A_STEP):
+            parts += [_key_matches(matches, wants_records=request.wants_records) for matches in part]
         return b"".join(parts)
 
     async def QueryByTime(self, request: messages.QueryByTimeRequest, _: object) -> bytes:

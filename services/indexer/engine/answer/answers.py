@@ -28,7 +28,7 @@ class Answers:
         self.queries = QueryEngine(queues, indexes.index, records, page_size_bytes_max=config.query_size_bytes_max)
         self.many_keys = ManyKeysEngine(queues, indexes.index, records, self.queries)
         self.puller = Puller(queues, records, polls, live)
-        self.scanner = Scanner(queues, records, self.queries, count_max=config.scan_count_max)
+        self.scanner = Scanner(queues, records, self.many_keys, count_max=config.scan_count_max)
         self.planner = ScanPlanner(queues, records, partition_key_count=config.scan_partition_key_count)
 
     async def check_known(self, topic: str) -> None:

@@ -9,7 +9,8 @@ Callers: the event loop's thread. Memory: an answer and an answer of the log.
 """
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -102,6 +103,22 @@ class ManyKeysEngine:
                     return made
                 made.append(matches)
         return made
+
+    async def all_pages(self, query: KeysQuery, *, page_size: int) -> AsyncGenerator[tuple[str, RecordBlock], None]:
+        """Yield each key with its messages, newest first, `page_size` at most at a time. Raises the error of a key."""
+        keys = query.keys
+        while keys:
+            found = await self.by_keys(replace(query, keys=keys), page_size=page_size)
+            for key, matches in zip(keys, found, strict=False):
+                if matches.error is not None:
+                    raise matches.error
+                yield key, matches.found
+                token = matches.next_page_token
+                while token:
+                    page = await self._queries.by_key(query.single(key), page_size=page_size, page_token=token)
+                    yield key, page.found
+                    token = page.next_page_token
+            keys = keys[len(found) :]
 
     async def _alone(self, query: KeysQuery, key: str, page_size: int) -> KeyMatches:
         try:

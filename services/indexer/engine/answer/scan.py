@@ -24,8 +24,9 @@ from libs.machine.loop import in_steps
 from libs.requests.errors import WindowFull
 from services.indexer.engine.answer.damage import UNREADABLE
 from services.indexer.engine.answer.frames import FrameEncoder
+from services.indexer.engine.answer.many_keys import KeysQuery, ManyKeysEngine
 from services.indexer.engine.answer.plan import ScanPartition, ScanRange, check_reach
-from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS, KeyQuery, QueryEngine
+from services.indexer.engine.answer.query import TIME_MAX_MS, TIME_MIN_MS
 from services.indexer.engine.answer.tags import TagFilter
 from services.indexer.engine.answer.where import passing
 from services.indexer.engine.log.record_reader import chosen, copy, join
@@ -91,11 +92,11 @@ class Scanner:
     """The runner of scans, at most `count_max` at once."""
 
     def __init__(
-        self, queues: ConsumeQueueTable, records: RecordSource, queries: QueryEngine, *, count_max: int
+        self, queues: ConsumeQueueTable, records: RecordSource, many_keys: ManyKeysEngine, *, count_max: int
     ) -> None:
         self._queues = queues
         self._records = records
-        self._queries = queries
+        self._many_keys = many_keys
         self._count_max = count_max
         self.count = 0
         """Scans that run now."""
@@ -201,29 +202,29 @@ class Scanner:
         order = {key.encode(): place for place, key in enumerate(dict.fromkeys(scan_filter.keys or partition.keys))}
         parts: list[RecordBlock] = []
         size_bytes, row_count, chunk_size_bytes = 0, 0, next(sizes_bytes)
-        for key in dict.fromkeys(partition.keys):
-            times_ms = scan_filter.start_time_ms, scan_filter.end_time_ms
-            query = KeyQuery(partition.key_topic, key, *times_ms, where=scan_filter.where)
-            await asyncio.sleep(0)  # many keys in a row may have nothing to read
-            token: str | None = ""
-            while token is not None:
-                page = await self._queries.by_key(query, page_size=KEY_PAGE_SIZE, page_token=token)
-                token = page.next_page_token or None
-                place = order[key.encode()]
-                kept = await _chosen(
-                    page.found,
-                    lambda view: (
-                        is_inside(view) and scan_filter.passes(view) and _first_place(view, order) == place  # noqa: B023 - called at once
-                    ),
-                )
-                part = copy(page.found, kept)
-                parts.append(part)
-                size_bytes += len(part.records)
-                row_count += len(kept)
-                if size_bytes >= chunk_size_bytes or row_count >= CHUNK_ROW_COUNT:
-                    for chunk in await _by_queue(join(parts)):
-                        yield chunk
-                    parts, size_bytes, row_count, chunk_size_bytes = [], 0, 0, next(sizes_bytes)
+        query = KeysQuery(
+            partition.key_topic,
+            tuple(dict.fromkeys(partition.keys)),
+            scan_filter.start_time_ms,
+            scan_filter.end_time_ms,
+            where=scan_filter.where,
+        )
+        async for key, found in self._many_keys.all_pages(query, page_size=KEY_PAGE_SIZE):
+            place = order[key.encode()]
+            kept = await _chosen(
+                found,
+                lambda view: is_inside(view) and scan_filter.passes(view) and _first_place(view, order) == place,  # noqa: B023 - called at once
+            )
+            if not kept:
+                continue
+            part = copy(found, kept)
+            parts.append(part)
+            size_bytes += len(part.records)
+            row_count += len(kept)
+            if size_bytes >= chunk_size_bytes or row_count >= CHUNK_ROW_COUNT:
+                for chunk in await _by_queue(join(parts)):
+                    yield chunk
+                parts, size_bytes, row_count, chunk_size_bytes = [], 0, 0, next(sizes_bytes)
         for chunk in await _by_queue(join(parts)):
             yield chunk
 

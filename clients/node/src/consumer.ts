@@ -3,7 +3,7 @@
 
 import type { Channels } from "./channels.js";
 import { ReputError } from "./core/errors.js";
-import { checkedPlace, Message, type Place, toDate } from "./core/message.js";
+import { checkedPlace, type Message, type Place, toDate } from "./core/message.js";
 import { Positions } from "./core/positions.js";
 import { Signal, TIMER_MS_MAX } from "./core/signal.js";
 import { TopicServiceService } from "./gen/reput/commitlog/v1/topic_service.js";
@@ -177,7 +177,8 @@ export class Consumer implements AsyncIterable<Message>, AsyncDisposable {
   #follow(queueId: number, queueOffset: number): void {
     if (this.#isClosed) return;
     const { topic } = this;
-    const request = SubscribeRequest.create({ topic, queueId, queueOffset, tagExpression: this.#tags });
+    const asked = { topic, queueId, queueOffset, tagExpression: this.#tags };
+    const request = SubscribeRequest.create({ ...asked, wantsRecords: true });
     const reader = new QueueReader(this.#channels, request, (delivery) => {
       this.#deliveries.push(delivery);
       this.#changed.notify();
@@ -188,8 +189,8 @@ export class Consumer implements AsyncIterable<Message>, AsyncDisposable {
   /** Returns the next message that has arrived, undefined if there is none. Throws the error of a failed delivery. */
   #take(): Message | undefined {
     for (;;) {
-      const stored = this.#positions.pop();
-      if (stored !== undefined) return new Message(stored);
+      const message = this.#positions.pop();
+      if (message !== undefined) return message;
       const delivery = this.#deliveries.shift();
       if (delivery === undefined) return undefined;
       const { reader } = delivery;
@@ -198,7 +199,7 @@ export class Consumer implements AsyncIterable<Message>, AsyncDisposable {
         throw delivery.error;
       }
       reader.taken();
-      this.#positions.add(reader.queueId, delivery.answer);
+      this.#positions.add(reader.queueId, delivery.answer.messages, delivery.answer.nextQueueOffset);
     }
   }
 

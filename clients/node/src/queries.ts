@@ -3,10 +3,10 @@
 
 import type { Channels, Method } from "./channels.js";
 import { Message, type SendResult, type Time, toDate } from "./core/message.js";
+import { messagesIn } from "./core/records.js";
 import { IndexServiceService } from "./gen/reput/indexer/v1/index_service.js";
 import {
   PullRequest,
-  type PullResponse,
   PullStatus as PullStatusNumber,
   QueueServiceService,
 } from "./gen/reput/indexer/v1/queue_service.js";
@@ -57,14 +57,15 @@ export class Queries {
 
   /** Yields the messages of a topic that have a key, newest first. */
   byKey(topic: string, key: string, options: QueryOptions = {}): AsyncGenerator<Message, void> {
-    const request = QueryByKeyRequest.create({ topic, key, ...rangeOf(options) });
-    return pages(this.#channels, QueryServiceService.queryByKey, request, messagesOf);
+    const request = QueryByKeyRequest.create({ topic, key, wantsRecords: true, ...rangeOf(options) });
+    return pages(this.#channels, QueryServiceService.queryByKey, request, messagesIn);
   }
 
   /** Yields the messages of a topic, or of a single queue, by queue id and queue offset. */
   byTime(topic: string, options: QueryOptions & { queueId?: number } = {}): AsyncGenerator<Message, void> {
-    const request = QueryByTimeRequest.create({ topic, queueId: options.queueId, ...rangeOf(options) });
-    return pages(this.#channels, QueryServiceService.queryByTime, request, messagesOf);
+    const { queueId } = options;
+    const request = QueryByTimeRequest.create({ topic, queueId, wantsRecords: true, ...rangeOf(options) });
+    return pages(this.#channels, QueryServiceService.queryByTime, request, messagesIn);
   }
 
   /** Resolves to the message with an offset message id, or with a unique id if a topic is given. */
@@ -96,11 +97,11 @@ export async function pull(
   const { messageCountMax = 0, sizeBytesMax = 0, tags = "*", waitMs = 0 } = options;
   const wait = { seconds: Math.floor(waitMs / 1000), nanos: Math.floor((waitMs % 1000) * 1e6) };
   const asked = { topic, queueId, queueOffset, messageCountMax, sizeBytesMax, tagExpression: tags, wait };
-  const request = PullRequest.create(asked);
+  const request = PullRequest.create({ ...asked, wantsRecords: true });
   const answer = await channels.run(QueueServiceService.pull, request, { extraTimeoutMs: waitMs });
   const { nextQueueOffset, minQueueOffset, maxQueueOffset } = answer;
   const status = (PullStatusNumber[answer.status] ?? "UNSPECIFIED") as PullStatus;
-  return { status, messages: messagesOf(answer), nextQueueOffset, minQueueOffset, maxQueueOffset };
+  return { status, messages: messagesIn(answer), nextQueueOffset, minQueueOffset, maxQueueOffset };
 }
 
 /** Yields all items of a list, and fetches pages as needed. `itemsOf` returns the items of a page. */
@@ -116,10 +117,6 @@ export async function* pages<Request extends { pageToken: string }, Page extends
     yield* itemsOf(page);
     pageToken = page.nextPageToken;
   } while (pageToken !== "");
-}
-
-function messagesOf(answer: Pick<PullResponse, "messages">): Message[] {
-  return answer.messages.map((stored) => new Message(stored));
 }
 
 function rangeOf({ start, end, pageSize }: QueryOptions) {

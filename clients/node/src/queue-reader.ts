@@ -4,10 +4,18 @@
 import type { Channels, Stream } from "./channels.js";
 import type { ReputError } from "./core/errors.js";
 import { Gate } from "./core/gate.js";
+import type { Message } from "./core/message.js";
+import { messagesIn } from "./core/records.js";
 import { QueueServiceService, SubscribeRequest, type SubscribeResponse } from "./gen/reput/indexer/v1/queue_service.js";
 
+/** An answer of a stream. */
+export interface Answer {
+  messages: Message[];
+  nextQueueOffset: number;
+}
+
 /** An answer of a reader, or the error with which the reader ended. */
-export type Delivery = { reader: QueueReader; answer: SubscribeResponse } | { reader: QueueReader; error: ReputError };
+export type Delivery = { reader: QueueReader; answer: Answer } | { reader: QueueReader; error: ReputError };
 
 /**
  * Most answers, up to 1 MiB each, that wait for the caller; further answers wait in the connection and in the server.
@@ -21,6 +29,8 @@ export class QueueReader {
   readonly #deliver: (delivery: Delivery) => void;
   readonly #gate = new Gate(ANSWER_COUNT_MAX);
   #attempt = 0;
+  /** The error of an answer because of which the stream was cancelled here. */
+  #refusal: ReputError | undefined;
   #isStopped = false;
   #stream: Stream | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -53,6 +63,7 @@ export class QueueReader {
   }
 
   #open(): void {
+    this.#refusal = undefined;
     this.#stream = this.#channels.openAnswers(QueueServiceService.subscribe, this.#request, this.#gate, {
       onAnswer: (answer) => this.#onAnswer(answer),
       onEnd: (error) => this.#onEnd(error),
@@ -61,13 +72,28 @@ export class QueueReader {
 
   #onAnswer(answer: SubscribeResponse): void {
     if (this.#isStopped) return;
+    if (this.#refusal !== undefined) {
+      this.#gate.leave();
+      return;
+    }
+    const { nextQueueOffset } = answer;
+    let messages: Message[];
+    try {
+      messages = messagesIn(answer);
+    } catch (unsound) {
+      this.#refusal = unsound as ReputError;
+      this.#stream?.cancel();
+      this.#gate.leave(); // so that the end of the stream comes
+      return;
+    }
     this.#attempt = 0;
-    this.#request.queueOffset = answer.nextQueueOffset;
-    this.#deliver({ reader: this, answer });
+    this.#request.queueOffset = nextQueueOffset;
+    this.#deliver({ reader: this, answer: { messages, nextQueueOffset } });
   }
 
-  #onEnd(error: ReputError): void {
+  #onEnd(ended: ReputError): void {
     if (this.#isStopped) return;
+    const error = this.#refusal ?? ended;
     const delayMs = this.#channels.settings.retry.delayMs(this.#attempt++, error);
     if (delayMs === undefined) this.#deliver({ reader: this, error });
     else this.#timer = setTimeout(() => this.#open(), delayMs);

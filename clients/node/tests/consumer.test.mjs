@@ -56,7 +56,7 @@ class Line {
       stream.heldCount++;
       gate.enter(() => {
         stream.heldCount--;
-        stream.onAnswer({ messages, nextQueueOffset });
+        stream.onAnswer({ messages, records: Buffer.alloc(0), recordCount: 0, nextQueueOffset });
       });
     };
     this.streams.push(stream);

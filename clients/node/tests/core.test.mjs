@@ -278,14 +278,14 @@ const stored = (queueOffset, fields = {}) => StoredMessage.fromPartial({ queueOf
 test("positions are behind what was handed out, and at an answer's end behind what it stepped over", () => {
   const positions = new Positions();
   positions.move(1, 5);
-  positions.add(1, { messages: [stored(5), stored(7)], nextQueueOffset: 10 });
+  positions.add(1, [stored(5), stored(7)], 10);
   assert.deepEqual([...positions.all()], [[1, 5]]);
   assert.equal(positions.pop().queueOffset, 5);
   assert.deepEqual([...positions.all()], [[1, 6]]);
   assert.equal(positions.pop().queueOffset, 7);
   assert.equal(positions.pop(), undefined);
   assert.deepEqual([...positions.all()], [[1, 10]]);
-  positions.add(0, { messages: [], nextQueueOffset: 3 });
+  positions.add(0, [], 3);
   assert.deepEqual([...positions.all()], [[0, 3], [1, 10]]);
 });
 
@@ -301,10 +301,10 @@ test("positions that moved since a commit are uncommitted", () => {
 
 test("moving a queue drops what waits of it, and of no other", () => {
   const positions = new Positions();
-  positions.add(1, { messages: [stored(5)], nextQueueOffset: 6 });
+  positions.add(1, [stored(5)], 6);
   positions.move(0, 9);
   assert.equal(positions.pop().queueOffset, 5);
-  positions.add(1, { messages: [stored(6)], nextQueueOffset: 7 });
+  positions.add(1, [stored(6)], 7);
   positions.move(1, 2);
   assert.equal(positions.pop(), undefined);
   assert.deepEqual([...positions.all()], [[0, 9], [1, 2]]);

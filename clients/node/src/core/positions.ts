@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages that were delivered and not yet returned, and the next queue offset of each queue. No I/O.
 
-import type { StoredMessage } from "../gen/reput/common/v1/message.js";
-import type { SubscribeResponse } from "../gen/reput/indexer/v1/queue_service.js";
+import type { Message } from "./message.js";
 
 /** The position of a queue is the offset after its last message that was returned. */
 export class Positions {
   readonly #next = new Map<number, number>();
   readonly #committed = new Map<number, number>();
   /** The messages of an answer. The messages from `#index` on wait. */
-  #waiting: readonly StoredMessage[] = [];
+  #waiting: readonly Message[] = [];
   #index = 0;
   #queueId = 0;
   #endQueueOffset = 0;
 
   /** Adds an answer of a queue's stream. Called when no message waits any more. */
-  add(queueId: number, answer: SubscribeResponse): void {
-    this.#waiting = answer.messages;
+  add(queueId: number, messages: readonly Message[], nextQueueOffset: number): void {
+    this.#waiting = messages;
     this.#index = 0;
     this.#queueId = queueId;
-    this.#endQueueOffset = answer.nextQueueOffset;
-    if (answer.messages.length === 0) this.#next.set(queueId, answer.nextQueueOffset);
+    this.#endQueueOffset = nextQueueOffset;
+    if (messages.length === 0) this.#next.set(queueId, nextQueueOffset);
   }
 
   /** Returns the next message, undefined if no message waits. */
-  pop(): StoredMessage | undefined {
+  pop(): Message | undefined {
     const message = this.#waiting[this.#index];
     if (message === undefined) return undefined;
     const isLast = ++this.#index === this.#waiting.length;

@@ -219,6 +219,255 @@ func (x *QueryByKeyResponse) GetRecordCount() int32 {
 	return 0
 }
 
+// The keys and the bounds of a query.
+type QueryByKeysRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the topic.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// 1 to 1,024 keys, each without spaces and of at most 32,767 bytes; the request has at most 1 MiB. A key that is named
+	// twice is answered twice.
+	Keys []string `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	// Earliest store time, inclusive. Absent: from the oldest message on.
+	StartTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	// Latest store time, exclusive. Absent: up to the newest message.
+	EndTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	// Most messages of each key. 0 means 64, more than 1,024 means 1,024.
+	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// Only messages whose properties match this condition: see QueryByKeyRequest.
+	Where string `protobuf:"bytes,6,opt,name=where,proto3" json:"where,omitempty"`
+	// Asks for `records` instead of `messages` of each key: see QueryByKeyRequest.
+	WantsRecords  bool `protobuf:"varint,7,opt,name=wants_records,json=wantsRecords,proto3" json:"wants_records,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueryByKeysRequest) Reset() {
+	*x = QueryByKeysRequest{}
+	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueryByKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueryByKeysRequest) ProtoMessage() {}
+
+func (x *QueryByKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueryByKeysRequest.ProtoReflect.Descriptor instead.
+func (*QueryByKeysRequest) Descriptor() ([]byte, []int) {
+	return file_reput_indexer_v1_query_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *QueryByKeysRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *QueryByKeysRequest) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *QueryByKeysRequest) GetStartTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartTime
+	}
+	return nil
+}
+
+func (x *QueryByKeysRequest) GetEndTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndTime
+	}
+	return nil
+}
+
+func (x *QueryByKeysRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *QueryByKeysRequest) GetWhere() string {
+	if x != nil {
+		return x.Where
+	}
+	return ""
+}
+
+func (x *QueryByKeysRequest) GetWantsRecords() bool {
+	if x != nil {
+		return x.WantsRecords
+	}
+	return false
+}
+
+// What is known of each of the first keys of the request.
+type QueryByKeysResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One entry for each answered key, in the order of the request: at least one, and at most as many as there are keys.
+	Matches []*KeyMatches `protobuf:"bytes,1,rep,name=matches,proto3" json:"matches,omitempty"`
+	// End of the log that was indexed when the query ran, exclusive: later messages were not searched.
+	IndexedPhysicalOffset int64 `protobuf:"varint,2,opt,name=indexed_physical_offset,json=indexedPhysicalOffset,proto3" json:"indexed_physical_offset,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
+}
+
+func (x *QueryByKeysResponse) Reset() {
+	*x = QueryByKeysResponse{}
+	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueryByKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueryByKeysResponse) ProtoMessage() {}
+
+func (x *QueryByKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueryByKeysResponse.ProtoReflect.Descriptor instead.
+func (*QueryByKeysResponse) Descriptor() ([]byte, []int) {
+	return file_reput_indexer_v1_query_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *QueryByKeysResponse) GetMatches() []*KeyMatches {
+	if x != nil {
+		return x.Matches
+	}
+	return nil
+}
+
+func (x *QueryByKeysResponse) GetIndexedPhysicalOffset() int64 {
+	if x != nil {
+		return x.IndexedPhysicalOffset
+	}
+	return 0
+}
+
+// The messages of a key. Without messages, token and error the key is of no message.
+type KeyMatches struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Messages with the key, newest first. Empty if the request wants records.
+	Messages []*v1.StoredMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	// If not empty, the key may have more messages: QueryByKey with this page_token, and with the topic, the times and the
+	// condition of this request, continues.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// If the request wants records: the records of the messages, one behind the other.
+	Records []byte `protobuf:"bytes,3,opt,name=records,proto3" json:"records,omitempty"`
+	// Number of records in `records`.
+	RecordCount int32 `protobuf:"varint,4,opt,name=record_count,json=recordCount,proto3" json:"record_count,omitempty"`
+	// If not empty, the key could not be looked up, and its messages are unknown: a name of ErrorReason without its prefix,
+	// RECORD_DAMAGED or NOT_A_RECORD, the reason with which QueryByKey fails for this key.
+	ErrorReason string `protobuf:"bytes,5,opt,name=error_reason,json=errorReason,proto3" json:"error_reason,omitempty"`
+	// The text of the error, for people.
+	ErrorText     string `protobuf:"bytes,6,opt,name=error_text,json=errorText,proto3" json:"error_text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyMatches) Reset() {
+	*x = KeyMatches{}
+	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyMatches) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyMatches) ProtoMessage() {}
+
+func (x *KeyMatches) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyMatches.ProtoReflect.Descriptor instead.
+func (*KeyMatches) Descriptor() ([]byte, []int) {
+	return file_reput_indexer_v1_query_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *KeyMatches) GetMessages() []*v1.StoredMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *KeyMatches) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *KeyMatches) GetRecords() []byte {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *KeyMatches) GetRecordCount() int32 {
+	if x != nil {
+		return x.RecordCount
+	}
+	return 0
+}
+
+func (x *KeyMatches) GetErrorReason() string {
+	if x != nil {
+		return x.ErrorReason
+	}
+	return ""
+}
+
+func (x *KeyMatches) GetErrorText() string {
+	if x != nil {
+		return x.ErrorText
+	}
+	return ""
+}
+
 // The times and the queues of a query.
 type QueryByTimeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -246,7 +495,7 @@ type QueryByTimeRequest struct {
 
 func (x *QueryByTimeRequest) Reset() {
 	*x = QueryByTimeRequest{}
-	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[2]
+	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -258,7 +507,7 @@ func (x *QueryByTimeRequest) String() string {
 func (*QueryByTimeRequest) ProtoMessage() {}
 
 func (x *QueryByTimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[2]
+	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -271,7 +520,7 @@ func (x *QueryByTimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryByTimeRequest.ProtoReflect.Descriptor instead.
 func (*QueryByTimeRequest) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_query_service_proto_rawDescGZIP(), []int{2}
+	return file_reput_indexer_v1_query_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *QueryByTimeRequest) GetTopic() string {
@@ -350,7 +599,7 @@ type QueryByTimeResponse struct {
 
 func (x *QueryByTimeResponse) Reset() {
 	*x = QueryByTimeResponse{}
-	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[3]
+	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -362,7 +611,7 @@ func (x *QueryByTimeResponse) String() string {
 func (*QueryByTimeResponse) ProtoMessage() {}
 
 func (x *QueryByTimeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[3]
+	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -375,7 +624,7 @@ func (x *QueryByTimeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryByTimeResponse.ProtoReflect.Descriptor instead.
 func (*QueryByTimeResponse) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_query_service_proto_rawDescGZIP(), []int{3}
+	return file_reput_indexer_v1_query_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *QueryByTimeResponse) GetMessages() []*v1.StoredMessage {
@@ -427,7 +676,7 @@ type QueryByIdRequest struct {
 
 func (x *QueryByIdRequest) Reset() {
 	*x = QueryByIdRequest{}
-	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[4]
+	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -439,7 +688,7 @@ func (x *QueryByIdRequest) String() string {
 func (*QueryByIdRequest) ProtoMessage() {}
 
 func (x *QueryByIdRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[4]
+	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -452,7 +701,7 @@ func (x *QueryByIdRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryByIdRequest.ProtoReflect.Descriptor instead.
 func (*QueryByIdRequest) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_query_service_proto_rawDescGZIP(), []int{4}
+	return file_reput_indexer_v1_query_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *QueryByIdRequest) GetMessageId() string {
@@ -480,7 +729,7 @@ type QueryByIdResponse struct {
 
 func (x *QueryByIdResponse) Reset() {
 	*x = QueryByIdResponse{}
-	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[5]
+	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -492,7 +741,7 @@ func (x *QueryByIdResponse) String() string {
 func (*QueryByIdResponse) ProtoMessage() {}
 
 func (x *QueryByIdResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[5]
+	mi := &file_reput_indexer_v1_query_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -505,7 +754,7 @@ func (x *QueryByIdResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryByIdResponse.ProtoReflect.Descriptor instead.
 func (*QueryByIdResponse) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_query_service_proto_rawDescGZIP(), []int{5}
+	return file_reput_indexer_v1_query_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *QueryByIdResponse) GetMessage() *v1.StoredMessage {
@@ -536,7 +785,28 @@ const file_reput_indexer_v1_query_service_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x126\n" +
 	"\x17indexed_physical_offset\x18\x03 \x01(\x03R\x15indexedPhysicalOffset\x12\x18\n" +
 	"\arecords\x18\x04 \x01(\fR\arecords\x12!\n" +
-	"\frecord_count\x18\x05 \x01(\x05R\vrecordCount\"\xc0\x02\n" +
+	"\frecord_count\x18\x05 \x01(\x05R\vrecordCount\"\x88\x02\n" +
+	"\x12QueryByKeysRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x12\n" +
+	"\x04keys\x18\x02 \x03(\tR\x04keys\x129\n" +
+	"\n" +
+	"start_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
+	"\bend_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x1b\n" +
+	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x14\n" +
+	"\x05where\x18\x06 \x01(\tR\x05where\x12#\n" +
+	"\rwants_records\x18\a \x01(\bR\fwantsRecords\"\x85\x01\n" +
+	"\x13QueryByKeysResponse\x126\n" +
+	"\amatches\x18\x01 \x03(\v2\x1c.reput.indexer.v1.KeyMatchesR\amatches\x126\n" +
+	"\x17indexed_physical_offset\x18\x02 \x01(\x03R\x15indexedPhysicalOffset\"\xef\x01\n" +
+	"\n" +
+	"KeyMatches\x12:\n" +
+	"\bmessages\x18\x01 \x03(\v2\x1e.reput.common.v1.StoredMessageR\bmessages\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x18\n" +
+	"\arecords\x18\x03 \x01(\fR\arecords\x12!\n" +
+	"\frecord_count\x18\x04 \x01(\x05R\vrecordCount\x12!\n" +
+	"\ferror_reason\x18\x05 \x01(\tR\verrorReason\x12\x1d\n" +
+	"\n" +
+	"error_text\x18\x06 \x01(\tR\terrorText\"\xc0\x02\n" +
 	"\x12QueryByTimeRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1e\n" +
 	"\bqueue_id\x18\x02 \x01(\x05H\x00R\aqueueId\x88\x01\x01\x129\n" +
@@ -560,10 +830,11 @@ const file_reput_indexer_v1_query_service_proto_rawDesc = "" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\"M\n" +
 	"\x11QueryByIdResponse\x128\n" +
-	"\amessage\x18\x01 \x01(\v2\x1e.reput.common.v1.StoredMessageR\amessage2\xb7\x02\n" +
+	"\amessage\x18\x01 \x01(\v2\x1e.reput.common.v1.StoredMessageR\amessage2\x9d\x03\n" +
 	"\fQueryService\x12a\n" +
 	"\n" +
 	"QueryByKey\x12#.reput.indexer.v1.QueryByKeyRequest\x1a$.reput.indexer.v1.QueryByKeyResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x03\x12d\n" +
+	"\vQueryByKeys\x12$.reput.indexer.v1.QueryByKeysRequest\x1a%.reput.indexer.v1.QueryByKeysResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x03\x12d\n" +
 	"\vQueryByTime\x12$.reput.indexer.v1.QueryByTimeRequest\x1a%.reput.indexer.v1.QueryByTimeResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x03\x12^\n" +
 	"\tQueryById\x12\".reput.indexer.v1.QueryByIdRequest\x1a#.reput.indexer.v1.QueryByIdResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x02BV\n" +
 	"\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3"
@@ -580,36 +851,45 @@ func file_reput_indexer_v1_query_service_proto_rawDescGZIP() []byte {
 	return file_reput_indexer_v1_query_service_proto_rawDescData
 }
 
-var file_reput_indexer_v1_query_service_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_reput_indexer_v1_query_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_reput_indexer_v1_query_service_proto_goTypes = []any{
 	(*QueryByKeyRequest)(nil),     // 0: reput.indexer.v1.QueryByKeyRequest
 	(*QueryByKeyResponse)(nil),    // 1: reput.indexer.v1.QueryByKeyResponse
-	(*QueryByTimeRequest)(nil),    // 2: reput.indexer.v1.QueryByTimeRequest
-	(*QueryByTimeResponse)(nil),   // 3: reput.indexer.v1.QueryByTimeResponse
-	(*QueryByIdRequest)(nil),      // 4: reput.indexer.v1.QueryByIdRequest
-	(*QueryByIdResponse)(nil),     // 5: reput.indexer.v1.QueryByIdResponse
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
-	(*v1.StoredMessage)(nil),      // 7: reput.common.v1.StoredMessage
+	(*QueryByKeysRequest)(nil),    // 2: reput.indexer.v1.QueryByKeysRequest
+	(*QueryByKeysResponse)(nil),   // 3: reput.indexer.v1.QueryByKeysResponse
+	(*KeyMatches)(nil),            // 4: reput.indexer.v1.KeyMatches
+	(*QueryByTimeRequest)(nil),    // 5: reput.indexer.v1.QueryByTimeRequest
+	(*QueryByTimeResponse)(nil),   // 6: reput.indexer.v1.QueryByTimeResponse
+	(*QueryByIdRequest)(nil),      // 7: reput.indexer.v1.QueryByIdRequest
+	(*QueryByIdResponse)(nil),     // 8: reput.indexer.v1.QueryByIdResponse
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
+	(*v1.StoredMessage)(nil),      // 10: reput.common.v1.StoredMessage
 }
 var file_reput_indexer_v1_query_service_proto_depIdxs = []int32{
-	6,  // 0: reput.indexer.v1.QueryByKeyRequest.start_time:type_name -> google.protobuf.Timestamp
-	6,  // 1: reput.indexer.v1.QueryByKeyRequest.end_time:type_name -> google.protobuf.Timestamp
-	7,  // 2: reput.indexer.v1.QueryByKeyResponse.messages:type_name -> reput.common.v1.StoredMessage
-	6,  // 3: reput.indexer.v1.QueryByTimeRequest.start_time:type_name -> google.protobuf.Timestamp
-	6,  // 4: reput.indexer.v1.QueryByTimeRequest.end_time:type_name -> google.protobuf.Timestamp
-	7,  // 5: reput.indexer.v1.QueryByTimeResponse.messages:type_name -> reput.common.v1.StoredMessage
-	7,  // 6: reput.indexer.v1.QueryByIdResponse.message:type_name -> reput.common.v1.StoredMessage
-	0,  // 7: reput.indexer.v1.QueryService.QueryByKey:input_type -> reput.indexer.v1.QueryByKeyRequest
-	2,  // 8: reput.indexer.v1.QueryService.QueryByTime:input_type -> reput.indexer.v1.QueryByTimeRequest
-	4,  // 9: reput.indexer.v1.QueryService.QueryById:input_type -> reput.indexer.v1.QueryByIdRequest
-	1,  // 10: reput.indexer.v1.QueryService.QueryByKey:output_type -> reput.indexer.v1.QueryByKeyResponse
-	3,  // 11: reput.indexer.v1.QueryService.QueryByTime:output_type -> reput.indexer.v1.QueryByTimeResponse
-	5,  // 12: reput.indexer.v1.QueryService.QueryById:output_type -> reput.indexer.v1.QueryByIdResponse
-	10, // [10:13] is the sub-list for method output_type
-	7,  // [7:10] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	9,  // 0: reput.indexer.v1.QueryByKeyRequest.start_time:type_name -> google.protobuf.Timestamp
+	9,  // 1: reput.indexer.v1.QueryByKeyRequest.end_time:type_name -> google.protobuf.Timestamp
+	10, // 2: reput.indexer.v1.QueryByKeyResponse.messages:type_name -> reput.common.v1.StoredMessage
+	9,  // 3: reput.indexer.v1.QueryByKeysRequest.start_time:type_name -> google.protobuf.Timestamp
+	9,  // 4: reput.indexer.v1.QueryByKeysRequest.end_time:type_name -> google.protobuf.Timestamp
+	4,  // 5: reput.indexer.v1.QueryByKeysResponse.matches:type_name -> reput.indexer.v1.KeyMatches
+	10, // 6: reput.indexer.v1.KeyMatches.messages:type_name -> reput.common.v1.StoredMessage
+	9,  // 7: reput.indexer.v1.QueryByTimeRequest.start_time:type_name -> google.protobuf.Timestamp
+	9,  // 8: reput.indexer.v1.QueryByTimeRequest.end_time:type_name -> google.protobuf.Timestamp
+	10, // 9: reput.indexer.v1.QueryByTimeResponse.messages:type_name -> reput.common.v1.StoredMessage
+	10, // 10: reput.indexer.v1.QueryByIdResponse.message:type_name -> reput.common.v1.StoredMessage
+	0,  // 11: reput.indexer.v1.QueryService.QueryByKey:input_type -> reput.indexer.v1.QueryByKeyRequest
+	2,  // 12: reput.indexer.v1.QueryService.QueryByKeys:input_type -> reput.indexer.v1.QueryByKeysRequest
+	5,  // 13: reput.indexer.v1.QueryService.QueryByTime:input_type -> reput.indexer.v1.QueryByTimeRequest
+	7,  // 14: reput.indexer.v1.QueryService.QueryById:input_type -> reput.indexer.v1.QueryByIdRequest
+	1,  // 15: reput.indexer.v1.QueryService.QueryByKey:output_type -> reput.indexer.v1.QueryByKeyResponse
+	3,  // 16: reput.indexer.v1.QueryService.QueryByKeys:output_type -> reput.indexer.v1.QueryByKeysResponse
+	6,  // 17: reput.indexer.v1.QueryService.QueryByTime:output_type -> reput.indexer.v1.QueryByTimeResponse
+	8,  // 18: reput.indexer.v1.QueryService.QueryById:output_type -> reput.indexer.v1.QueryByIdResponse
+	15, // [15:19] is the sub-list for method output_type
+	11, // [11:15] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_reput_indexer_v1_query_service_proto_init() }
@@ -617,14 +897,14 @@ func file_reput_indexer_v1_query_service_proto_init() {
 	if File_reput_indexer_v1_query_service_proto != nil {
 		return
 	}
-	file_reput_indexer_v1_query_service_proto_msgTypes[2].OneofWrappers = []any{}
+	file_reput_indexer_v1_query_service_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reput_indexer_v1_query_service_proto_rawDesc), len(file_reput_indexer_v1_query_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

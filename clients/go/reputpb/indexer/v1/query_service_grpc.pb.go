@@ -22,6 +22,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	QueryService_QueryByKey_FullMethodName  = "/reput.indexer.v1.QueryService/QueryByKey"
+	QueryService_QueryByKeys_FullMethodName = "/reput.indexer.v1.QueryService/QueryByKeys"
 	QueryService_QueryByTime_FullMethodName = "/reput.indexer.v1.QueryService/QueryByTime"
 	QueryService_QueryById_FullMethodName   = "/reput.indexer.v1.QueryService/QueryById"
 )
@@ -36,6 +37,11 @@ type QueryServiceClient interface {
 	// the stored message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if the
 	// topic was never made, or if it was deleted meanwhile and its queues are gone.
 	QueryByKey(ctx context.Context, in *QueryByKeyRequest, opts ...grpc.CallOption) (*QueryByKeyResponse, error)
+	// Returns the messages of a topic that have any of many keys, for each key as the first page of QueryByKey returns
+	// them. Keys are answered in the order of the request, until the answer is full, but at least the first key: ask again
+	// for the keys behind the last answered key. Idempotent. TOPIC_NOT_FOUND if no key has a message, and the topic was
+	// never made, or was deleted and its queues are gone.
+	QueryByKeys(ctx context.Context, in *QueryByKeysRequest, opts ...grpc.CallOption) (*QueryByKeysResponse, error)
 	// Returns messages of a topic, or of a single queue of it, by store time, ordered by queue id and queue offset.
 	// Idempotent. TOPIC_NOT_FOUND as for QueryByKey.
 	QueryByTime(ctx context.Context, in *QueryByTimeRequest, opts ...grpc.CallOption) (*QueryByTimeResponse, error)
@@ -55,6 +61,16 @@ func (c *queryServiceClient) QueryByKey(ctx context.Context, in *QueryByKeyReque
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(QueryByKeyResponse)
 	err := c.cc.Invoke(ctx, QueryService_QueryByKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *queryServiceClient) QueryByKeys(ctx context.Context, in *QueryByKeysRequest, opts ...grpc.CallOption) (*QueryByKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(QueryByKeysResponse)
+	err := c.cc.Invoke(ctx, QueryService_QueryByKeys_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +107,11 @@ type QueryServiceServer interface {
 	// the stored message, not only by hash. Idempotent. TOPIC_NOT_FOUND instead of a last page without messages if the
 	// topic was never made, or if it was deleted meanwhile and its queues are gone.
 	QueryByKey(context.Context, *QueryByKeyRequest) (*QueryByKeyResponse, error)
+	// Returns the messages of a topic that have any of many keys, for each key as the first page of QueryByKey returns
+	// them. Keys are answered in the order of the request, until the answer is full, but at least the first key: ask again
+	// for the keys behind the last answered key. Idempotent. TOPIC_NOT_FOUND if no key has a message, and the topic was
+	// never made, or was deleted and its queues are gone.
+	QueryByKeys(context.Context, *QueryByKeysRequest) (*QueryByKeysResponse, error)
 	// Returns messages of a topic, or of a single queue of it, by store time, ordered by queue id and queue offset.
 	// Idempotent. TOPIC_NOT_FOUND as for QueryByKey.
 	QueryByTime(context.Context, *QueryByTimeRequest) (*QueryByTimeResponse, error)
@@ -108,6 +129,9 @@ type UnimplementedQueryServiceServer struct{}
 
 func (UnimplementedQueryServiceServer) QueryByKey(context.Context, *QueryByKeyRequest) (*QueryByKeyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method QueryByKey not implemented")
+}
+func (UnimplementedQueryServiceServer) QueryByKeys(context.Context, *QueryByKeysRequest) (*QueryByKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method QueryByKeys not implemented")
 }
 func (UnimplementedQueryServiceServer) QueryByTime(context.Context, *QueryByTimeRequest) (*QueryByTimeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method QueryByTime not implemented")
@@ -150,6 +174,24 @@ func _QueryService_QueryByKey_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(QueryServiceServer).QueryByKey(ctx, req.(*QueryByKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _QueryService_QueryByKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(QueryByKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QueryServiceServer).QueryByKeys(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: QueryService_QueryByKeys_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QueryServiceServer).QueryByKeys(ctx, req.(*QueryByKeysRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -200,6 +242,10 @@ var QueryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "QueryByKey",
 			Handler:    _QueryService_QueryByKey_Handler,
+		},
+		{
+			MethodName: "QueryByKeys",
+			Handler:    _QueryService_QueryByKeys_Handler,
 		},
 		{
 			MethodName: "QueryByTime",

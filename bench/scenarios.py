@@ -30,6 +30,8 @@ LANGUAGES = (
     *("reput-node", "nats-node"),
 )
 """Systems by language of the client: Python, Go, Java, Node.js."""
+SHARED = ("reput", "reput-go", "rocketmq", "kafka", "nats", "redis")
+"""Systems whose callers share a connection in the system's best way."""
 GATEWAYS = ("gateway", "rocketmq-proxy", "gateway-empty")
 """Servers of RocketMQ 5's protocol, and the first of them without a store."""
 SIZES = ("short", "full")
@@ -160,6 +162,19 @@ def _calls(table: Table, callers: int, calls: int, mode: Durability, *, short_ro
     )
 
 
+def _shared(callers: int, calls: int, mode: Durability, *, short_round_count_max: int = 0) -> Scenario:
+    """Make a scenario of callers that wait for each message, and share a connection in each system's best way."""
+    return Scenario(
+        name=f"shared-{callers}" + SUFFIXES[mode],
+        sentence=f"{callers} callers, each waits for its message of 1 KiB; they share a connection in the system's best "
+        f"way, Reput's the producer; {ACKNOWLEDGED[mode]}",
+        table="latency",
+        mode=mode,
+        what=latency(callers, calls, peers=SHARED, through="producer"),
+        short_round_count_max=short_round_count_max,
+    )
+
+
 def _size(size_bytes: int) -> str:
     if size_bytes < KIB:
         return f"{size_bytes} B"
@@ -197,6 +212,8 @@ PEER_SCENARIOS = (
     _calls("calls", 16, 16_000, "async", short_round_count_max=SHORT_ROUND_COUNT),
     _calls("calls", 64, 32_000, "async"),
     _calls("calls", 64, 16_000, "sync"),
+    _shared(16, 32_000, "async"),
+    _shared(64, 64_000, "async", short_round_count_max=SHORT_ROUND_COUNT),
     Scenario(
         name="group-64-sync",
         sentence="as latency-64-sync; Reput's callers share the client's batching producer",

@@ -2,7 +2,8 @@
 
 // Command reputload sends messages to Reput and reads them. Append, read and lookup go through Reput's own client for
 // Go, which makes batches of single messages. Latency is a call for each message, over one connection of grpc-go:
-// requests are serialized once for each caller, and of an answer only its status is looked at.
+// requests are serialized once for each caller, and of an answer only its status is looked at. With --through producer
+// latency goes through the client, too: its callers share a producer, and each waits for its message.
 package main
 
 import (
@@ -33,7 +34,7 @@ var (
 	durability = flag.String("durability", "async", "what an acknowledgement waits for: async or sync")
 	indexer    = flag.String("indexer", "", "HOST:PORT of the Indexer, which read and lookup ask")
 	keys       = flag.String("keys", "repeated", "keys of an append: repeated or distinct")
-	_          = flag.String("through", "producer", "how an append sends: producer is the one way here")
+	through    = flag.String("through", "call", "how latency sends: call or producer; an append is always by producer")
 )
 
 type system struct {
@@ -47,6 +48,9 @@ func main() {
 	load.Main(func(arguments load.Arguments) (load.System, error) {
 		if _, isKnown := durabilities[*durability]; !isKnown {
 			return nil, fmt.Errorf("unknown durability %q: async and sync are known", *durability)
+		}
+		if *through != "call" && *through != "producer" {
+			return nil, fmt.Errorf("unknown way %q: call and producer are known", *through)
 		}
 		options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 		options = append(options, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
@@ -66,6 +70,9 @@ type caller struct {
 }
 
 func (s *system) Caller(number int) (load.Caller, error) {
+	if *through == "producer" {
+		return s.newProducer()
+	}
 	return &caller{connection: s.connection, request: s.request(number)}, nil
 }
 

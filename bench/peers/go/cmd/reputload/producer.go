@@ -51,6 +51,18 @@ func (s *system) openProducer() (*reput.Producer, error) {
 	})
 }
 
+// Call sends a message and waits for its outcome, which ends the linger of its batch.
+func (p *producer) Call() error {
+	message := p.messages[p.next%names]
+	p.next++
+	future, err := p.producer.Send(context.Background(), message)
+	if err != nil {
+		return err
+	}
+	_, err = future.Wait(context.Background())
+	return err
+}
+
 func (p *producer) Send(until time.Time) (int64, error) {
 	futures := []*reput.Future{}
 	for time.Now().Before(until) {

@@ -166,8 +166,8 @@ def _shared(callers: int, calls: int, mode: Durability, *, short_round_count_max
     """Make a scenario of callers that wait for each message, and share a connection in each system's best way."""
     return Scenario(
         name=f"shared-{callers}" + SUFFIXES[mode],
-        sentence=f"{callers} callers, each waits for its message of 1 KiB; they share a connection in the system's best "
-        f"way, Reput's the producer; {ACKNOWLEDGED[mode]}",
+        sentence=f"{callers} callers, each waits for its message of 1 KiB; they share connections in the "
+        f"system's best way, Reput's the producer; {ACKNOWLEDGED[mode]}",
         table="latency",
         mode=mode,
         what=latency(callers, calls, peers=SHARED, through="producer"),

@@ -37,6 +37,7 @@ from services.commitlog.engine.write.append import AppendPipeline
 from services.commitlog.engine.write.gate import Reason, WriteGate
 from services.commitlog.engine.write.groups import AppendGroups
 from services.commitlog.engine.write.marks import Marks
+from services.commitlog.engine.write.scanned import ScannedRecords
 from services.commitlog.engine.write.seal import Seal
 from services.commitlog.engine.write.tail import LogTailWriter
 
@@ -113,12 +114,18 @@ class OpenLog:
             fs, self.chain, directories, self.epochs, self.checkpoint, self.snapshot, self.small_files, clock, config
         )
         self.reader: Final = RecordReader(self.chain, self.marks.visible)
-        self.followers: Final = Followers(self.chain, self.epochs, self.marks, self.reader, self.checkpoint, config)
+        scanned = ScannedRecords(config.dispatch_size_bytes_min)
+        self.followers: Final = Followers(
+            self.chain, self.epochs, self.marks, self.reader, self.checkpoint, config, scanned
+        )
         self.queue_offsets: Final = QueueOffsetCheck(self.chain, self.state, self.gate)
         parts = self.chain, self.epochs, self.marks, self.topics, self.snapshot, self.gate, self.in_sync
         self.replicas: Final = Replicas(fs, *parts, clock, config, term.promises)
         self.handover: Final = None if leader else Handover(self.replicas, self.gate, self.marks, config)
-        applier = Applier(self.chain, self.tail, self.state, self.epochs, self.small_files, self.gate)
+        applier = Applier(
+            self.chain, self.tail, self.state, self.epochs, self.small_files, self.gate, scanned,
+            config.delay_levels_ms(),
+        )  # fmt: skip
         self.follower: Final = None if leader is None else Follower(
             leader, applier, self.chain, self.state, self.marks, self.epochs, self.topics, self.gate, self.checkpoint,
             self.identity, self.small_files, clock, config,

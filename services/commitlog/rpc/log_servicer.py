@@ -177,6 +177,8 @@ class LogServicer:
 
 def _step(log: OpenLog, step: TailStep) -> bytes | pb.DispatchResponse:
     """Return columns, or a heartbeat if nothing is new."""
+    if step.response:
+        return step.response
     if step.columns is not None:
         return dispatch_columns.encode(step.columns, step.start_physical_offset, step.end_physical_offset)
     return _heartbeat(log, [])

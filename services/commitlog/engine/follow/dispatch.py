@@ -25,6 +25,7 @@ from libs.segments.chain import SegmentChain
 from libs.segments.segment import Segment, SegmentHold
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep.epochs import EpochHistory
+from services.commitlog.engine.write.scanned import ScannedReader, ScannedRecords
 from services.commitlog.errors import BelowMinOffset, StaleEpoch
 
 _log = logging.getLogger(__name__)
@@ -32,11 +33,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TailStep:
-    """The records of [start, end). The columns are None if nothing is new."""
+    """The records of [start, end): their columns, or the response with their columns. Neither if nothing is new."""
 
     start_physical_offset: int
     end_physical_offset: int
-    columns: ScanColumns | None
+    columns: ScanColumns | None = None
+    response: bytes = b""
+    """A serialized DispatchResponse."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -51,6 +54,7 @@ class DispatchTail:
     _on_damage: Callable[[], None]
     _epochs: EpochHistory
     _epoch: int
+    _scanned: ScannedRecords
     _hold: SegmentHold | None = None
     _next_step_s: float = 0.0
     _more: asyncio.Future[None] | None = None
@@ -68,6 +72,7 @@ class DispatchTail:
         Raises Stopping, RecordDamaged, BelowMinOffset when the offset was deleted meanwhile, and StaleEpoch when the
         log has begun another epoch, as a follower of a new leader does.
         """
+        reader = self._scanned.enter(self._at)
         try:
             while True:
                 if self._at >= self._visible.value:
@@ -78,11 +83,12 @@ class DispatchTail:
                     raise StaleEpoch(epoch=self._epochs.number)
                 if self._at < self._visible.value:
                     await self._collect()
-                    yield self._step()
+                    yield self._step(reader)
                 else:
-                    yield TailStep(self._at, self._at, None)
+                    yield TailStep(self._at, self._at)
         finally:
             self._keep(None)
+            self._scanned.leave(reader)
 
     async def _wait(self) -> None:
         """Wait until more bytes are visible, at most for a heartbeat."""
@@ -99,14 +105,17 @@ class DispatchTail:
             await asyncio.sleep(self._next_step_s - now_s())
         self._next_step_s = now_s() + self._config.dispatch_interval_ms / 1000
 
-    def _step(self) -> TailStep:
+    def _step(self, reader: ScannedReader) -> TailStep:
         if self._at < self._chain.min_physical_offset:
             raise BelowMinOffset(self._at, min_physical_offset=self._chain.min_physical_offset)
         segment = self._chain.find(self._at)
         self._keep(segment)
-        base, start = segment.base_physical_offset, self._at
-        readable = min(self._visible.value - base, segment.wrote_position)
-        columns = self._columns
+        base, start, columns, scanned = segment.base_physical_offset, self._at, self._columns, self._scanned
+        end, count_max = min(self._visible.value, segment.end_physical_offset), len(columns.positions)
+        if (piece := scanned.take(reader, start, end_max=end, record_count_max=count_max)) is not None:
+            self._at = piece.end_physical_offset
+            return TailStep(start, self._at, response=piece.response)
+        readable = scanned.next_start(start, end) - base
         status = scan_cy.scan(segment.buffer, start - base, readable, base, False, columns)
         end_position = columns.end_position
         if status == layout.S_BLANK:

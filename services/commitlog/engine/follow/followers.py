@@ -21,6 +21,7 @@ from services.commitlog.engine.follow.reader import RecordReader
 from services.commitlog.engine.keep.checkpoint import CheckpointKeeper, IndexerReport
 from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.write.marks import Marks
+from services.commitlog.engine.write.scanned import ScannedRecords
 from services.commitlog.errors import StaleEpoch
 
 KEYS_PER_RECORD = 4
@@ -50,6 +51,7 @@ class Followers:
     _reader: RecordReader
     _checkpoint: CheckpointKeeper
     _config: CommitLogConfig
+    scanned: ScannedRecords
     damage_count: int = 0
     """Number of tails that ended because a record can't be read."""
     _tails: weakref.WeakSet[DispatchTail] = field(default_factory=weakref.WeakSet)
@@ -93,7 +95,7 @@ class Followers:
         columns = ScanColumns(record_count_max, key_count_max, self._config.delay_levels_ms())
         tail = DispatchTail(
             self._chain, self._marks.visible, self._config, start_physical_offset, columns, self._count_damage,
-            self._epochs, self._epochs.number,
+            self._epochs, self._epochs.number, self.scanned,
         )  # fmt: skip
         self._tails.add(tail)
         return tail

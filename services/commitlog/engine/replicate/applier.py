@@ -26,11 +26,17 @@ from services.commitlog.engine.keep.epochs import EpochHistory
 from services.commitlog.engine.keep.small_files import SmallFiles
 from services.commitlog.engine.replicate.steps import Chunk
 from services.commitlog.engine.write.gate import WriteGate
+from services.commitlog.engine.write.scanned import ScannedRecords
 from services.commitlog.engine.write.state import LogState
 from services.commitlog.engine.write.tail import LogTailWriter
 
 _MORE_MAY_COME = (0, layout.S_FULL, layout.S_TRUNCATED)
 """Scan results for an incomplete record or full columns."""
+
+RECORD_SIZE_BYTES = 4
+"""A record begins with its size."""
+JOINED_BYTES_MAX = 64 << 10
+"""Up to this size a chunk is copied behind the bytes that wait for it: this costs less than another write."""
 
 
 class Applier:
@@ -44,6 +50,8 @@ class Applier:
         epochs: EpochHistory,
         small_files: SmallFiles,
         gate: WriteGate,
+        scanned: ScannedRecords,
+        delay_levels_ms: Sequence[int],
     ) -> None:
         self._chain = chain
         self._tail = tail
@@ -51,7 +59,8 @@ class Applier:
         self._epochs = epochs
         self._small_files = small_files
         self._gate = gate
-        self._columns = ScanColumns(BATCH_MESSAGE_COUNT_MAX, 4 * BATCH_MESSAGE_COUNT_MAX)
+        self._scanned = scanned
+        self._columns = ScanColumns(BATCH_MESSAGE_COUNT_MAX, 4 * BATCH_MESSAGE_COUNT_MAX, delay_levels_ms)
         self._start = chain.max_physical_offset
         self._rest = b""
         self._leader_epochs: Sequence[Epoch] = ()
@@ -81,13 +90,32 @@ class Applier:
             reason = f"these bytes are of epoch {chunk.epoch.number}, the log is in {self._epochs.number} there"
             raise self._damaged(len(self._rest), reason)
         self._gate.check_room()
-        rest = memoryview(b"".join((self._rest, chunk.data)) if self._rest else chunk.data)
-        self._rest, written = b"", 0  # the remainder is stored below; an error ends the stream
-        while size_bytes := self._whole_size(rest, written):
-            await self._write(rest[written : written + size_bytes])
-            written += size_bytes
-        self._rest = bytes(rest[written:])
+        former, self._rest = self._rest, b""  # the remainder is stored below; an error ends the stream
+        data = memoryview(chunk.data)
+        if former:
+            data = await self._continue(former, data)
+        self._rest = bytes(data[await self._write_whole(data) :])
         await self._follow_epochs()
+
+    async def _continue(self, former: bytes, data: memoryview) -> memoryview:
+        """Return the bytes that come next, of a chunk and of the bytes that wait for it.
+
+        A single incomplete record is completed and written first, so that a large chunk need not be copied behind it.
+        """
+        missing_bytes = int.from_bytes(former[:RECORD_SIZE_BYTES], "big") - len(former)
+        if len(data) > JOINED_BYTES_MAX and len(former) >= RECORD_SIZE_BYTES and 0 < missing_bytes < len(data):
+            record = b"".join((former, data[:missing_bytes]))
+            if await self._write_whole(memoryview(record)):
+                return data[missing_bytes:]
+        return memoryview(b"".join((former, data)))
+
+    async def _write_whole(self, data: memoryview) -> int:
+        """Write the records at the beginning of the data that can be written now. Returns their bytes."""
+        written = 0
+        while size_bytes := self._whole_size(data, written):
+            await self._write(data[written : written + size_bytes])
+            written += size_bytes
+        return written
 
     async def _follow_epochs(self) -> None:
         """Begin all epochs that the leader began up to the end of the log, including epochs without bytes."""
@@ -133,7 +161,9 @@ class Applier:
         segment = await self._tail.segment(first_base_physical_offset=self._start)
         self._tail.put_from(segment, data)
         self._state.note(self._columns, segment, has_writers=True)
-        self._start += len(data)
+        end = self._start + len(data)
+        self._scanned.note(self._columns, self._start, end)
+        self._start = end
 
     def _damaged(self, position: int, reason: str) -> RecordDamaged:
         return RecordDamaged(segment="of the leader", position=self._start + position, reason=reason)

@@ -98,7 +98,8 @@ def _append(store: Store, message_count: int) -> int:
 
 def _times(store: Store) -> Times:
     """Return the processor time so far of each part. Followers and Indexers are means."""
-    port, found = int(store.commitlog.rpartition(":")[2]), {}
+    port = int(store.commitlog.rpartition(":")[2])
+    found: dict[str, list[tuple[float, float]]] = {}
     for process in map(psutil.Process, store.pids):
         words, times = process.cmdline(), process.cpu_times()
         if "commitlog" in words:

@@ -7,7 +7,8 @@ The rooms, from below; each may use the rooms above it in this list:
 write      batches become records. AppendPipeline checks WriteGate and has the kernel encode the records in the room of
            the active segment. LogTailWriter appends them: only it moves the end of the log. LogState is the state at
            the end of the log (next queue offsets, batches of writers, the newest store time). Marks are the log's
-           progress. Seal ends all writing at the first failure.
+           progress. Seal ends all writing at the first failure. ScannedRecords keeps the columns of a follower's
+           scan for its tails.
 durable    two Syncers advance `committed` after `wrote` (with a pool) and `flushed` after `committed`. A batch waits
            for its Acknowledgement: a durability is a mark.
 keep       the files of a log other than its segments, and the upkeep of segments: snapshot of the queue offsets,

@@ -85,6 +85,7 @@ def make_setup(chance: random.Random) -> Setup:
         reconnect_ms_max=chance.choice((100, 2_000)),
         handover_timeout_ms=2_000,
         replica_window_bytes=chance.choice((2_000, 1 << 20)),
+        dispatch_size_bytes_min=0 if preallocates else 1 << 18,  # with 0, tails share each scan of a follower
     )
     rates = tuple(chance.choice((0.9, 1.0, 1.0, 1.1)) for _ in NAMES)
     chunk_size_bytes = chance.choice((200, 1_500, 1 << 20))

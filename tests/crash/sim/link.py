@@ -178,12 +178,14 @@ class Link:
     async def _next_step(self, log: OpenLog, steps: AsyncGenerator[TailStep, None]) -> DispatchBatch | Heartbeat:
         """The next step as it would come off the wire."""
         step = await anext(steps)
-        if step.columns is None:
+        if step.columns is None and not step.response:
             heartbeat = Heartbeat(log.marks.visible.value, log.chain.min_physical_offset)
             self._listener.confirmed(heartbeat.confirmed_physical_offset)
             return heartbeat
         self._listener.confirmed(step.end_physical_offset)
-        data = dispatch_columns.encode(step.columns, step.start_physical_offset, step.end_physical_offset)
+        data = step.response or dispatch_columns.encode(
+            step.columns, step.start_physical_offset, step.end_physical_offset
+        )
         batch = dispatch_columns.decode(data)
         assert isinstance(batch, DispatchBatch)
         return batch

@@ -4,6 +4,7 @@
 Invariants: steps are contiguous (each begins at the end of the step before it) and never pass the visible end. A record
 that can't be read ends the tail with RecordDamaged and is never skipped (RocketMQ skips the rest of the file).
 The tail wakes when more bytes are visible, and also at each heartbeat. The first record after a pause is sent at once.
+On a follower, the columns of most steps are from the scan that the records had before they were appended.
 Small appends in quick succession are collected for some milliseconds, because the cost of a step does not depend on its
 size.
 Callers: the loop that owns the log; a task for each tail. The columns of a step are reused for the next step.

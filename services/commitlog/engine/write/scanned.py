@@ -2,13 +2,13 @@
 """ScannedRecords: the columns of appended records that were scanned already, kept for the tails that reach them.
 
 A follower scans each chunk of its leader before it appends it. Its tails need the same columns when the bytes become
-visible, a moment later. Without this class each of them scans the records again, from pages that it first has to map.
+visible, a moment later. Without this class each tail scans the records again, from pages that it first has to map.
 The columns are kept as the response that a tail sends, some 60 bytes a record.
 Invariants: a piece begins and ends with a record of the log, and has all records between; its response is equal, byte
 by byte, to the response of a scan. Pieces are in the order of the log. At most SCANNED_BYTES_MAX bytes are kept, and
 none that all tails have passed; without tails nothing is kept. Bytes of an open log never change, so a piece is never
 stale; a truncated log is opened anew, with other ScannedRecords.
-Callers: the loop that owns the log. Rules: docs/formats/commit_log.md section 9.
+Callers: the loop that owns the log. Decision: docs/decisions/0070-a-follower-scans-once.md.
 """
 
 import bisect

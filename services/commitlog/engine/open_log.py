@@ -37,7 +37,6 @@ from services.commitlog.engine.write.append import AppendPipeline
 from services.commitlog.engine.write.gate import Reason, WriteGate
 from services.commitlog.engine.write.groups import AppendGroups
 from services.commitlog.engine.write.marks import Marks
-from services.commitlog.engine.write.scanned import ScannedRecords
 from services.commitlog.engine.write.seal import Seal
 from services.commitlog.engine.write.tail import LogTailWriter
 
@@ -114,18 +113,12 @@ class OpenLog:
             fs, self.chain, directories, self.epochs, self.checkpoint, self.snapshot, self.small_files, clock, config
         )
         self.reader: Final = RecordReader(self.chain, self.marks.visible)
-        scanned = ScannedRecords(config.dispatch_size_bytes_min)
-        self.followers: Final = Followers(
-            self.chain, self.epochs, self.marks, self.reader, self.checkpoint, config, scanned
-        )
-        self.queue_offsets: Final = QueueOffsetCheck(self.chain, self.state, self.gate)
+        self.followers: Final = Followers(self.chain, self.epochs, self.marks, self.reader, self.checkpoint, config)
+        scanned = self.followers.scanned
         parts = self.chain, self.epochs, self.marks, self.topics, self.snapshot, self.gate, self.in_sync
         self.replicas: Final = Replicas(fs, *parts, clock, config, term.promises)
         self.handover: Final = None if leader else Handover(self.replicas, self.gate, self.marks, config)
-        applier = Applier(
-            self.chain, self.tail, self.state, self.epochs, self.small_files, self.gate, scanned,
-            config.delay_levels_ms(),
-        )  # fmt: skip
+        applier = Applier(self.chain, self.tail, self.state, self.epochs, self.small_files, self.gate, scanned)
         self.follower: Final = None if leader is None else Follower(
             leader, applier, self.chain, self.state, self.marks, self.epochs, self.topics, self.gate, self.checkpoint,
             self.identity, self.small_files, clock, config,
@@ -137,6 +130,11 @@ class OpenLog:
     def groups(self) -> AppendGroups:
         """The groups of small appends."""
         return AppendGroups(self.pipeline)
+
+    @cached_property
+    def queue_offsets(self) -> QueueOffsetCheck:
+        """The check of the Indexer's queues against the log's next queue offsets."""
+        return QueueOffsetCheck(self.chain, self.state, self.gate)
 
     @cached_property
     def other_histories(self) -> OtherHistories:

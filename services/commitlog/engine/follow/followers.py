@@ -51,11 +51,15 @@ class Followers:
     _reader: RecordReader
     _checkpoint: CheckpointKeeper
     _config: CommitLogConfig
-    scanned: ScannedRecords
+    scanned: ScannedRecords = field(init=False)
+    """Records that were scanned before they were appended, for the tails."""
     damage_count: int = 0
     """Number of tails that ended because a record can't be read."""
     _tails: weakref.WeakSet[DispatchTail] = field(default_factory=weakref.WeakSet)
     _is_draining: bool = False
+
+    def __post_init__(self) -> None:
+        self.scanned = ScannedRecords(self._config.dispatch_size_bytes_min, self._config.delay_levels_ms())
 
     def drain(self) -> None:
         """End all streams with Stopping, and refuse new ones."""
@@ -92,7 +96,7 @@ class Followers:
         """Follow the log from the first byte of a record. Raises Stopping after `drain`."""
         self.check_draining()
         key_count_max = KEYS_PER_RECORD * record_count_max
-        columns = ScanColumns(record_count_max, key_count_max, self._config.delay_levels_ms())
+        columns = ScanColumns(record_count_max, key_count_max, self.scanned.delay_levels_ms)
         tail = DispatchTail(
             self._chain, self._marks.visible, self._config, start_physical_offset, columns, self._count_damage,
             self._epochs, self._epochs.number, self.scanned,

@@ -51,7 +51,6 @@ class Applier:
         small_files: SmallFiles,
         gate: WriteGate,
         scanned: ScannedRecords,
-        delay_levels_ms: Sequence[int],
     ) -> None:
         self._chain = chain
         self._tail = tail
@@ -60,7 +59,7 @@ class Applier:
         self._small_files = small_files
         self._gate = gate
         self._scanned = scanned
-        self._columns = ScanColumns(BATCH_MESSAGE_COUNT_MAX, 4 * BATCH_MESSAGE_COUNT_MAX, delay_levels_ms)
+        self._columns = ScanColumns(BATCH_MESSAGE_COUNT_MAX, 4 * BATCH_MESSAGE_COUNT_MAX, scanned.delay_levels_ms)
         self._start = chain.max_physical_offset
         self._rest = b""
         self._leader_epochs: Sequence[Epoch] = ()

@@ -12,6 +12,7 @@ Callers: the loop that owns the log. Decision: docs/decisions/0070-a-follower-sc
 """
 
 import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
@@ -58,6 +59,8 @@ class ScannedRecords:
     """
 
     size_bytes_min: int
+    delay_levels_ms: Sequence[int]
+    """The columns must be scanned with these delays."""
     held_bytes: int = 0
     """Bytes of the kept pieces."""
     _pieces: list[ScannedPiece] = field(default_factory=list)

@@ -8,7 +8,13 @@ from bench.goals import GOALS
 from bench.results import Results, Spread
 from bench.scenarios import Scenario, Table
 
-OWN = {"store": "reput-store", "replicated": "reput-3", "calls": "reput-go", "gateway": "gateway"}
+OWN = {
+    "store": "reput-store",
+    "replicated": "reput-3",
+    "calls": "reput-go",
+    "gateway": "gateway",
+    "receive": "reput-sharing",
+}
 """Table -> the column that the others are compared with; reput if not named."""
 TITLES: Mapping[Table, str] = {
     "append": "Append, messages/s",
@@ -20,6 +26,7 @@ TITLES: Mapping[Table, str] = {
     "replicated": "Append with three replicas, messages/s",
     "store": "Store alone, without a network, messages/s",
     "gateway": "RocketMQ 5's client for Java",
+    "receive": "Receive and acknowledge each message, messages/s",
     "inside": "Inside Reput",
     "floors": "Floors",
 }
@@ -33,6 +40,7 @@ COMPARED: Mapping[Table, Sequence[str]] = {
     "replicated": ("messages_per_s",),
     "store": ("messages_per_s",),
     "gateway": ("messages_per_s", "p50_ms", "p99_ms"),
+    "receive": ("messages_per_s",),
 }
 """Figures that get a row for each scenario, with a column for each system."""
 COSTS: Mapping[str, str] = {
@@ -40,7 +48,9 @@ COSTS: Mapping[str, str] = {
     "own_megabytes": "MB of memory, without pages of files",
     "resident_megabytes": "MB of memory, with pages of mapped files",
 }
-COSTED: Sequence[Table] = ("append", "latency", "calls", "producers", "read", "lookup", "replicated", "gateway")
+COSTED: Sequence[Table] = (
+    *("append", "latency", "calls", "producers", "read", "lookup", "replicated", "gateway", "receive"),
+)
 INDEX_FIGURES = ("indexed_messages_per_s", "index_lag_s")
 
 

@@ -32,6 +32,8 @@ LANGUAGES = (
 """Systems by language of the client: Python, Go, Java, Node.js."""
 SHARED = ("reput", "reput-go", "rocketmq", "kafka", "nats", "redis")
 """Systems whose callers share a connection in the system's best way."""
+SHARING = ("reput-sharing", "nats", "redis")
+"""Systems whose consumers share messages and acknowledge each of them. RocketMQ's are behind the gateways."""
 GATEWAYS = ("gateway", "rocketmq-proxy", "gateway-empty")
 """Servers of RocketMQ 5's protocol, and the first of them without a store."""
 SIZES = ("short", "full")
@@ -42,8 +44,9 @@ SHORT_ROUND_COUNT = 3
 
 Size = Literal["short", "full"]
 Table = Literal[
-    "append", "latency", "calls", "producers", "read", "lookup", "store", "replicated", "gateway", "inside", "floors"
-]
+    "append", "latency", "calls", "producers", "read", "lookup",
+    "store", "replicated", "gateway", "receive", "inside", "floors",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +287,21 @@ PEER_SCENARIOS = (
             ),
         )
         for callers in (1, 16)
+    ),
+    *(
+        Scenario(
+            name=f"receive-ack-{callers}",
+            sentence=f"a group with {callers} messages of 1 KiB in work at once, each acknowledged by itself",
+            table="receive",
+            mode="async",
+            what=Load(
+                operation="receive",
+                arguments={"body": KIB, "callers": callers},
+                fill={"body": KIB, "batch": MIB, "producers": 1},
+                peers=SHARING,
+            ),
+        )
+        for callers in (64, 512)
     ),
     Scenario(
         name="store-100B",

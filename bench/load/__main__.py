@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m bench.load append|latency|read|lookup --target HOST:PORT …`: a load, with a line of JSON on stdout.
+"""`python -m bench.load OPERATION --target HOST:PORT …`: a load, with a line of JSON on stdout.
 
 The same command line as the load generators of the other systems, with some flags of its own.
 """
@@ -15,7 +15,7 @@ from reput.common.v1 import message_pb2
 from reput_client import connect
 
 from bench import batches
-from bench.load import producing, reading, streams
+from bench.load import producing, reading, sharing, streams
 from bench.load.durabilities import DURABILITIES
 from bench.load.timing import Loaded
 from libs.runtime.watch import malloc
@@ -127,6 +127,13 @@ async def lookup(arguments: Arguments) -> Loaded:
     return reading.look_up(arguments.indexer, call_count=arguments.calls, message_count=count)
 
 
+async def receive(arguments: Arguments) -> Loaded:
+    """Receive as a group and acknowledge for some seconds, after a warm-up."""
+    return await sharing.receive_and_acknowledge(
+        arguments.delivery, caller_count=arguments.callers, warm_up_s=WARM_UP_S, seconds=arguments.seconds
+    )
+
+
 def index_figures(arguments: Arguments, done: Loaded) -> dict[str, object]:
     """Return how far the Indexer lags at the last acknowledgement, and its rate over all of it."""
     start_s = time.perf_counter()
@@ -136,7 +143,13 @@ def index_figures(arguments: Arguments, done: Loaded) -> dict[str, object]:
     return {"index_lag_s": lag_s, "indexed_messages_per_s": done.message_count / (done.duration_s + lag_s)}
 
 
-OPERATIONS: dict[str, Load] = {"append": append, "latency": latency, "read": read, "lookup": lookup}
+OPERATIONS: dict[str, Load] = {
+    "append": append,
+    "latency": latency,
+    "read": read,
+    "lookup": lookup,
+    "receive": receive,
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -145,11 +158,12 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("operation", choices=OPERATIONS)
     parser.add_argument("--target", required=True, help="the CommitLog, host:port")
     parser.add_argument("--indexer", default="", help="the Indexer, host:port; append waits for it after the clock")
+    parser.add_argument("--delivery", default="", help="the Delivery of receive, host:port")
     parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
     parser.add_argument("--batch", type=int, default=1 << 20, help="bytes of a batch")
     parser.add_argument("--producers", type=int, default=1, help="streams, or callers of one producer")
-    parser.add_argument("--callers", type=int, default=1, help="concurrent callers of latency")
-    parser.add_argument("--seconds", type=float, default=2.0, help="length of append and read")
+    parser.add_argument("--callers", type=int, default=1, help="concurrent callers of latency and receive")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of append, read and receive")
     parser.add_argument("--calls", type=int, default=1000, help="calls of latency and lookup, in all")
     parser.add_argument("--durability", choices=DURABILITIES, default="async", help="what an acknowledgement waits for")
     parser.add_argument("--through", choices=("stream", "producer"), default="stream", help="how messages are sent")

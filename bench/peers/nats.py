@@ -39,7 +39,7 @@ class Nats:
     """A server with an empty store for each measurement. The load generator makes the stream."""
 
     name = "NATS JetStream"
-    operations: frozenset[Operation] = frozenset({"append", "latency", "read"})
+    operations: frozenset[Operation] = frozenset({"append", "latency", "read", "receive"})
     count = 1
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
@@ -51,6 +51,7 @@ class Nats:
             "client.append": SEND[durability],
             "client.latency": "Publish, 4 callers on a connection",
             "client.read": "ordered consumer of all subjects, 10000 messages asked for ahead",
+            "client.receive": "durable pull consumer of all subjects, 4 fetches under way, DoubleAck of each message",
         }
 
     def prepare(self) -> Mapping[str, str]:

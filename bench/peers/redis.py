@@ -39,7 +39,7 @@ class Redis:
     """A server with an empty append-only file for each measurement."""
 
     name = "Redis Streams"
-    operations: frozenset[Operation] = frozenset({"append", "latency", "read"})
+    operations: frozenset[Operation] = frozenset({"append", "latency", "read", "receive"})
 
     def settings(self, durability: Durability) -> Mapping[str, str]:
         """Return the server's settings and the client's."""
@@ -48,6 +48,7 @@ class Redis:
             "client.append": f"XADD, pipelines of --batch, one on each of {CONNECTIONS[durability]} connections",
             "client.latency": "XADD, all callers on one connection, which rueidis pipelines",
             "client.read": "XRANGE COUNT 1000 of the four streams in one pipeline",
+            "client.receive": "XREADGROUP of a part of --callers of each of the four streams, and XACK of each message",
         }
 
     def prepare(self) -> Mapping[str, str]:

@@ -11,6 +11,7 @@ ROOMS = {
     "kafka": ("kafka", "Kafka"),
     "nats": ("nats", "Nats"),
     "redis": ("redis", "Redis"),
+    "reput-sharing": ("reput", "ReputSharing"),
     "reput-store": ("reput", "ReputStore"),
     "rocketmq-store": ("rocketmq", "RocketMqStore"),
     "reput-3": ("reput", "ReputCluster"),

@@ -49,6 +49,27 @@ class Reput:
             )
 
 
+class ReputSharing(Reput):
+    """Delivery beside the other services, for a group whose members share messages."""
+
+    name = "Reput's Delivery"
+    operations: frozenset[Operation] = frozenset({"append", "receive"})
+
+    @contextmanager
+    def running(self, folder: Path, durability: Durability) -> Iterator[Serving]:
+        """See Peer."""
+        with store.running(folder, durability) as running, store.delivering(running) as (delivery, delivery_pid):
+            yield Serving(
+                target=running.commitlog,
+                pids=(*running.pids, delivery_pid),
+                load_command=(sys.executable, "-m", "bench.load"),
+                load_arguments={
+                    "append": ("--indexer", running.indexer, "--durability", durability),
+                    "receive": ("--delivery", delivery),
+                },
+            )
+
+
 class ByLanguage(Reput):
     """Reput by a client in another language: single messages, which the client batches, or sends in a call each."""
 

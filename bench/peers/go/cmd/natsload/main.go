@@ -40,7 +40,7 @@ type system struct {
 func main() {
 	load.Main(func(arguments load.Arguments) (load.System, error) {
 		s := &system{arguments: arguments, body: arguments.Body()}
-		if arguments.Operation == "read" {
+		if arguments.Operation == "read" || arguments.Operation == "receive" {
 			return s, nil
 		}
 		return s, s.createStream()

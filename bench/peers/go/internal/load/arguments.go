@@ -6,6 +6,7 @@
 //	LOAD latency --target HOST:PORT --body BYTES --callers N --calls TOTAL
 //	LOAD read    --target HOST:PORT --seconds S
 //	LOAD lookup  --target HOST:PORT --callers N --calls TOTAL
+//	LOAD receive --target HOST:PORT --callers N --seconds S
 //
 // A generator adds flags of its own to the package flag's CommandLine before it calls Main.
 package load
@@ -47,7 +48,7 @@ func (a Arguments) Body() []byte {
 
 func parse(words []string) (Arguments, error) {
 	if len(words) == 0 {
-		return Arguments{}, fmt.Errorf("the operation is missing: append, latency, read or lookup")
+		return Arguments{}, fmt.Errorf("the operation is missing: append, latency, read, lookup or receive")
 	}
 	arguments := Arguments{Operation: words[0]}
 	seconds := 0.0

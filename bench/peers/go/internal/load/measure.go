@@ -92,8 +92,8 @@ func callAll(callers []Caller, more func() bool) ([]time.Duration, error) {
 	return slices.Concat(each...), err
 }
 
-func read(system System, arguments Arguments) (Result, error) {
-	reader, err := system.Reader()
+func read(open func() (Reader, error), arguments Arguments) (Result, error) {
+	reader, err := open()
 	if err != nil {
 		return Result{}, err
 	}

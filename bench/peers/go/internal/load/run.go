@@ -27,6 +27,13 @@ type Finding interface {
 	Finder(number int) (Caller, error)
 }
 
+// Sharing is a System whose consumers share messages, and acknowledge each of them.
+type Sharing interface {
+	// Receiver opens a reader that begins with the oldest message that its group has not received, and acknowledges
+	// each message by itself. It has as many messages in work as there are callers, and ends early without messages.
+	Receiver() (Reader, error)
+}
+
 // Producer sends a stream of messages.
 type Producer interface {
 	// Send sends until the given time, then waits for the last acknowledgement; it returns the acknowledged messages.
@@ -95,11 +102,15 @@ func operate(system System, arguments Arguments) (Result, error) {
 	case "latency":
 		return call(system, arguments)
 	case "read":
-		return read(system, arguments)
+		return read(system.Reader, arguments)
+	case "receive":
+		if sharing, canShare := system.(Sharing); canShare {
+			return read(sharing.Receiver, arguments)
+		}
 	case "lookup":
 		if finding, canFind := system.(Finding); canFind {
 			return callWith(finding.Finder, arguments)
 		}
 	}
-	return Result{}, fmt.Errorf("unknown operation; append, latency and read are known, and lookup where keys are kept")
+	return Result{}, fmt.Errorf("unknown operation; append, latency and read are known, lookup where keys are kept, and receive where consumers share")
 }

@@ -10,9 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from reput_client.aio.sharing.crew import AsyncCrew
 from reput_client.aio.sharing.settling import AsyncSettler
 from reput_client.core.errors import InvalidArgumentError, ReputError, UnavailableError
 from reput_client.core.sharing import calls, settling
+from reput_client.sync.sharing.crew import Crew
 from reput_client.sync.sharing.settling import Settler
 
 from clients.python.tests.support import LIMIT_S
@@ -338,3 +340,35 @@ def test_any_threads_get_their_own_outcomes(monkeypatch: pytest.MonkeyPatch, pat
         for future in [pool.submit(work, number) for number in range(16)]:
             future.result(LIMIT_S)
     assert_leads_are_back(subject, channels)
+
+
+async def test_works_end_one_by_one_and_make_room() -> None:
+    """At most `size` works run. A work that ends makes room, whichever it is."""
+    crew, gates = AsyncCrew(3), [asyncio.Event() for _ in range(4)]
+    for gate in gates[:3]:
+        assert await crew.has_room(LIMIT_S)
+        crew.start(gate.wait)  # type: ignore[arg-type]
+    assert not await crew.has_room(0.001)
+    gates[1].set()
+    assert await crew.has_room(LIMIT_S)
+    crew.start(gates[3].wait)  # type: ignore[arg-type]
+    assert not await crew.has_room(0.001)
+    for gate in gates:
+        gate.set()
+    await crew.end()
+
+
+def test_threads_end_one_by_one_and_make_room() -> None:
+    """The same of the synchronous client."""
+    crew, gates = Crew(3), [threading.Event() for _ in range(4)]
+    for gate in gates[:3]:
+        assert crew.has_room(LIMIT_S)
+        crew.start(gate.wait)  # type: ignore[arg-type]
+    assert not crew.has_room(0.001)
+    gates[1].set()
+    assert crew.has_room(LIMIT_S)
+    crew.start(gates[3].wait)  # type: ignore[arg-type]
+    assert not crew.has_room(0.001)
+    for gate in gates:
+        gate.set()
+    crew.end()

@@ -29,24 +29,27 @@ class AsyncCrew:
     def __init__(self, size: int) -> None:
         self._size = size
         self._tasks: set[asyncio.Task[None]] = set()
-        self._over = asyncio.Event()
+        self._room, self._over = asyncio.Event(), asyncio.Event()
 
     async def has_room(self, timeout_s: float) -> bool:
         """Return whether fewer than `size` works run. Waits for this, at most `timeout_s` seconds."""
         if len(self._tasks) >= self._size:
-            await asyncio.wait(self._tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        self._look_at_ended()
+            self._room.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._room.wait()
         return len(self._tasks) < self._size
 
     def start(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         """Start a work."""
-        self._tasks.add(asyncio.create_task(work(*arguments)))
+        task = asyncio.create_task(work(*arguments))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
 
     async def end(self) -> None:
         """Wait until no work runs any more."""
         if self._tasks:
             await asyncio.wait(self._tasks)
-        self._look_at_ended()
         self._over.set()
 
     async def wait_over(self, timeout_s: float) -> None:
@@ -58,13 +61,12 @@ class AsyncCrew:
             except TimeoutError:
                 log.warning("callbacks of a share consumer go on after %s s", timeout_s)
 
-    def _look_at_ended(self) -> None:
-        """Drop works that have ended, and log failed works: no other code asks for their results."""
-        ended = {task for task in self._tasks if task.done()}
-        self._tasks -= ended
-        for task in ended:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                log.error("a work of a share consumer failed", exc_info=error)
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Drop a work that has ended. Log a failed work: no other code asks for its result."""
+        self._tasks.discard(task)
+        self._room.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a work of a share consumer failed", exc_info=error)
 
 
 class AsyncTicker:

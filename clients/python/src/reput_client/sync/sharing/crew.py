@@ -3,7 +3,7 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 from reput_client.core.sharing.holding import Received
@@ -29,23 +29,24 @@ class Crew:
         self._threads: set[int] = set()
         self._pool = ThreadPoolExecutor(size, "reput-share-consumer", self._enter)
         self._works: set[Future[None]] = set()
-        self._over = threading.Event()
+        self._room, self._over = threading.Event(), threading.Event()
 
     def has_room(self, timeout_s: float) -> bool:
         """Return whether fewer than `size` works run. Waits for this, at most `timeout_s` seconds."""
+        self._room.clear()
         if len(self._works) >= self._size:
-            wait(self._works, timeout_s, FIRST_COMPLETED)
-        self._look_at_ended()
+            self._room.wait(timeout_s)
         return len(self._works) < self._size
 
     def start(self, work: Callable[..., None], *arguments: Any) -> None:
         """Start a work."""
-        self._works.add(self._pool.submit(work, *arguments))
+        future = self._pool.submit(work, *arguments)
+        self._works.add(future)
+        future.add_done_callback(self._ended)
 
     def end(self) -> None:
         """Wait until no work runs any more."""
         self._pool.shutdown()
-        self._look_at_ended()
         self._over.set()
 
     def wait_over(self, timeout_s: float) -> None:
@@ -53,13 +54,12 @@ class Crew:
         if threading.get_ident() not in self._threads and not self._over.wait(timeout_s):
             log.warning("callbacks of a share consumer go on after %s s", timeout_s)
 
-    def _look_at_ended(self) -> None:
-        """Drop works that have ended, and log failed works: no other code asks for their results."""
-        ended = {work for work in self._works if work.done()}
-        self._works -= ended
-        for work in ended:
-            if (error := work.exception()) is not None:
-                log.error("a work of a share consumer failed", exc_info=error)
+    def _ended(self, work: Future[None]) -> None:
+        """Drop a work that has ended. Log a failed work: no other code asks for its result."""
+        self._works.discard(work)
+        self._room.set()
+        if (error := work.exception()) is not None:
+            log.error("a work of a share consumer failed", exc_info=error)
 
     def _enter(self) -> None:
         self._threads.add(threading.get_ident())

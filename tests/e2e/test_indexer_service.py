@@ -29,6 +29,7 @@ from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.rpc import consumer_offset_servicer
 from tests.support.commitlog import message
 from tests.support.patience import LIMIT_S
+from tests.support.records import stored_message
 from tests.support.served_commitlog import Client as LogClient
 from tests.support.served_commitlog import served as served_log
 from tests.support.served_indexer import Client, served
@@ -76,6 +77,25 @@ async def test_pull_returns_what_was_appended(tmp_path: Path) -> None:
         assert {"KEYS": "k3 all", "TAGS": "b", "UNIQ_KEY": "U3"}.items() <= dict(first.properties).items()
         answer = await client.queues.Pull(queue_pb.PullRequest(topic=T, tag_expression="b", message_count_max=2))
         assert [found.queue_offset for found in answer.messages] == [1, 3]
+
+
+async def test_records_are_the_log_s_own(tmp_path: Path) -> None:
+    """A pull, a stream and queries that want records get the bytes that the log has, of the same messages."""
+    async with store(tmp_path) as (log, client):
+        result = await put(log, client, *[new(index) for index in range(10)])
+        raw = log_pb.ReadRecordsRequest(physical_offsets=result.physical_offsets[1::2], view=log_pb.RECORD_VIEW_RAW)
+        odd = (await log.log.ReadRecords(raw)).records
+        wanted: dict[str, Any] = {"topic": T, "wants_records": True}
+        pulled = await client.queues.Pull(queue_pb.PullRequest(tag_expression="b", **wanted))
+        call = client.queues.Subscribe(queue_pb.SubscribeRequest(tag_expression="b", **wanted))
+        step = await call.read()
+        call.cancel()
+        by_time = await client.queries.QueryByTime(query_pb.QueryByTimeRequest(where="TAGS = 'b'", **wanted))
+        for answer in (pulled, step, by_time):
+            assert (answer.records, answer.record_count, len(answer.messages)) == (odd, 5, 0)
+        by_key = await client.queries.QueryByKey(query_pb.QueryByKeyRequest(key="k3", **wanted))
+        plain = await client.queries.QueryByKey(query_pb.QueryByKeyRequest(topic=T, key="k3"))
+        assert [stored_message(by_key.records, 0)] == list(plain.messages)
 
 
 async def test_statuses_have_the_protocol_s_numbers() -> None:

@@ -3,10 +3,12 @@
 package reput
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -74,13 +76,97 @@ type Span struct {
 // ByKey finds the messages of a topic with a key, or a unique id, the newest first. It fetches further pages as needed,
 // and ends after the first error.
 func (c *Client) ByKey(ctx context.Context, topic, key string, span Span) iter.Seq2[StoredMessage, error] {
+	return c.byKey(ctx, topic, key, "", span)
+}
+
+// byKey yields the messages of a key from the page with a token on.
+func (c *Client) byKey(ctx context.Context, topic, key, first string, span Span) iter.Seq2[StoredMessage, error] {
 	queries := indexerv1.NewQueryServiceClient(c.indexer)
 	return pages(func(token string) (page, error) {
 		return queries.QueryByKey(ctx, &indexerv1.QueryByKeyRequest{
-			Topic: topic, Key: key, PageToken: token, PageSize: pageSize, WantsRecords: true,
+			Topic: topic, Key: key, PageToken: cmp.Or(token, first), PageSize: pageSize, WantsRecords: true,
 			StartTime: timestamp(span.Start), EndTime: timestamp(span.End),
 		})
 	})
+}
+
+// KeyMessages are the messages of a key.
+type KeyMessages struct {
+	Key string
+	// Messages are all messages with the key, the newest first.
+	Messages []StoredMessage
+	// Err is not nil if the messages of this key can't be read: it is unknown whether there are any.
+	Err error
+}
+
+// keyCountMax is as in query_service.proto.
+const keyCountMax = 1024
+
+// ByKeys finds the messages of a topic with any of many keys: a call asks for 1,024 keys. Each key is yielded once, in
+// the order of the keys; a key of no message has no messages. It ends after the first error that concerns all keys.
+func (c *Client) ByKeys(ctx context.Context, topic string, keys []string, span Span) iter.Seq2[KeyMessages, error] {
+	return func(yield func(KeyMessages, error) bool) {
+		for rest := distinct(keys); len(rest) > 0; {
+			asked := rest[:min(len(rest), keyCountMax)]
+			answer, err := indexerv1.NewQueryServiceClient(c.indexer).QueryByKeys(ctx, &indexerv1.QueryByKeysRequest{
+				Topic: topic, Keys: asked, WantsRecords: true,
+				StartTime: timestamp(span.Start), EndTime: timestamp(span.End),
+			})
+			if err == nil && (len(answer.GetMatches()) == 0 || len(answer.GetMatches()) > len(asked)) {
+				err = nonsense("the answer does not fit the keys")
+			}
+			if err != nil {
+				yield(KeyMessages{}, err)
+				return
+			}
+			for number, matches := range answer.GetMatches() {
+				found, err := c.matchesOf(ctx, topic, asked[number], matches, span)
+				if !yield(found, err) || err != nil {
+					return
+				}
+			}
+			rest = rest[len(answer.GetMatches()):]
+		}
+	}
+}
+
+// matchesOf returns the messages of a key: of the answer, and of the pages behind it.
+func (c *Client) matchesOf(
+	ctx context.Context, topic, key string, matches *indexerv1.KeyMatches, span Span,
+) (KeyMessages, error) {
+	found := KeyMessages{Key: key}
+	if reason := matches.GetErrorReason(); reason != "" {
+		found.Err = &Error{Code: codes.DataLoss, Reason: reason, Text: matches.GetErrorText()}
+		return found, nil
+	}
+	messages, err := messagesIn(matches)
+	if err != nil {
+		return KeyMessages{}, err
+	}
+	for _, message := range messages {
+		found.Messages = append(found.Messages, StoredMessage{message})
+	}
+	if token := matches.GetNextPageToken(); token != "" {
+		for message, err := range c.byKey(ctx, topic, key, token, span) {
+			if err != nil {
+				return KeyMessages{}, err
+			}
+			found.Messages = append(found.Messages, message)
+		}
+	}
+	return found, nil
+}
+
+// distinct returns the texts without repetitions.
+func distinct(texts []string) []string {
+	seen, found := map[string]bool{}, []string{}
+	for _, text := range texts {
+		if !seen[text] {
+			seen[text] = true
+			found = append(found, text)
+		}
+	}
+	return found
 }
 
 // ByTime finds messages of a topic by their store time, ordered by queue and queue offset. A queue id, as in

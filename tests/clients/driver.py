@@ -113,6 +113,14 @@ def do_query_by_key(request: Request) -> dict[str, Any]:
     return {"bodies": bodies(client().query.by_key(request["topic"], request["key"], **_span(request)))}
 
 
+def do_query_by_keys(request: Request) -> dict[str, Any]:
+    """Find messages by many keys."""
+    found = list(client().query.by_keys(request["topic"], request["keys"], **_span(request)))
+    for error in filter(None, (one.error for one in found)):
+        raise error
+    return {"keys": [one.key for one in found], "bodies": [bodies(one.messages) for one in found]}
+
+
 def do_query_by_time(request: Request) -> dict[str, Any]:
     """Find messages by time."""
     found = client().query.by_time(request["topic"], queue_id=request.get("queue_id"), **_span(request))

@@ -112,6 +112,12 @@ const STEPS = {
     return { bodies: bodiesOf(await all(client.query.byKey(topic, key, { start: start_ms, end: end_ms }))) };
   },
 
+  async query_by_keys({ topic, keys, start_ms, end_ms }) {
+    const found = await all(client.query.byKeys(topic, keys, { start: start_ms, end: end_ms }));
+    for (const { error } of found) if (error) throw error;
+    return { keys: found.map(({ key }) => key), bodies: found.map(({ messages }) => bodiesOf(messages)) };
+  },
+
   async query_by_time({ topic, queue_id, start_ms, end_ms }) {
     const options = { queueId: queue_id, start: start_ms, end: end_ms };
     return { bodies: bodiesOf(await all(client.query.byTime(topic, options))) };

@@ -9,4 +9,4 @@ export { type Durability, Message, type NewMessage, type Place, SendResult, type
 export type { ClientOptions, ProducerOptions } from "./core/options.js";
 export type { RetryOptions } from "./core/retry.js";
 export type { Producer } from "./producer.js";
-export type { PullOptions, PullResult, PullStatus, Queries, QueryOptions } from "./queries.js";
+export type { KeyMessages, PullOptions, PullResult, PullStatus, Queries, QueryOptions } from "./queries.js";

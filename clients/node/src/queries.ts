@@ -2,6 +2,7 @@
 // Single reads of a store: queries by key, time and id, and pull.
 
 import type { Channels, Method } from "./channels.js";
+import { ReputError } from "./core/errors.js";
 import { Message, type SendResult, type Time, toDate } from "./core/message.js";
 import { messagesIn } from "./core/records.js";
 import { IndexServiceService } from "./gen/reput/indexer/v1/index_service.js";
@@ -10,7 +11,12 @@ import {
   PullStatus as PullStatusNumber,
   QueueServiceService,
 } from "./gen/reput/indexer/v1/queue_service.js";
-import { QueryByKeyRequest, QueryByTimeRequest, QueryServiceService } from "./gen/reput/indexer/v1/query_service.js";
+import {
+  QueryByKeyRequest,
+  QueryByKeysRequest,
+  QueryByTimeRequest,
+  QueryServiceService,
+} from "./gen/reput/indexer/v1/query_service.js";
 
 /** The options of a query. */
 export interface QueryOptions {
@@ -21,6 +27,17 @@ export interface QueryOptions {
   /** Messages per page, 1 to 1,024. 64 unless given. */
   pageSize?: number;
 }
+
+/** A key and all its messages, newest first. */
+export interface KeyMessages {
+  key: string;
+  messages: Message[];
+  /** Set if the messages of this key can't be read: it is unknown whether there are any. */
+  error: ReputError | undefined;
+}
+
+/** As in query_service.proto. */
+const KEY_COUNT_MAX = 1024;
 
 /** The options of a pull. */
 export interface PullOptions {
@@ -59,6 +76,41 @@ export class Queries {
   byKey(topic: string, key: string, options: QueryOptions = {}): AsyncGenerator<Message, void> {
     const request = QueryByKeyRequest.create({ topic, key, wantsRecords: true, ...rangeOf(options) });
     return pages(this.#channels, QueryServiceService.queryByKey, request, messagesIn);
+  }
+
+  /**
+   * Yields each of many keys once, in their order, with the messages of the topic that have it: a call asks for 1,024
+   * keys. A key of no message has no messages; a key whose messages can't be read has an error.
+   */
+  async *byKeys(
+    topic: string,
+    keys: Iterable<string>,
+    options: Omit<QueryOptions, "pageSize"> = {},
+  ): AsyncGenerator<KeyMessages, void> {
+    const range = rangeOf(options);
+    let rest = [...new Set(keys)];
+    while (rest.length > 0) {
+      const asked = rest.slice(0, KEY_COUNT_MAX);
+      const request = QueryByKeysRequest.create({ topic, keys: asked, ...range });
+      const { matches } = await this.#channels.run(QueryServiceService.queryByKeys, request);
+      if (matches.length === 0 || matches.length > asked.length) {
+        throw new ReputError("the answer does not fit the keys", { code: "INTERNAL" });
+      }
+      for (const [number, found] of matches.entries()) {
+        const key = asked[number]!;
+        const messages = messagesOf(found);
+        if (found.nextPageToken !== "") {
+          const page = QueryByKeyRequest.create({ topic, key, pageToken: found.nextPageToken, ...range });
+          for await (const message of pages(this.#channels, QueryServiceService.queryByKey, page, messagesOf)) {
+            messages.push(message);
+          }
+        }
+        const { errorReason: reason, errorText: text } = found;
+        const error = reason === "" ? undefined : new ReputError(text, { code: "DATA_LOSS", reason });
+        yield { key, messages, error };
+      }
+      rest = rest.slice(matches.length);
+    }
   }
 
   /** Yields the messages of a topic, or of a single queue, by queue id and queue offset. */

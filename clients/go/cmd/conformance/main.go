@@ -6,6 +6,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -122,6 +123,8 @@ func (d *driver) do(ctx context.Context, step *step) (fields, error) {
 		return fields{}, d.client.WaitIndexed(ctx, d.sent)
 	case "query_by_key", "query_by_time":
 		return d.query(ctx, step)
+	case "query_by_keys":
+		return d.queryByKeys(ctx, step)
 	case "query_by_id":
 		return d.queryByID(ctx, step)
 	case "consume":
@@ -262,6 +265,22 @@ func (d *driver) query(ctx context.Context, step *step) (fields, error) {
 		bodies = append(bodies, string(message.Body))
 	}
 	return fields{"bodies": bodies}, nil
+}
+
+func (d *driver) queryByKeys(ctx context.Context, step *step) (fields, error) {
+	keys, bodies := []string{}, [][]string{}
+	span := reput.Span{Start: moment(step.StartMs), End: moment(step.EndMs)}
+	for found, err := range d.client.ByKeys(ctx, step.Topic, step.Keys, span) {
+		if err = cmp.Or(err, found.Err); err != nil {
+			return nil, err
+		}
+		of := []string{}
+		for _, message := range found.Messages {
+			of = append(of, string(message.Body))
+		}
+		keys, bodies = append(keys, found.Key), append(bodies, of)
+	}
+	return fields{"keys": keys, "bodies": bodies}, nil
 }
 
 func (d *driver) queryByID(ctx context.Context, step *step) (fields, error) {

@@ -14,15 +14,20 @@ import java.io.File;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import reput.indexer.v1.IndexServiceGrpc;
+import reput.indexer.v1.KeyMatches;
 import reput.indexer.v1.PullRequest;
 import reput.indexer.v1.QueryByIdRequest;
 import reput.indexer.v1.QueryByKeyRequest;
+import reput.indexer.v1.QueryByKeysRequest;
 import reput.indexer.v1.QueryByTimeRequest;
 import reput.indexer.v1.QueryServiceGrpc;
 import reput.indexer.v1.QueueServiceGrpc;
@@ -35,6 +40,9 @@ import reput.indexer.v1.WaitIndexedRequest;
  * Any thread may use a client.
  */
 public final class Client implements AutoCloseable {
+    /** As in query_service.proto. */
+    private static final int KEY_COUNT_MAX = 1_024;
+
     private final ClientOptions options;
     private final Service commitlog;
     private final Service indexer;
@@ -131,11 +139,64 @@ public final class Client implements AutoCloseable {
         QueryByKeyRequest.Builder request =
                 QueryByKeyRequest.newBuilder().setTopic(topic).setKey(key).setWantsRecords(true);
         times.apply(request::setStartTime, request::setEndTime);
+        return () -> Page.items(token -> page(request.clone().setPageToken(token).build()));
+    }
+
+    private Page<Message> page(QueryByKeyRequest request) {
+        var page = call(QueryServiceGrpc.getQueryByKeyMethod(), request);
+        return new Page<>(StoredRecord.messages(page.getMessagesList(), page.getRecords(), page.getRecordCount()),
+                page.getNextPageToken());
+    }
+
+    /** Returns the messages of a topic with each of many keys, as the other method does, of all times. */
+    public Iterable<KeyMessages> queryByKeys(String topic, Collection<String> keys) {
+        return queryByKeys(topic, keys, TimeRange.ALL);
+    }
+
+    /**
+     * Returns each of many keys once, in their order, with the messages that have it and were stored within a range of
+     * times. A call asks for 1,024 keys. Each iteration queries anew.
+     */
+    public Iterable<KeyMessages> queryByKeys(String topic, Collection<String> keys, TimeRange times) {
+        List<String> distinct = List.copyOf(new LinkedHashSet<>(keys));
+        QueryByKeysRequest.Builder request = QueryByKeysRequest.newBuilder().setTopic(topic).setWantsRecords(true);
+        times.apply(request::setStartTime, request::setEndTime);
         return () -> Page.items(token -> {
-            var page = call(QueryServiceGrpc.getQueryByKeyMethod(), request.clone().setPageToken(token).build());
-            return new Page<>(StoredRecord.messages(page.getMessagesList(), page.getRecords(), page.getRecordCount()),
-                    page.getNextPageToken());
+            int first = token.isEmpty() ? 0 : Integer.parseInt(token);
+            List<String> asked = distinct.subList(first, Math.min(distinct.size(), first + KEY_COUNT_MAX));
+            if (asked.isEmpty()) {
+                return new Page<>(List.of(), "");
+            }
+            var answer = call(QueryServiceGrpc.getQueryByKeysMethod(), request.clone().addAllKeys(asked).build());
+            int count = answer.getMatchesCount();
+            if (count == 0 || count > asked.size()) {
+                throw new ReputException(Status.Code.INTERNAL, "the answer does not fit the keys");
+            }
+            List<KeyMessages> found = new ArrayList<>();
+            for (int number = 0; number < count; number++) {
+                found.add(keyMessages(topic, asked.get(number), answer.getMatches(number), times));
+            }
+            int next = first + count;
+            return new Page<>(found, next == distinct.size() ? "" : Integer.toString(next));
         });
+    }
+
+    private KeyMessages keyMessages(String topic, String key, KeyMatches matches, TimeRange times) {
+        if (!matches.getErrorReason().isEmpty()) {
+            return new KeyMessages(key, List.of(), ReputException.ofKey(matches));
+        }
+        List<Message> messages = new ArrayList<>(
+                StoredRecord.messages(matches.getMessagesList(), matches.getRecords(), matches.getRecordCount()));
+        QueryByKeyRequest.Builder request =
+                QueryByKeyRequest.newBuilder().setTopic(topic).setKey(key).setWantsRecords(true);
+        times.apply(request::setStartTime, request::setEndTime);
+        String token = matches.getNextPageToken();
+        while (!token.isEmpty()) {
+            Page<Message> page = page(request.setPageToken(token).build());
+            messages.addAll(page.items());
+            token = page.nextToken();
+        }
+        return new KeyMessages(key, messages, null);
     }
 
     /** Returns the messages of all queues of a topic that were stored within a range of times, by queue and offset. */

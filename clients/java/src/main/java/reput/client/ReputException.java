@@ -18,6 +18,7 @@ import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
+import reput.indexer.v1.KeyMatches;
 
 /**
  * A call failed. Switch on {@link #reason}, never on the text.
@@ -83,6 +84,12 @@ public final class ReputException extends RuntimeException {
         } catch (InvalidProtocolBufferException notOurs) { // From a proxy. The plain code is used.
             return new ReputException(status.getCode(), text);
         }
+    }
+
+    /** Returns the error of a key that could not be looked up. */
+    static ReputException ofKey(KeyMatches matches) {
+        ErrorInfo info = ErrorInfo.newBuilder().setReason(matches.getErrorReason()).build();
+        return new ReputException(Status.Code.DATA_LOSS, matches.getErrorText(), info, null, null, false, null);
     }
 
     /** Returns the error that an outcome describes. Throws IllegalStateException for details that can't be read. */

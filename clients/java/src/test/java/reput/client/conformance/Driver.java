@@ -28,6 +28,7 @@ import reput.client.ClientOptions;
 import reput.client.Consumer;
 import reput.client.ConsumerOptions;
 import reput.client.Durability;
+import reput.client.KeyMessages;
 import reput.client.Message;
 import reput.client.NewMessage;
 import reput.client.Producer;
@@ -103,6 +104,7 @@ public final class Driver implements AutoCloseable {
                 yield Map.of();
             }
             case "query_by_key" -> bodies(client.queryByKey(step.text("topic"), step.text("key"), times(step)));
+            case "query_by_keys" -> queryByKeys(step);
             case "query_by_time" -> queryByTime(step);
             case "query_by_id" -> message(step.has("topic")
                     ? client.queryById(step.text("topic"), step.text("id")) : client.queryById(step.text("id")));
@@ -192,6 +194,21 @@ public final class Driver implements AutoCloseable {
         answer.put("min_queue_offset", result.minQueueOffset());
         answer.put("max_queue_offset", result.maxQueueOffset());
         return answer;
+    }
+
+    private Map<String, Object> queryByKeys(Step step) {
+        List<String> wanted = new ArrayList<>();
+        step.get("keys").getAsJsonArray().forEach(key -> wanted.add(key.getAsString()));
+        List<String> keys = new ArrayList<>();
+        List<Object> bodies = new ArrayList<>();
+        for (KeyMessages found : client.queryByKeys(step.text("topic"), wanted, times(step))) {
+            if (found.error() != null) {
+                throw found.error();
+            }
+            keys.add(found.key());
+            bodies.add(bodies(found.messages()).get("bodies"));
+        }
+        return Map.of("keys", keys, "bodies", bodies);
     }
 
     private Map<String, Object> queryByTime(Step step) {

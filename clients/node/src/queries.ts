@@ -91,17 +91,18 @@ export class Queries {
     let rest = [...new Set(keys)];
     while (rest.length > 0) {
       const asked = rest.slice(0, KEY_COUNT_MAX);
-      const request = QueryByKeysRequest.create({ topic, keys: asked, ...range });
+      const request = QueryByKeysRequest.create({ topic, keys: asked, wantsRecords: true, ...range });
       const { matches } = await this.#channels.run(QueryServiceService.queryByKeys, request);
       if (matches.length === 0 || matches.length > asked.length) {
         throw new ReputError("the answer does not fit the keys", { code: "INTERNAL" });
       }
       for (const [number, found] of matches.entries()) {
         const key = asked[number]!;
-        const messages = messagesOf(found);
+        const messages = messagesIn(found);
         if (found.nextPageToken !== "") {
-          const page = QueryByKeyRequest.create({ topic, key, pageToken: found.nextPageToken, ...range });
-          for await (const message of pages(this.#channels, QueryServiceService.queryByKey, page, messagesOf)) {
+          const { nextPageToken: pageToken } = found;
+          const page = QueryByKeyRequest.create({ topic, key, pageToken, wantsRecords: true, ...range });
+          for await (const message of pages(this.#channels, QueryServiceService.queryByKey, page, messagesIn)) {
             messages.push(message);
           }
         }

@@ -93,7 +93,8 @@ class ManyKeysEngine:
         for first in range(0, len(query.keys), KEY_COUNT_OF_A_STEP):
             await asyncio.sleep(0)
             keys = query.keys[first : first + KEY_COUNT_OF_A_STEP]
-            for key, known in zip(keys, await self._together(query, keys, page_size), strict=True):
+            together = await self._together(query, keys, page_size)
+            for key, known in zip(keys, together, strict=False):
                 if known is None and single_count == SINGLE_KEY_COUNT_MAX:
                     return made
                 single_count += known is None
@@ -102,6 +103,8 @@ class ManyKeysEngine:
                 if made and size_bytes > self._queries.page_size_bytes_max:
                     return made
                 made.append(matches)
+            if len(together) < len(keys):
+                return made
         return made
 
     async def all_pages(self, query: KeysQuery, *, page_size: int) -> AsyncGenerator[tuple[str, RecordBlock], None]:
@@ -128,7 +131,10 @@ class ManyKeysEngine:
         return KeyMatches(page.found, page.next_page_token)
 
     async def _together(self, query: KeysQuery, keys: tuple[str, ...], page_size: int) -> list[KeyMatches | None]:
-        """Return the matches of each key, None for a key that must be queried alone."""
+        """Return the matches of the first keys, at least 1, and None for a key that must be queried alone.
+
+        It ends before the keys whose records would be more than a page of bytes.
+        """
         names = [key.encode() for key in keys]
         offsets, counts = await self._candidates(query, names)
         made = [None if count < 0 else KeyMatches() for count in counts.tolist()]
@@ -136,17 +142,22 @@ class ManyKeysEngine:
         kept = offsets >= self._queues.kept_from(query.topic)
         offsets, numbers = offsets[kept], numbers[kept]
         parts: list[list[RecordBlock]] = [[] for _ in keys]
+        read_bytes = 0
         while len(offsets):
+            if read_bytes > self._queries.page_size_bytes_max:
+                made = made[: numbers[0]] or [None]
+                break
             try:
                 block = await self._records.read(offsets)
+                count = len(block.sizes)
+                rows = await matching(block, query.single(""), names, numbers[:count])
+                chosen = await passing(query.where, block, rows)
             except UNREADABLE:
                 made = [None if number in numbers else known for number, known in enumerate(made)]
                 break
-            count = len(block.sizes)
-            rows = await matching(block, query.single(""), names, numbers[:count])
-            chosen = await passing(query.where, block, rows)
             _share(block.select(chosen), numbers[chosen], parts)
             offsets, numbers = offsets[count:], numbers[count:]
+            read_bytes += len(block.records)
         for number, known in enumerate(made):
             if known is not None and parts[number]:
                 known.found = join(parts[number])

@@ -4,7 +4,9 @@
 import dataclasses
 import random
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from reput.common.v1.message_pb2 import StoredMessage
 from reput.indexer.v1.query_service_pb2 import (
     KeyMatches,
@@ -105,6 +107,35 @@ async def test_answers_are_bounded() -> None:
     found, count = await ask(servicer, [f"k{number}" for number in range(10)])
     assert [len(matches.messages) for matches in found] == [1] * 10
     assert count == 5
+
+
+@pytest.mark.parametrize("record_count", [1, 6])
+async def test_what_is_read_for_an_answer_is_bounded(record_count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of keys with large records a call reads little more than an answer holds, however many keys are asked for."""
+    log = FakeLog()
+    for number in range(60):
+        for _ in range(record_count):
+            log.append("T", keys=f"k{number}", body=bytes(10_000))
+    servicer, indexer = served(log, query_size_bytes_max=30_000)
+    records, read_bytes = indexer.answers.damage, [0]
+    read = records.read
+
+    async def counted(offsets: NDArray[np.int64], sizes: NDArray[np.int32] | None = None) -> RecordBlock:
+        block = await read(offsets[:2], sizes)  # as an answer of the log is bounded
+        read_bytes[0] += len(block.records)
+        return block
+
+    monkeypatch.setattr(records, "read", counted)
+    keys, found = [f"k{number}" for number in range(60)], list[KeyMatches]()
+    while len(found) < len(keys):
+        request, read_bytes[0] = QueryByKeysRequest(topic="T", keys=keys[len(found) :]), 0
+        answer = QueryByKeysResponse.FromString(await servicer.QueryByKeys(request, None))
+        assert read_bytes[0] <= 200_000
+        found += answer.matches
+    for key, matches in zip(keys, found, strict=True):
+        expected = await alone(servicer, key)
+        assert list(matches.messages) == list(expected.messages)
+        assert matches.next_page_token == expected.next_page_token
 
 
 async def test_not_found_and_not_readable_differ(monkeypatch: pytest.MonkeyPatch) -> None:

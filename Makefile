@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV := .venv/bin
 READY := .venv/.ready
 ETCD := .cache/bin/etcd
-KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/formats/fields.pxd)
+KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/formats/fields.pxd) \
+	$(wildcard libs/runtime/http2/session/*_cy.pyx libs/runtime/http2/session/*.pxd)
 TESTS ?=
 
 # Which folders a verb runs; paths in TESTS stand in for them.

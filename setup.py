@@ -17,11 +17,11 @@ APP = f"{SERVER}.app"
 PACKAGES = find_packages(
     include=["cli", "cli.*", "libs", "libs.*", "services", "services.*"], exclude=["libs.machine.testing"]
 )
-KERNEL = sorted(Path("libs/kernel").rglob("*_cy.py"))
+MODULES = [*sorted(Path("libs/kernel").rglob("*_cy.py")), *sorted(Path("libs/runtime/http2").rglob("*_cy.pyx"))]
 
 
 def extensions() -> list[Extension]:
-    """One C extension per kernel module, or none when they are switched off."""
+    """One C extension per module of the kernel and the front, or none when they are switched off."""
     if os.environ.get("REPUT_NO_EXTENSIONS") == "1":
         return []
     from Cython.Build import cythonize
@@ -34,7 +34,7 @@ def extensions() -> list[Extension]:
             extra_compile_args=["-O2", "-g0"],
             optional=optional,
         )
-        for path in KERNEL
+        for path in MODULES
     ]
     # one source for two builds has branches that only the uncompiled one takes
     made = cythonize(modules, language_level=3, quiet=True, compiler_directives={"warn.unreachable": False})

@@ -7,7 +7,9 @@ limits       ConnectionLimits: how much callers may use, as settings.
 framing      the length-prefixed messages of gRPC in the bytes of a stream.
 heads        header fields of calls: the request of a caller, and the end of a call.
 deadlines    Deadlines: a shared timer for all deadlines of an event loop.
-wire         the session of libnghttp2: bytes in, events out. The only module that names the package.
+wire         the package: bytes in, events out; the caller's side. The only module that names the package.
+session      the session of a caller's connection: whole calls and events out. Two builds, in Python and compiled.
+turns        Turns: the whole calls of a turn of the loop, handed to their methods together.
 endpoint     Endpoint: an end of a connection, on either side. Its invariants hold for `connection` and `calling`.
 call         Call: a call on the server's side, as a handler sees it.
 early_ends   EarlyEnds: how a call ends whose request has not ended.
@@ -16,7 +18,9 @@ connection   Connection: the connection of a caller, and its calls.
 server       Http2Server: listens, and hands calls to handlers.
 calling      the client's side: LoopChannel makes a Link, a Link has OutgoingCalls.
 
-An incoming call: Endpoint reads -> wire -> Connection -> Call -> the handler -> Call -> wire -> Endpoint writes.
+An incoming call: Endpoint reads -> session -> Connection -> Call -> the handler -> Call -> session -> Endpoint writes.
+A call that arrived whole, of a method that takes turns: Endpoint -> session -> Connection -> Turns -> the method, and
+back to the session, without a Call and a task (docs/decisions/0063).
 """
 
 PACKAGE = "ngh2"

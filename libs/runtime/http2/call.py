@@ -41,6 +41,10 @@ class CallTransport(Protocol):
         """Send a message, after the head if it is the first."""
         ...
 
+    def answer(self, call: "Call", message: bytes) -> None:
+        """Send the only message of the answer, and end the call with the status OK."""
+        ...
+
     async def sent(self, call: "Call") -> None:
         """Wait until the sent messages are not held here any more."""
         ...
@@ -74,7 +78,7 @@ class Call:
         "_aborted", "_began_s", "_behaviour", "_callbacks", "_has_request_stream", "_has_response_stream",
         "_held_bytes", "_is_running", "_new_bytes", "_queue", "_queue_bytes", "_reader", "_taker", "_task",
         "_transport", "counted_bytes", "has_spoken", "head", "is_begun", "is_expired", "is_half_closed", "is_over",
-        "stream_id", "tick",
+        "stream_id", "tick", "timeout_s",
     )  # fmt: skip
 
     def __init__(
@@ -84,9 +88,11 @@ class Call:
         head: Head,
         handler: "grpc.RpcMethodHandler[Any, Any]",
         size_bytes_max: int,
+        timeout_s: float | None,
     ) -> None:
         self._transport = transport
         self._began_s = transport.loop.time()
+        self.timeout_s: Final = timeout_s
         self.stream_id: Final = stream_id
         self.head: Final = head
         self._has_request_stream = handler.request_streaming
@@ -130,6 +136,14 @@ class Call:
                 self._take_request(messages)
         if is_last:
             self.close_half()
+
+    def take_whole(self, message: bytes) -> None:
+        """Handle the whole request. It is the only message, and none of its bytes are counted."""
+        self.is_half_closed = self.has_spoken = True
+        if self._has_request_stream:
+            self._take_stream([message])
+        else:
+            self._start(message)
 
     def close_half(self) -> None:
         """Record that the caller has sent its whole request. Raises CallRefused."""
@@ -187,7 +201,7 @@ class Call:
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the deadline. None without a deadline."""
-        timeout_s = self.head.timeout_s
+        timeout_s = self.timeout_s
         return None if timeout_s is None else max(0.0, self._began_s + timeout_s - self._transport.loop.time())
 
     def trailing_metadata(self) -> Metadata:
@@ -236,9 +250,10 @@ class Call:
             _log.exception("the handler of %s failed", self.head.method)
             self._finish(trailers(grpc.StatusCode.UNKNOWN, "the handler failed"))
         else:
-            if not self._has_response_stream and not self.is_over:
-                self._transport.send(self, reply)
-            self._finish(OK)
+            if self._has_response_stream:
+                self._finish(OK)
+            elif not self.is_over:
+                self._transport.answer(self, reply)
 
     def _end_cancelled(self) -> None:
         if self.is_expired:

@@ -20,9 +20,15 @@ from libs.runtime.http2.deadlines import Deadlines
 from libs.runtime.http2.early_ends import EarlyEnds
 from libs.runtime.http2.endpoint import LEAVE_S, Endpoint
 from libs.runtime.http2.framing import CallRefused, TooManyCalls
-from libs.runtime.http2.heads import HEAD, Fields, Head, HttpRefused
+from libs.runtime.http2.heads import HEAD, OK, Fields, Head, HttpRefused
+from libs.runtime.http2.session.plain import PlainSession
+from libs.runtime.http2.session.whole import WholeCall
+from libs.runtime.http2.turns import TurnHandler, Turns
 
 NO_ERROR: Final = 0
+BEGINNINGS: Final = frozenset((h2.RequestReceived, WholeCall))
+"""Events that begin a call."""
+
 FLOOD_COUNT, FLOOD_S = 1_000, 5.0
 """A connection floods when it ends after the caller has reset `FLOOD_COUNT` calls within `FLOOD_S`."""
 
@@ -54,6 +60,7 @@ class Server(Protocol):
     incoming: Budget
     """Bytes of requests that no handler has taken yet, over all connections."""
     arriving: memoryview
+    turns: Turns
     request_size_bytes_max: int
     call_count: int
     call_count_max: int
@@ -63,11 +70,15 @@ class Server(Protocol):
         """Return the handler of a call. None for an unknown method."""
         ...
 
+    def refusing(self, head: Head) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        """Return the handler that refuses a call of a known method. None for a call that is permitted."""
+        ...
+
     def ending(self, refusal: CallRefused) -> Fields:
         """Return the end of a call that is refused before a handler sees it."""
         ...
 
-    def open_wire(self) -> h2.Wire:
+    def open_session(self) -> PlainSession:
         """Return HTTP/2 for a connection."""
         ...
 
@@ -75,12 +86,15 @@ class Server(Protocol):
 class Connection(Endpoint):
     """The connection of a caller."""
 
+    _wire: PlainSession
+
     def __init__(self, server: Server) -> None:
         super().__init__(
             server.arriving,
             {
                 h2.DataReceived: self._data,
                 h2.RequestReceived: self._request,
+                WholeCall: self._whole,
                 h2.StreamClosed: self._gone,
                 h2.StreamReset: self._gone,
                 h2.TrailersReceived: self._trailers,
@@ -89,6 +103,10 @@ class Connection(Endpoint):
         )
         self._server = server
         self._calls: dict[int, Call] = {}
+        self._waiting: set[int] = set()
+        """Streams of whole calls that are answered at the end of this turn."""
+        self._leaving_count = 0
+        """Number of calls that were answered at the end of a turn, and whose answers have not left."""
         self._unfinished: set[int] = set()
         """Streams whose single request is incomplete, and has less time to arrive than the call's deadline allows."""
         self._reset_count, self._resets_since_s = 0, self.loop.time()
@@ -97,7 +115,7 @@ class Connection(Endpoint):
 
     def connection_made(self, transport: Any) -> None:
         """Begin HTTP/2 with the caller."""
-        self._greet(transport, self._server.open_wire())
+        self._greet(transport, self._server.open_session())
         self.peer = peer_of(transport)
         if not self._server.connections.opened(self):
             self._is_broken = True
@@ -111,6 +129,9 @@ class Connection(Endpoint):
         for call in list(self._calls.values()):
             self._forget(call)
         self._calls.clear()
+        self._server.call_count -= len(self._waiting) + self._leaving_count
+        self._waiting.clear()
+        self._leaving_count = 0
         super().connection_lost(error)
         self._early_ends.close()
         self._server.connections.closed(self)
@@ -121,12 +142,23 @@ class Connection(Endpoint):
         """Send the head, unless it was sent."""
         if not call.is_begun:
             call.is_begun = True
-            self._tell(h2.Wire.send_response, call.stream_id, HEAD)
+            self._tell(self._wire.send_response, call.stream_id, HEAD)
 
     def send(self, call: Call, message: bytes) -> None:
         """Send a message, after the head if it is the first."""
         self.begin(call)
         self._send(call.stream_id, message)
+
+    def answer(self, call: Call, message: bytes) -> None:
+        """Send the only message of the answer, and end the call with the status OK."""
+        if call.is_begun or not call.is_half_closed:
+            self.send(call, message)
+            self.finish(call, OK)
+            return
+        call.is_begun = call.is_over = True
+        if call.tick is not None:
+            self._server.deadlines.take_back(call, call.tick)
+        self._tell(self._wire.answer, call.stream_id, message)
 
     async def sent(self, call: Call) -> None:
         """Wait until few enough bytes of the call's answers are held here."""
@@ -146,7 +178,7 @@ class Connection(Endpoint):
                 call.stream_id, (*HEAD, *fields), has_spoken=call.has_spoken, is_last=call.is_half_closed
             )
             return
-        self._tell(h2.Wire.send_trailers, call.stream_id, fields)
+        self._tell(self._wire.send_trailers, call.stream_id, fields)
         if not call.is_half_closed:
             self._early_ends.note_early(call.stream_id)
 
@@ -177,11 +209,15 @@ class Connection(Endpoint):
     @property
     def is_idle(self) -> bool:
         """Whether it has no call, no call is about to begin, and all answers have left."""
-        return not self._calls and not self._events and not self._transport.get_write_buffer_size()
+        return not self._has_calls and not self._events and not self._transport.get_write_buffer_size()
+
+    @property
+    def _has_calls(self) -> bool:
+        return bool(self._calls or self._waiting or self._leaving_count)
 
     def shut(self) -> None:
         """Ask the caller to begin no more calls here."""
-        self._say(h2.Wire.send_shutdown_notice)
+        self._say(self._wire.send_shutdown_notice)
 
     def cancel(self) -> list["asyncio.Task[None]"]:
         """Cancel all handlers. Returns their tasks."""
@@ -199,7 +235,7 @@ class Connection(Endpoint):
         gone = {event.stream_id for event in arrived if type(event) is h2.StreamReset}
         if gone:
             self._note_resets(len(gone))
-            gone &= {event.stream_id for event in arrived if type(event) is h2.RequestReceived}
+            gone &= {event.stream_id for event in arrived if type(event) in BEGINNINGS}
         if not gone:
             return arrived
         worth: list[Any] = []
@@ -233,17 +269,72 @@ class Connection(Endpoint):
             fields = (*HEAD, *self._server.ending(refusal))
             self._early_ends.refuse(stream_id, fields, has_spoken=event.end_stream, is_last=event.end_stream)
         else:
-            self._server.call_count += 1
-            if not self._calls:
-                self._server.connections.busy(self)
-            call = self._calls[stream_id] = Call(self, stream_id, head, handler, self._server.request_size_bytes_max)
+            self._count_call()
+            call = self._begin_call(stream_id, head, head.timeout_s, handler)
             self._set_deadline(call, is_whole=handler.request_streaming or event.end_stream)
             if event.end_stream:
                 self._feed(call, b"", is_last=True)
 
+    def _count_call(self) -> None:
+        if not self._has_calls:
+            self._server.connections.busy(self)
+        self._server.call_count += 1
+
+    def _begin_call(
+        self, stream_id: int, head: Head, timeout_s: float | None, handler: "grpc.RpcMethodHandler[Any, Any]"
+    ) -> Call:
+        size_bytes_max = self._server.request_size_bytes_max
+        call = self._calls[stream_id] = Call(self, stream_id, head, handler, size_bytes_max, timeout_s)
+        return call
+
+    def _whole(self, event: WholeCall) -> None:
+        """Begin a call whose request is here. A method that takes the requests of a turn gets it at the turn's end."""
+        server = self._server
+        try:
+            refusing = server.refusing(event.head)
+            if server.call_count >= server.call_count_max:
+                raise TooManyCalls(server.call_count_max)
+        except CallRefused as refusal:
+            fields = (*HEAD, *server.ending(refusal))
+            self._early_ends.refuse(event.stream_id, fields, has_spoken=True, is_last=True)
+            return
+        self._count_call()
+        handler = event.head.handler
+        assert handler is not None
+        if refusing is not None:
+            self._begin_whole(event, refusing)
+        elif isinstance(handler, TurnHandler):
+            self._waiting.add(event.stream_id)
+            server.turns.add(handler, self, event)
+        else:
+            self._begin_whole(event, handler)
+
+    def _begin_whole(self, event: WholeCall, handler: "grpc.RpcMethodHandler[Any, Any]") -> None:
+        call = self._begin_call(event.stream_id, event.head, event.timeout_s, handler)
+        if event.timeout_s is not None:
+            call.tick = self._server.deadlines.set(call, event.timeout_s)
+        call.take_whole(event.message)
+
+    # Methods for the turns of the server
+
+    def waits(self, stream_id: int) -> bool:
+        """Return whether a call waits for the end of the turn. Its caller may have taken it back."""
+        return stream_id in self._waiting
+
+    def answer_whole(self, event: WholeCall, message: bytes) -> None:
+        """Answer a call with the status OK. If the stream is closed, an event follows that ends the call."""
+        if self._tell(self._wire.answer, event.stream_id, message, True):
+            self._waiting.discard(event.stream_id)
+            self._leaving_count += 1
+
+    def run_whole(self, event: WholeCall, handler: "grpc.RpcMethodHandler[Any, Any]") -> None:
+        """Let a handler answer a call."""
+        self._waiting.discard(event.stream_id)
+        self._begin_whole(event, handler)
+
     def _set_deadline(self, call: Call, *, is_whole: bool) -> None:
         """Set the deadline of a call. A call whose request is incomplete ends sooner, after the limit for requests."""
-        timeout_s = call.head.timeout_s
+        timeout_s = call.timeout_s
         request_s = self._server.connections.limits.call_request_timeout_ms / 1000
         if not is_whole and (timeout_s is None or timeout_s > request_s):
             timeout_s = request_s
@@ -287,6 +378,9 @@ class Connection(Endpoint):
         call = self._calls.pop(event.stream_id, None)
         if call is not None:
             self._forget(call)
+        elif event.stream_id in self._waiting:
+            self._waiting.discard(event.stream_id)
+            self._uncount_calls(1)
 
     def _connection_closed(self, _: h2.ConnectionClosed) -> None:
         self._is_ending = True
@@ -294,7 +388,7 @@ class Connection(Endpoint):
     # Ends
 
     def _say_end(self, stream_id: int, fields: Fields) -> None:
-        self._tell(partial(h2.Wire.send_response, end_stream=True), stream_id, fields)
+        self._tell(partial(self._wire.send_response, end_stream=True), stream_id, fields)
 
     def _cut_request(self, stream_id: int) -> bool:
         """Stop a request, and return True. Returns False while its answer is unsent: a reset would cut it, too."""
@@ -316,14 +410,26 @@ class Connection(Endpoint):
         if call.task is not None:
             call.task.cancel()
 
+    def _write(self) -> bool:
+        """Write as much output as the transport takes, and count the calls whose answers have left."""
+        is_all = super()._write()
+        left_count = self._wire.take_left_count()
+        if left_count:
+            self._leaving_count -= left_count
+            self._uncount_calls(left_count)
+        return is_all
+
+    def _uncount_calls(self, count: int) -> None:
+        self._server.call_count -= count
+        if not self._has_calls:
+            self._server.connections.idle(self)
+
     def _forget(self, call: Call) -> None:
-        self._server.call_count -= 1
         self._unfinished.discard(call.stream_id)
         if call.tick is not None:
             self._server.deadlines.take_back(call, call.tick)
         call.drop()
-        if not self._calls:
-            self._server.connections.idle(self)
+        self._uncount_calls(1)
 
     def _break(self, error: Exception) -> None:
         self._server.connections.counts.broken += 1

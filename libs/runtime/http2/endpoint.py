@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from libs.runtime.http2 import wire as h2
-from libs.runtime.http2.framing import framed
+from libs.runtime.http2.session.whole import WholeCall
 
 WRITE_BYTES: Final = 256 << 10
 """Maximum size of a single write to the transport."""
@@ -57,7 +57,7 @@ class Endpoint(asyncio.BufferedProtocol):
         self.received_at_s = self.loop.time()
         self.peer = "unknown:"
 
-    def _greet(self, transport: Any, wire: h2.Wire) -> None:
+    def _greet(self, transport: Any, wire: h2.EndpointWire) -> None:
         """Set the transport and the wire of the connection."""
         self._transport: asyncio.Transport = transport
         self._wire = wire
@@ -104,8 +104,7 @@ class Endpoint(asyncio.BufferedProtocol):
     # Output
 
     def _send(self, stream_id: int, message: bytes) -> None:
-        for piece in framed(message):
-            self._tell(h2.Wire.send_data, stream_id, piece)
+        self._tell(self._wire.send_message, stream_id, message)
 
     async def _sent(self, stream_id: int) -> None:
         """Wait until at most `UNSENT_BYTES_MAX` bytes of a stream are unsent."""
@@ -120,43 +119,45 @@ class Endpoint(asyncio.BufferedProtocol):
     def _acknowledge(self, stream_id: int, size_bytes: int) -> None:
         """Allow the other side to send `size_bytes` more bytes."""
         if size_bytes:
-            self._tell(h2.Wire.acknowledge_received_data, size_bytes, stream_id)
+            self._tell(self._wire.acknowledge_received_data, size_bytes, stream_id)
 
     def ping(self) -> None:
         """Ask for a sign of life."""
-        self._say(h2.Wire.ping)
+        self._say(self._wire.ping)
 
     def close(self) -> None:
         """Send GOAWAY, and close the connection after pending output has left."""
-        self._say(h2.Wire.send_goaway)
+        self._say(self._wire.send_goaway)
         self._hang_up()
 
     def abort(self) -> None:
         """Close the connection at once."""
         self._transport.abort()
 
-    def _say(self, what: Callable[[h2.Wire], None]) -> None:
+    def _say(self, what: Callable[[], None]) -> None:
         """Send a frame about the connection, unless the connection is broken."""
         if not self._is_broken:
             with contextlib.suppress(h2.WireError):
-                what(self._wire)
+                what()
             self.flush()
 
-    def _tell(self, what: Callable[..., None], *arguments: Any) -> None:
-        """Have the library send a frame in this turn. An error of the library ends the connection.
+    def _tell(self, what: Callable[..., None], *arguments: Any) -> bool:
+        """Have the library send a frame in this turn, and return True. An error of the library ends the connection.
 
         An error because the other side has ended the call is only logged: an event will report the end.
         """
         if self._is_broken:
-            return
+            return False
         try:
-            what(self._wire, *arguments)
+            what(*arguments)
         except h2.StreamError as error:
             _log.debug("%s ended a call: %s", self.peer, error)
+            return False
         except h2.WireError as error:
             self._break(error)
-        else:
-            self._flush_soon()
+            return False
+        self._flush_soon()
+        return True
 
     # Events
 
@@ -194,7 +195,10 @@ class Endpoint(asyncio.BufferedProtocol):
         while taken and left > 0:
             event = taken.popleft()
             kind = type(event)
-            left -= 1 if kind is h2.DataReceived and not event.end_stream else WORK_OF_A_CALL
+            if kind is WholeCall:
+                left -= event.head.work
+            else:
+                left -= 1 if kind is h2.DataReceived and not event.end_stream else WORK_OF_A_CALL
             receive = receivers.get(kind)
             if receive is not None:
                 receive(event)
@@ -204,7 +208,8 @@ class Endpoint(asyncio.BufferedProtocol):
         _log.debug("%s broke the rules of HTTP/2: %s", self.peer, error)
         self._is_broken = True
         with contextlib.suppress(h2.WireError):
-            self._transport.write(self._wire.data_to_send())
+            while parts := self._wire.parts_to_send(WRITE_BYTES):
+                self._transport.writelines(parts)
         self._hang_up()
 
     def _close(self) -> None:
@@ -246,10 +251,13 @@ class Endpoint(asyncio.BufferedProtocol):
         """Write as much output as the transport takes. Returns whether all output was written."""
         wire, transport = self._wire, self._transport
         while not self._is_paused:
-            data = wire.data_to_send(WRITE_BYTES)
-            if not data:
+            parts = wire.parts_to_send(WRITE_BYTES)
+            if not parts:
                 return True
-            transport.write(data)
+            if len(parts) == 1:
+                transport.write(parts[0])
+            else:
+                transport.writelines(parts)
         return False
 
     def _wake_unsent(self) -> None:

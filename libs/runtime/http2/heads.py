@@ -8,7 +8,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
@@ -46,7 +46,7 @@ class HttpRefused(Exception):
 class Head:
     """The head of a call. It is also the HandlerCallDetails of gRPC."""
 
-    __slots__ = ("_fields", "_metadata", "encoding", "method", "timeout_s")
+    __slots__ = ("_fields", "_metadata", "encoding", "handler", "method", "timeout_s", "work")
 
     def __init__(self, fields: Fields) -> None:
         """Raises HttpRefused and CallRefused."""
@@ -54,6 +54,10 @@ class Head:
         self._metadata: Metadata | None = None
         self.encoding = IDENTITY
         self.timeout_s: float | None = None
+        self.handler: grpc.RpcMethodHandler[Any, Any] | None = None
+        """The handler of its method. None if it was not looked up."""
+        self.work = 0
+        """The work of a whole call with this head, in the unit of an endpoint."""
         path = verb = kind = b""
         for name, value in fields:
             if name == b":path":

@@ -7,6 +7,7 @@ Invariants: bytes of requests are bounded over all connections, and so are calls
 
 import asyncio
 import contextlib
+import logging
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,18 +15,29 @@ from typing import Any, Final, cast
 
 import grpc
 
-from libs.runtime.http2 import wire as h2
 from libs.runtime.http2.connection import Budget, Connection
 from libs.runtime.http2.connections import CLOSE_S, Connections
 from libs.runtime.http2.deadlines import Deadlines
-from libs.runtime.http2.endpoint import ARRIVING_BYTES_MAX
+from libs.runtime.http2.endpoint import ARRIVING_BYTES_MAX, WORK_OF_A_CALL
 from libs.runtime.http2.framing import CallRefused
-from libs.runtime.http2.heads import Fields, Head, ending
+from libs.runtime.http2.heads import Fields, Head, HttpRefused, ending
 from libs.runtime.http2.limits import ConnectionLimits
+from libs.runtime.http2.session import build
+from libs.runtime.http2.session.opener import SessionLimits
+from libs.runtime.http2.session.plain import PlainSession
+from libs.runtime.http2.turns import TurnHandler, Turns
 
 HANDSHAKE_S: Final = 10.0
 LOOK_S: Final = 0.005
 BACKLOG: Final = 1_024
+
+WORK_IN_A_GROUP: Final = 4
+"""Work of a call that is answered together with the other calls of its turn."""
+
+_FIXED: Final = type(grpc.method_handlers_generic_handler("", {}))
+"""The type of handlers whose methods do not change. Handlers of other types are asked about each call."""
+
+_log = logging.getLogger(__name__)
 
 
 class Http2Server:
@@ -41,14 +53,27 @@ class Http2Server:
         self.incoming = incoming
         self.arriving = memoryview(bytearray(ARRIVING_BYTES_MAX))
         self.request_size_bytes_max = request_size_bytes_max
+        self.turns = Turns()
         self._handlers: list[grpc.GenericRpcHandler] = []
+        """Handlers with a fixed table of methods."""
+        self._judges: list[grpc.GenericRpcHandler] = []
+        """All other handlers."""
+        self._methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+        """Methods that were called, and their handlers."""
         self._listeners: list[asyncio.Server] = []
         self._looking: asyncio.Task[None] | None = None
-        self.open_wire = h2.Opener(limits).open
+        self._session_limits = SessionLimits(limits, request_size_bytes_max, self._head_of)
+        self._session, reason = build.best()
+        if reason:
+            _log.warning("the HTTP/2 session is not compiled, so calls cost twice the processor time: %s", reason)
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        """Add handlers. The first added handler that knows a method answers its calls."""
-        self._handlers.extend(handlers)
+        """Add handlers. The first added handler that knows a method answers its calls.
+
+        Handlers that are asked about each call come before handlers with a fixed table.
+        """
+        for handler in handlers:
+            (self._handlers if type(handler) is _FIXED else self._judges).append(handler)
 
     async def listen_tcp(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
         """Listen on all addresses of a host, and return the port. Raises OSError."""
@@ -100,11 +125,39 @@ class Http2Server:
 
     def handler_of(self, head: Head) -> "grpc.RpcMethodHandler[Any, Any] | None":
         """Return the handler of a call. None for an unknown method."""
-        for handler in self._handlers:
-            found = handler.service(cast("grpc.HandlerCallDetails", head))
+        return self.refusing(head) or self._method(head)
+
+    def refusing(self, head: Head) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        """Return the handler that refuses a call of a known method. None for a call that is permitted."""
+        return _first(self._judges, head)
+
+    def _method(self, head: Head) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        found = self._methods.get(head.method)
+        if found is None:
+            found = _first(self._handlers, head)
             if found is not None:
-                return found
-        return None
+                self._methods[head.method] = found
+        return found
+
+    def _head_of(self, fields: Fields) -> Head | None:
+        """Return the head of a call that may come whole. None if its method is unknown or takes a stream of requests.
+
+        `fields` have no grpc-timeout. None also for a head that is refused.
+        """
+        try:
+            head = Head(fields)
+            head.check()
+        except (HttpRefused, CallRefused):
+            return None
+        head.handler = self._method(head)
+        if head.handler is None or head.handler.request_streaming:
+            return None
+        head.work = WORK_IN_A_GROUP if isinstance(head.handler, TurnHandler) else WORK_OF_A_CALL
+        return head
+
+    def open_session(self) -> PlainSession:
+        """Return HTTP/2 for a connection, whose settings are ready to be sent."""
+        return self._session(self._session_limits)
 
     def ending(self, refusal: CallRefused) -> Fields:
         """Return the end of a call that is refused before a handler sees it."""
@@ -114,6 +167,14 @@ class Http2Server:
         connection = Connection(self)
         self.connections.greeting(connection)
         return connection
+
+
+def _first(handlers: "Sequence[grpc.GenericRpcHandler]", head: Head) -> "grpc.RpcMethodHandler[Any, Any] | None":
+    for handler in handlers:
+        found = handler.service(cast("grpc.HandlerCallDetails", head))
+        if found is not None:
+            return found
+    return None
 
 
 async def _until(is_so: Callable[[], bool], timeout_s: float) -> None:

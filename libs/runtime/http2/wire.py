@@ -3,15 +3,25 @@
 
 Only this module names the package. A connection of the package belongs to a single loop; after it has raised an error
 of the connection, it is not used any more. The limits against floods (resets, CONTINUATION, SETTINGS, PING, header
-lists, glitches) are limits of the library, which are set here and in `ConnectionLimits`.
+lists, glitches) are limits of the library, which are set here and in `session`.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
 
 import ngh2
+import ngh2._core
+from ngh2 import (
+    ConnectionProtocolError,
+    ConnectionStateError,
+    DenialOfServiceError,
+    InternalError,
+    StreamUnavailableError,
+)
 from ngh2.events import (
     ConnectionClosed,
     DataReceived,
+    Event,
     GoAwayReceived,
     PingAcknowledged,
     RequestReceived,
@@ -21,29 +31,40 @@ from ngh2.events import (
     TrailersReceived,
 )
 
-from libs.runtime.http2.limits import ConnectionLimits
+from libs.runtime.http2.framing import framed
 
 __all__ = [
     "ConnectionClosed",
+    "ConnectionProtocolError",
+    "ConnectionStateError",
     "DataReceived",
+    "DenialOfServiceError",
+    "Event",
     "GoAwayReceived",
-    "Opener",
+    "InternalError",
     "PingAcknowledged",
     "RequestReceived",
     "ResponseReceived",
     "StreamClosed",
     "StreamError",
     "StreamReset",
+    "StreamUnavailableError",
     "TrailersReceived",
     "Wire",
     "WireError",
     "open_calling",
 ]
 
-Wire = ngh2.Connection
 WireError = ngh2.NGH2Error
 StreamError = ngh2.StreamProtocolError
 """An error of a stream. Its connection can still be used."""
+
+LIBRARY_PATH: Final[str] = ngh2._core.__file__  # noqa: SLF001 - libnghttp2 is inside
+"""The file that contains libnghttp2."""
+
+Configuration = ngh2.Configuration
+Role = ngh2.Role
+Setting = ngh2.Setting
 
 FRAME_SIZE_BYTES_MAX: Final = 32 << 10
 """Maximum frame of callers. The library reports only complete frames: a frame of 1 MiB leaves the processor's cache
@@ -58,30 +79,58 @@ CALLING_WINDOW_BYTES: Final = 32 << 20
 """The same limit for all calls of a connection."""
 
 
-class Opener:
-    """Creates the wires of a server's connections."""
+class Wire(ngh2.Connection):
+    """HTTP/2 of a connection, by the package."""
 
-    def __init__(self, limits: ConnectionLimits) -> None:
-        self._window_bytes = limits.connection_window_size_bytes
-        self._configuration = ngh2.Configuration(
-            auto_window_update=False,
-            max_inbound_header_list_size=limits.call_header_size_bytes_max,
-            max_inbound_header_count=HEADER_COUNT_MAX,
-            stream_reset_rate_limit=(limits.call_reset_count_max, limits.call_resets_per_s_max),
-        )
-        self._settings = {
-            ngh2.Setting.MAX_CONCURRENT_STREAMS: limits.connection_call_count_max,
-            ngh2.Setting.INITIAL_WINDOW_SIZE: limits.call_window_size_bytes,
-            ngh2.Setting.MAX_FRAME_SIZE: FRAME_SIZE_BYTES_MAX,
-            ngh2.Setting.MAX_HEADER_LIST_SIZE: limits.call_header_size_bytes_max,
-        }
+    def send_message(self, stream_id: int, message: bytes) -> None:
+        """Send a message of gRPC. A large message is not copied."""
+        for piece in framed(message):
+            self.send_data(stream_id, piece)
 
-    def open(self) -> Wire:
-        """Return a new wire, whose settings are ready to be sent."""
-        wire = ngh2.Connection(ngh2.Role.SERVER, self._configuration)
-        wire.initiate_connection(self._settings)
-        wire.set_local_window_size(self._window_bytes)
-        return wire
+    def parts_to_send(self, amount: int) -> list[bytes]:
+        """Return about `amount` bytes that are ready to be sent, in pieces. Empty if nothing is ready."""
+        data = self.data_to_send(amount)
+        return [data] if data else []
+
+
+class EndpointWire(Protocol):
+    """The part of a wire that both ends of a connection use."""
+
+    def receive_data(self, data: memoryview, /) -> None:
+        """Take arrived bytes. Raises WireError."""
+        ...
+
+    def events(self) -> list[Any]:
+        """Return the events since the last call, and for a server also the whole calls."""
+        ...
+
+    def parts_to_send(self, amount: int, /) -> Sequence[bytes | memoryview]:
+        """Return about `amount` bytes that are ready to be sent, in pieces. Raises WireError."""
+        ...
+
+    def send_message(self, stream_id: int, message: bytes, /) -> None:
+        """Send a message of gRPC on a stream. Raises WireError."""
+        ...
+
+    def queued_body_size(self, stream_id: int, /) -> int:
+        """Return the number of unsent bytes of a stream."""
+        ...
+
+    def acknowledge_received_data(self, amount: int, stream_id: int, /) -> None:
+        """Allow the other side to send `amount` more bytes. Raises WireError."""
+        ...
+
+    def reset_stream(self, stream_id: int, error_code: int = ..., /) -> None:
+        """End a stream at once. Raises WireError."""
+        ...
+
+    def ping(self) -> None:
+        """Ask the other side for a sign of life. Raises WireError."""
+        ...
+
+    def send_goaway(self) -> None:
+        """Announce the end of the connection. Raises WireError."""
+        ...
 
 
 def open_calling() -> Wire:
@@ -91,7 +140,7 @@ def open_calling() -> Wire:
         max_inbound_header_list_size=ANSWER_HEADER_SIZE_BYTES_MAX,
         max_inbound_header_count=HEADER_COUNT_MAX,
     )
-    wire = ngh2.Connection(ngh2.Role.CLIENT, configuration)
+    wire = Wire(ngh2.Role.CLIENT, configuration)
     wire.initiate_connection(
         {
             ngh2.Setting.ENABLE_PUSH: 0,

@@ -31,6 +31,10 @@ class CallLimit:
     def __exit__(self, *_: object) -> None:
         self.count -= 1
 
+    def has_room(self, count: int) -> bool:
+        """Return whether `count` more calls may run."""
+        return self.count + count <= self._limit
+
 
 class ByteBudget:
     """Bytes that are held for callers, at most `limit`. `text` names their purpose in the error of a refused caller."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, cast
@@ -23,6 +23,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
 from libs.requests.errors import Stopping
+from libs.runtime.http2.turns import Outcome, Turn, TurnHandler
 from libs.runtime.rpc.bounds import SMALL_ANSWER_BYTES, CallBounds
 from libs.runtime.rpc.errors import STATUS_METADATA_KEY, ErrorTable, NotReady, StreamNotRead, code_of, status_of
 from libs.runtime.rpc.request_check import DEFAULT_LIMITS, Limits, RequestParser
@@ -34,6 +35,14 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 Handler = Callable[[Any, Context], Awaitable[bytes | None]]
 Around = Callable[[], contextlib.AbstractContextManager[Callable[[], None]]]
 """Makes the context in which a call is answered. Its value is called before each answer of a stream is sent."""
+
+Rest = Callable[[], Awaitable[bytes]]
+"""Answers a call whose request was taken with its turn."""
+
+TakeTurn = Callable[[Sequence[bytes], Sequence[str]], Sequence[bytes | Rest | None]]
+"""Takes the requests of a turn with the addresses of their callers.
+
+Returns the answer of each, or its rest, or None if the method has to be called for it. Does not raise."""
 
 OWN_PACKAGE = "reput."
 """The package of our services. Other services (health, reflection) have no rule here: the Guard decides on them."""
@@ -70,13 +79,16 @@ def service_handler(
     early: Collection[str] = (),
     around: Mapping[str, Around] = MappingProxyType({}),
     limits: Limits = MappingProxyType({}),
+    turns: Mapping[str, TakeTurn] = MappingProxyType({}),
     served_as: str = "",
 ) -> grpc.GenericRpcHandler:
     """Return the handler of a proto service.
 
     Methods in `raw` get each request as bytes, of any size. Methods in `early` are called also before the service is
     ready. `around` maps a method to the context in which its calls are answered. `limits` are the limits of methods
-    that are not in `raw`. `served_as` is the service's name for callers, if it differs from the proto's name.
+    that are not in `raw`. `turns` maps raw unary methods to functions that take all requests of a turn of the event
+    loop together; a front that knows turns uses them. `served_as` is the service's name for callers, if it differs from
+    the proto's name.
 
     The response of every method may be a message or its serialized bytes. A method that the servicer lacks is not
     served: callers get UNIMPLEMENTED.
@@ -88,7 +100,7 @@ def service_handler(
     is_foreign = not served_as.startswith(OWN_PACKAGE)
     without_rule = {name for name in offered if not is_foreign and f"/{served_as}/{name}" not in ROLES}
     assert not without_rule, f"{served_as}: the protos have no rule for {without_rule}"
-    handlers = {}
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
         behaviour = getattr(servicer, method.name, None)
         if behaviour is None:
@@ -105,7 +117,13 @@ def service_handler(
             bounds=surroundings.bounds if is_of_clients else surroundings.trusted_bounds,
             surroundings=surroundings,
         )
-        handlers[method.name] = _MAKERS[method.client_streaming, method.server_streaming](call.handler())
+        handle = call.handler()
+        if method.name in turns:
+            assert method.name in raw
+            assert method.name not in around
+            handlers[method.name] = TurnHandler(handle, call.turn(turns[method.name], handle))
+        else:
+            handlers[method.name] = _MAKERS[method.client_streaming, method.server_streaming](handle)
     return grpc.method_handlers_generic_handler(served_as, handlers)
 
 
@@ -131,8 +149,38 @@ class _Call:
     bounds: CallBounds
     surroundings: Surroundings
 
-    def handler(self) -> Handler:
-        """Return the coroutine function that gRPC calls for each RPC."""
+    def turn(self, take: TakeTurn, alone: Handler) -> Turn:
+        """Return the function that a front calls for all requests of a turn. `alone` answers a single call."""
+        name, bounds, gate = self.name, self.bounds, self.surroundings.gate
+        telemetry = self.surroundings.telemetry
+        assert f"/{name}" not in TOLD
+
+        def answer(requests: Sequence[bytes], peers: Sequence[str]) -> Sequence[Outcome]:
+            if (
+                telemetry.is_tracing
+                or gate.is_stopping
+                or not gate.is_ready
+                or not bounds.calls.has_room(len(requests))
+            ):
+                return [alone] * len(requests)
+            started_s = time.monotonic()
+            found = take(requests, peers)
+            outcomes: list[Outcome] = []
+            duration_s = time.monotonic() - started_s
+            for one in found:
+                if one is None:
+                    outcomes.append(alone)
+                elif isinstance(one, bytes) and len(one) <= SMALL_ANSWER_BYTES:
+                    telemetry.count_rpc(name, "OK", duration_s)
+                    outcomes.append(one)
+                else:
+                    outcomes.append(self.handler(_given(one) if isinstance(one, bytes) else one))
+            return outcomes
+
+        return answer
+
+    def handler(self, rest: Rest | None = None) -> Handler:
+        """Return the coroutine function that gRPC calls for each RPC. With `rest`, its request was taken already."""
         name = self.name
         answer: Handler = self._answer_stream if self.method.server_streaming else self._answer_unary
         is_client_streaming = self.method.client_streaming
@@ -144,10 +192,13 @@ class _Call:
             code, argument, text = grpc.StatusCode.CANCELLED, None, ""
             with telemetry.server_span(name, context) as span:
                 try:
-                    with self.bounds.calls:
-                        self._check_gate()
-                        argument = self._parse_all(request) if is_client_streaming else self.parse(request)
-                        reply = await answer(argument, context)
+                    if rest is not None:
+                        reply: bytes | None = await self._answer_rest(rest, context)
+                    else:
+                        with self.bounds.calls:
+                            self._check_gate()
+                            argument = self._parse_all(request) if is_client_streaming else self.parse(request)
+                            reply = await answer(argument, context)
                 except Exception as error:  # noqa: BLE001 - the boundary where errors become statuses
                     status = status_of(error, errors)
                     code, text = code_of(status), f": {status.message}"
@@ -179,6 +230,18 @@ class _Call:
     async def _answer_unary(self, argument: Any, context: Context) -> bytes:
         with self.around():
             reply = _serialized(await self.behaviour(argument, context))
+        return self._counted(reply, context)
+
+    async def _answer_rest(self, rest: Rest, context: Context) -> bytes:
+        """Answer a call whose request was taken: no limit and no gate refuses it any more."""
+        self.bounds.calls.count += 1
+        try:
+            return self._counted(await rest(), context)
+        finally:
+            self.bounds.calls.count -= 1
+
+    def _counted(self, reply: bytes, context: Context) -> bytes:
+        """Count a large answer until its reader has received it."""
         if len(reply) > SMALL_ANSWER_BYTES:
             self.bounds.answers.charge(len(reply))
             self._give_back_at_end(context, len(reply))
@@ -221,6 +284,13 @@ _ALONE = contextlib.nullcontext(lambda: None)
 
 def _alone() -> contextlib.AbstractContextManager[Callable[[], None]]:
     return _ALONE
+
+
+def _given(reply: bytes) -> Rest:
+    async def rest() -> bytes:
+        return reply
+
+    return rest
 
 
 def _serialized(reply: bytes | Message) -> bytes:

@@ -26,7 +26,7 @@ from libs.runtime.rpc.bounds import CallBounds
 from libs.runtime.rpc.errors import ErrorTable
 from libs.runtime.rpc.fronts.front import front_of
 from libs.runtime.rpc.guard import Guard
-from libs.runtime.rpc.handlers import Around, Surroundings, service_handler
+from libs.runtime.rpc.handlers import Around, Surroundings, TakeTurn, service_handler
 from libs.runtime.rpc.health import CALL_COUNT_MAX as HEALTH_CALL_COUNT_MAX
 from libs.runtime.rpc.health import HealthServicer
 from libs.runtime.rpc.request_check import Limits
@@ -89,6 +89,7 @@ class GrpcServer:
         raw: Collection[str] = (),
         early: Collection[str] = (),
         around: Mapping[str, Around] = MappingProxyType({}),
+        turns: Mapping[str, TakeTurn] = MappingProxyType({}),
         served_as: str = "",
     ) -> None:
         """Serve a proto service, as `service_handler` does. Call it before `start`."""
@@ -100,6 +101,7 @@ class GrpcServer:
             early=early,
             around=around,
             limits=self._limits,
+            turns=turns,
             served_as=served_as,
         )
         self._front.add_generic_rpc_handlers((handler,))

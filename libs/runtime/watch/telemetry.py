@@ -145,6 +145,11 @@ class Telemetry:
             about = str(field.metadata.get("help", ""))
             self._meter.create_observable_gauge(full_name, [partial(observe, field.name)], description=about)
 
+    @property
+    def is_tracing(self) -> bool:
+        """Whether served calls are traced."""
+        return self._tracer is not None
+
     def server_span(
         self, method: str, context: grpc.aio.ServicerContext[Any, Any]
     ) -> contextlib.AbstractContextManager[trace.Span]:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """AppendService on raw bytes: a request stays bytes from the socket to the segment."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from libs.runtime.rpc.handlers import Context
+from libs.requests.errors import ServiceError
+from libs.runtime.rpc.handlers import Context, Rest
 from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.durable.acknowledge import Acknowledgement
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.append import AppendedBatch
 from services.commitlog.engine.write.inflight import InflightBudget
@@ -32,6 +35,45 @@ class AppendServicer:
         """Append a batch. Answers when the batch has its durability."""
         log = self._log()
         return await self._answer(log, request, context, log.groups.append)
+
+    def append_turn(self, requests: Sequence[bytes], peers: Sequence[str]) -> Sequence[bytes | Rest | None]:
+        """Append the batches of a turn of the event loop together, as many as fit into groups.
+
+        The outcome of a batch is its answer, or the wait for its durability, or None if `Append` has to be called.
+        """
+        size_bytes = sum(map(len, requests))
+        try:
+            log = self._log()
+            self._inflight.charge(size_bytes)
+        except ServiceError:  # each call gets its own refusal
+            return [None] * len(requests)
+        try:
+            batches = log.groups.append_turn(requests, [born_host(peer) for peer in peers])
+        finally:
+            self._inflight.give_back(size_bytes)
+        return [
+            None if batch is None else self._outcome(log, batch, len(request))
+            for request, batch in zip(requests, batches, strict=True)
+        ]
+
+    def _outcome(self, log: OpenLog, batch: AppendedBatch, size_bytes: int) -> bytes | Rest:
+        try:
+            acknowledgement = log.acknowledgements.of(batch)
+            if acknowledgement.is_settled:
+                encoder = encoder_of(log.store_host)
+                return encoder.response(batch, acknowledgement.durability(), is_late=acknowledgement.is_late)
+        except Exception as failure:  # noqa: BLE001 - it is the outcome of this call
+            return partial(_failed, failure)
+        return partial(self._settled, log, batch, acknowledgement, size_bytes)
+
+    async def _settled(
+        self, log: OpenLog, batch: AppendedBatch, acknowledgement: Acknowledgement, size_bytes: int
+    ) -> bytes:
+        """Wait for the durability of a batch whose request was taken, and return its answer."""
+        with self._inflight.held_anyway(size_bytes):
+            await acknowledgement.settle()
+        encoder = encoder_of(log.store_host)
+        return encoder.response(batch, acknowledgement.durability(), is_late=acknowledgement.is_late)
 
     async def AppendState(self, request: bytes, context: Context) -> bytes:
         """Append a batch of the store's own services."""
@@ -67,3 +109,7 @@ class AppendServicer:
         """End the streams after their outstanding outcomes."""
         for session in self.sessions:
             session.stop()
+
+
+async def _failed(failure: Exception) -> bytes:
+    raise failure

@@ -43,6 +43,8 @@ class Owner(Protocol):
 class Link(Endpoint):
     """A connection to a server."""
 
+    _wire: h2.Wire
+
     def __init__(self, arriving: memoryview, owner: Owner) -> None:
         super().__init__(
             arriving,
@@ -128,7 +130,7 @@ class Link(Endpoint):
 
     def close_half(self, stream_id: int) -> None:
         """End the requests of a stream."""
-        self._tell(h2.Wire.end_stream, stream_id)
+        self._tell(self._wire.end_stream, stream_id)
 
     def acknowledge(self, stream_id: int, size_bytes: int) -> None:
         """Allow the server to send `size_bytes` more bytes."""
@@ -137,7 +139,7 @@ class Link(Endpoint):
     def give_up(self, stream_id: int) -> None:
         """Forget a call and notify the server."""
         if self._calls.pop(stream_id, None) is not None:
-            self._tell(h2.Wire.reset_stream, stream_id, CANCEL)
+            self._tell(self._wire.reset_stream, stream_id, CANCEL)
 
     # Events
 

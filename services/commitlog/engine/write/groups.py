@@ -7,6 +7,7 @@ Callers: the loop that owns the log.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from libs.formats.limits import KIB, MIB
@@ -60,6 +61,24 @@ class AppendGroups:
             batch = await waiter.batch
         return batch or await self._pipeline.append(request, born_host)
 
+    def append_turn(self, requests: Sequence[bytes], born_hosts: Sequence[bytes]) -> list[AppendedBatch | None]:
+        """Append the requests of a turn at once. The result None means that a request has to be appended alone."""
+        batches: list[AppendedBatch | None] = [None] * len(requests)
+        small = [index for index, request in enumerate(requests) if len(request) <= self._request_size_bytes_max]
+        start = 0
+        while start < len(small):
+            indexes = _within_group(small[start : start + GROUP_COUNT_MAX], requests)
+            try:
+                placed = self._pipeline.append_group(
+                    [requests[index] for index in indexes], [born_hosts[index] for index in indexes]
+                )
+            except Exception:  # noqa: BLE001 - each of the other requests gets it when it is appended alone
+                break
+            for index, batch in zip(indexes, placed, strict=False):
+                batches[index] = batch
+            start += min(len(placed) + 1, len(indexes))
+        return batches
+
     def _end_turn(self) -> None:
         """Write the requests of this turn. Requests that cannot be grouped are written alone."""
         self._is_grouping, self._arrived_count = self._arrived_count > 1, 0
@@ -85,6 +104,16 @@ class AppendGroups:
         for waiter, batch in zip(group, batches, strict=False):
             waiter.batch.set_result(batch)
         return len(batches)
+
+
+def _within_group(indexes: list[int], requests: Sequence[bytes]) -> list[int]:
+    """Return the first indexes, as many as fit into a piece with their requests."""
+    size_bytes = 0
+    for number, index in enumerate(indexes):
+        size_bytes += len(requests[index])
+        if size_bytes > GROUP_SIZE_BYTES_MAX:
+            return indexes[:number]
+    return indexes
 
 
 def _bounded(waiting: list[AppendWaiter]) -> list[AppendWaiter]:

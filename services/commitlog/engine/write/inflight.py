@@ -60,5 +60,14 @@ class InflightBudget:
         finally:
             self.give_back(amount)
 
+    @contextlib.contextmanager
+    def held_anyway(self, amount: int) -> Iterator[None]:
+        """Charge for the time of a block, also above the limit, because the amount was accepted before."""
+        self.charged += amount
+        try:
+            yield
+        finally:
+            self.give_back(amount)
+
     def _fits(self, amount: int) -> bool:
         return self.charged == 0 or self.charged + amount <= self._limit

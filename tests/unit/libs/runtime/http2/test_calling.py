@@ -25,6 +25,8 @@ from tests.support.surroundings import free_port
 from tests.unit.libs.runtime.http2.channels import channel_to, code_of, said
 from tests.unit.libs.runtime.servers import APPEND, APPEND_STREAM, DISPATCH, FRONTS, Served, TooLate, serving
 
+pytestmark = pytest.mark.usefixtures("each_session")
+
 C = grpc.StatusCode
 
 

@@ -23,6 +23,8 @@ from tests.support.patience import LIMIT_S, eventually
 from tests.unit.libs.runtime.http2.channels import channel_to, code_of
 from tests.unit.libs.runtime.servers import APPEND
 
+pytestmark = pytest.mark.usefixtures("each_session")
+
 
 class Scripted:
     """A server that handles each call as the test demands, by libnghttp2."""

@@ -23,6 +23,8 @@ from libs.runtime.http2.server import Http2Server
 from libs.runtime.rpc.fronts.in_loop import IncomingBudget
 from tests.support.patience import eventually
 
+pytestmark = pytest.mark.usefixtures("each_session")
+
 BUDGET = 1 << 20
 CALLS_A_TURN = WORK_A_TURN // WORK_OF_A_CALL + 1
 REQUEST_BYTES_MAX = 900_000
@@ -101,8 +103,7 @@ class Transport(asyncio.Transport):
     def close(self) -> None:
         self.is_closed = True
 
-    def abort(self) -> None:
-        self.is_closed = True
+    abort = close
 
     def is_closing(self) -> bool:
         return self.is_closed

@@ -9,9 +9,12 @@ import os
 import random
 
 import ngh2
+import pytest
 
 from tests.support.patience import eventually
 from tests.unit.libs.runtime.http2.test_connection import Pair, frame, serving
+
+pytestmark = pytest.mark.usefixtures("each_session")
 
 CONNECTION_COUNT = int(os.environ.get("REPUT_HTTP2_CONNECTIONS", "400"))
 METHODS = ("Echo", "Wait", "Fail", "Each", "Many", "Nothing")

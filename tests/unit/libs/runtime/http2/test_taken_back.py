@@ -10,6 +10,8 @@ from libs.runtime.http2.limits import ConnectionLimits
 from tests.support.patience import eventually
 from tests.unit.libs.runtime.http2.test_connection import frame, serving
 
+pytestmark = pytest.mark.usefixtures("each_session")
+
 
 async def test_calls_that_are_taken_back_at_once_cost_little() -> None:
     """No handler is called for them, their bytes are given back to the window, and other calls are served."""

@@ -21,6 +21,7 @@ from reput.common.v1.message_pb2 import Durability as DurabilityLevel
 from reput_client.core.compression import Compressor
 from reput_client.core.errors import too_large
 from reput_client.core.options import MESSAGE_SIZE_BYTES_MAX
+from reput_client.core.speedups import PACK, Pack
 from reput_client.core.types import NewMessage, check_born_time, to_ms
 
 CHUNK_SIZE_BYTES_MAX = MESSAGE_SIZE_BYTES_MAX - 1024
@@ -47,15 +48,21 @@ class Encoder:
 
     `makes_unique_ids` gives a unique id to each message without a unique id. `makes_born_times` gives the current time
     to each message without a born time. Without both, and without a `compressor`, the same message gives the same
-    bytes.
+    bytes. `pack` is the compiled part.
     """
 
     def __init__(
-        self, *, makes_unique_ids: bool, makes_born_times: bool = True, compressor: Compressor | None = None
+        self,
+        *,
+        makes_unique_ids: bool,
+        makes_born_times: bool = True,
+        compressor: Compressor | None = None,
+        pack: Pack | None = PACK,
     ) -> None:
         self._compressor = compressor
         self._unique_ids = UniqueIds() if makes_unique_ids else None
         self._makes_born_times = makes_born_times
+        self._pack = pack if compressor is None else None
 
     def encode(self, message: NewMessage, carried: Mapping[str, str] = NOTHING) -> tuple[bytes, str]:
         """Encode a message. Returns the chunk and the unique id ("" if it has no unique id).
@@ -67,9 +74,16 @@ class Encoder:
         if type(message.topic) is not str or type(message.body) is not bytes:
             message = _as_sent(message)
         unique_id, now_ns = message.unique_id or message.properties.get("UNIQ_KEY", ""), time.time_ns()
+        if not unique_id and message.property_string is None and self._unique_ids is not None:
+            unique_id = self._unique_ids.next(now_ns)
+        if self._pack is not None and not carried:
+            born: object = message.born_time_ms
+            if born is None:
+                born = now_ns // 1_000_000 if self._makes_born_times else 0
+            packed = self._pack(message, unique_id, born, CHUNK_SIZE_BYTES_MAX)
+            if packed is not None:
+                return packed, unique_id
         if (encoded_properties := message.property_string) is None:
-            if not unique_id and self._unique_ids is not None:
-                unique_id = self._unique_ids.next(now_ns)
             encoded_properties = property_string(_properties(message, unique_id, carried))
         born_time_ms = message.born_time_ms
         if born_time_ms is None:

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiled part of the client, which is built only with REPUT_CLIENT_SPEEDUPS=1; the rest is in pyproject.toml.
+
+Without the variable the client is pure Python, needs no compiler, and its wheel is for all machines.
+"""
+
+import os
+from importlib.util import find_spec
+
+from setuptools import Extension, setup
+
+IS_ASKED = os.environ.get("REPUT_CLIENT_SPEEDUPS") == "1"
+EXTENSION = Extension(
+    "reput_client.core.speedups._pack",
+    ["src/reput_client/core/speedups/_pack.pyx"],
+    extra_compile_args=["-O2", "-g0"],
+)
+
+setup(
+    ext_modules=[EXTENSION] if IS_ASKED else [],
+    options={"build_ext": {"cython_c_in_temp": True}} if IS_ASKED else {},
+    setup_requires=["cython>=3.3,<4"] if IS_ASKED and find_spec("Cython") is None else [],
+)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Packs a plain message into the bytes of a `messages` entry, as Encoder does; anything else is left to Encoder.
+
+Plain: texts and bytes of exactly these types, properties in a dict whose names no field has, and no delay. A message
+that breaks a rule is not plain, so that its error is Encoder's. The limits of numbers are the protos'.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_Next
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memchr, memcpy
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+cdef enum:
+    TEXTS_MAX = 32  # keys, and properties of a dict; more are not plain
+
+cdef struct Text:
+    const char *start
+    Py_ssize_t size
+
+cdef frozenset OWN_NAMES = frozenset(
+    ("TAGS", "KEYS", "UNIQ_KEY", "__SHARDINGKEY", "DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS")
+)
+cdef int64_t BORN_TIME_MS_MAX = 253_402_300_799_999
+
+
+cdef bint _text(object value, Text *text) except -1:
+    """Take a text that is not empty. Returns False for another type, for an empty text and for lone surrogates."""
+    if type(value) is not str:
+        return False
+    try:
+        text.start = PyUnicode_AsUTF8AndSize(value, &text.size)
+    except UnicodeEncodeError:
+        return False
+    return text.size > 0
+
+
+cdef inline bint _has(Text text, char byte) noexcept nogil:
+    return memchr(text.start, byte, text.size) != NULL
+
+
+cdef inline Py_ssize_t _varint_size(uint64_t value) noexcept nogil:
+    cdef Py_ssize_t size = 1
+    while value > 127:
+        value >>= 7
+        size += 1
+    return size
+
+
+cdef inline char *_put_varint(char *to, uint64_t value) noexcept nogil:
+    while value > 127:
+        to[0] = <char>((value & 127) | 128)
+        to += 1
+        value >>= 7
+    to[0] = <char>value
+    return to + 1
+
+
+cdef inline char *_put(char *to, const char *start, Py_ssize_t size) noexcept nogil:
+    memcpy(to, start, size)
+    return to + size
+
+
+cdef inline char *_put_property(char *to, const char *name, Py_ssize_t name_size, Text value) noexcept nogil:
+    to = _put(to, name, name_size)
+    to[0] = 1
+    to = _put(to + 1, value.start, value.size)
+    to[0] = 2
+    return to + 1
+
+
+def pack(message, object unique_id, object born_time_ms, Py_ssize_t size_max):
+    """Return the entry of a plain message, None for any other message and for an entry of more than `size_max` bytes."""
+    cdef Text topic, tag, sharding_key, unique
+    cdef Text keys[TEXTS_MAX]
+    cdef Text names[TEXTS_MAX]
+    cdef Text values[TEXTS_MAX]
+    cdef int key_count = 0, property_count = 0, index
+    cdef Py_ssize_t keys_size = 0, properties_size = 0, payload_size, at = 0
+    cdef PyObject *name
+    cdef PyObject *value
+    cdef int64_t queue_id = 0, flag, born_ms
+    cdef char *to
+
+    cdef object body = message.body, given = message.keys, properties = message.properties
+    cdef object given_topic = message.topic, given_tag = message.tag, given_key = message.sharding_key
+    cdef object given_queue = message.queue_id, given_flag = message.flag
+    if type(body) is not bytes or type(properties) is not dict or not _text(given_topic, &topic):
+        return None
+    if message.property_string is not None or message.delay_level or message.deliver_at is not None:
+        return None
+    if message.delay_s is not None or type(given_flag) is not int or type(born_time_ms) is not int:
+        return None
+    if given_queue is not None and type(given_queue) is not int:
+        return None
+    try:
+        flag, born_ms = given_flag, born_time_ms
+        if given_queue is not None:
+            queue_id = given_queue
+    except OverflowError:
+        return None
+    if not (-(1 << 31) <= flag < (1 << 31) and -(1 << 31) <= queue_id < (1 << 31) and 0 <= born_ms <= BORN_TIME_MS_MAX):
+        return None
+
+    while PyDict_Next(properties, &at, &name, &value):
+        if property_count == TEXTS_MAX or not _text(<object>name, &names[property_count]):
+            return None
+        if not _text(<object>value, &values[property_count]) or <object>name in OWN_NAMES:
+            return None
+        if _has(names[property_count], 1) or _has(names[property_count], 2) or _has(values[property_count], 2):
+            return None
+        properties_size += names[property_count].size + values[property_count].size + 2
+        property_count += 1
+    if given_tag is not None:
+        if not _text(given_tag, &tag) or _has(tag, 2):
+            return None
+        properties_size += 4 + tag.size + 2
+    if type(given) is str:
+        given = (given,) if given else ()
+    elif type(given) is not tuple and type(given) is not list:
+        return None
+    for key in given:
+        if key_count == TEXTS_MAX or not _text(key, &keys[key_count]) or _has(keys[key_count], 32):
+            return None
+        if _has(keys[key_count], 2):
+            return None
+        keys_size += keys[key_count].size + 1
+        key_count += 1
+    if key_count:
+        properties_size += 4 + keys_size - 1 + 2
+    if given_key is not None:
+        if not _text(given_key, &sharding_key) or _has(sharding_key, 2):
+            return None
+        properties_size += 13 + sharding_key.size + 2
+    if unique_id:
+        if not _text(unique_id, &unique) or _has(unique, 2):
+            return None
+        properties_size += 8 + unique.size + 2
+
+    cdef Py_ssize_t body_size = PyBytes_GET_SIZE(body)
+    payload_size = 1 + _varint_size(topic.size) + topic.size
+    if given_queue is not None:
+        payload_size += 1 + _varint_size(<uint64_t>queue_id)
+    if body_size:
+        payload_size += 1 + _varint_size(body_size) + body_size
+    if properties_size:
+        payload_size += 1 + _varint_size(properties_size) + properties_size
+    if flag:
+        payload_size += 1 + _varint_size(<uint64_t>flag)
+    if born_ms:
+        payload_size += 1 + _varint_size(born_ms)
+    cdef Py_ssize_t size = 1 + _varint_size(payload_size) + payload_size
+    if size > size_max:
+        return None
+
+    packed = PyBytes_FromStringAndSize(NULL, size)
+    to = PyBytes_AS_STRING(packed)
+    to[0] = 0x0A
+    to = _put_varint(to + 1, payload_size)
+    to[0] = 0x0A
+    to = _put(_put_varint(to + 1, topic.size), topic.start, topic.size)
+    if given_queue is not None:
+        to[0] = 0x10
+        to = _put_varint(to + 1, <uint64_t>queue_id)
+    if body_size:
+        to[0] = 0x1A
+        to = _put(_put_varint(to + 1, body_size), PyBytes_AS_STRING(body), body_size)
+    if properties_size:
+        to[0] = 0x2A
+        to = _put_varint(to + 1, properties_size)
+        for index in range(property_count):
+            to = _put_property(to, names[index].start, names[index].size, values[index])
+        if given_tag is not None:
+            to = _put_property(to, b"TAGS", 4, tag)
+        if key_count:
+            to = _put(to, b"KEYS\x01", 5)
+            for index in range(key_count):
+                to = _put(to, keys[index].start, keys[index].size)
+                to[0] = 32
+                to += 1
+            (to - 1)[0] = 2  # in place of the last space
+        if given_key is not None:
+            to = _put_property(to, b"__SHARDINGKEY", 13, sharding_key)
+        if unique_id:
+            to = _put_property(to, b"UNIQ_KEY", 8, unique)
+    if flag:
+        to[0] = 0x30
+        to = _put_varint(to + 1, <uint64_t>flag)
+    if born_ms:
+        to[0] = 0x40
+        to = _put_varint(to + 1, born_ms)
+    assert to - PyBytes_AS_STRING(packed) == size
+    return packed

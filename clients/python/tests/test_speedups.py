@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiled part of the producer, built here: the same bytes and errors as the plain encoder, the oracle."""
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reput_client import NewMessage
+from reput_client.core import speedups
+from reput_client.core.compression import Compressor
+from reput_client.core.encode import CHUNK_SIZE_BYTES_MAX, Encoder
+from reput_client.core.speedups import Pack, find_pack
+
+from clients.python.tests.test_encode import BAD, NAMED, PROPERTIES
+
+PROJECT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    """The compiled function, from the project's own setup.py."""
+    pytest.importorskip("Cython")
+    if shutil.which(os.environ.get("CC", "cc")) is None:
+        pytest.skip("no C compiler")
+    copy = tmp_path_factory.mktemp("speedups") / "python"
+    shutil.copytree(PROJECT, copy, ignore=shutil.ignore_patterns("*.so", "*.egg-info", "build", "tests"))
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", "made"]
+    subprocess.run(command, cwd=copy, env={**os.environ, "REPUT_CLIENT_SPEEDUPS": "1"}, check=True)
+    (built,) = (copy / "made").rglob("_pack*.so")
+    spec = spec_from_file_location("reput_client.core.speedups._pack", built)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made: Pack = module.pack
+    return made
+
+
+def outcome_of(pack: Pack | None, message: Any, **options: Any) -> object:
+    """Return the bytes and the id of a message, or the type and the text of its error."""
+    encoder = Encoder(**{"makes_unique_ids": False, "makes_born_times": False, "pack": pack, **options})
+    try:
+        return encoder.encode(message)
+    except (ValueError, TypeError) as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("message", [case[0] for case in (*PROPERTIES, *NAMED, *BAD)], ids=repr)
+def test_the_cases_of_the_plain_encoder(pack: Pack, message: Any) -> None:
+    """Each message that the tests of the plain encoder have gives the same bytes or the same error."""
+    assert outcome_of(pack, message) == outcome_of(None, message)
+
+
+ODD_TEXT = st.one_of(
+    st.text(max_size=6),
+    st.text(alphabet="ab \x00\x01\x02\x7fé\ud800😀", max_size=6),
+    st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "DELAY", "__SHARDINGKEY", "x" * 200, "é" * 9000]),
+)
+ODD_NUMBER = st.one_of(
+    st.integers(),
+    st.sampled_from([0, 1, -1, True, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63, 2**64, 0.5, "1"]),
+    st.sampled_from([253_402_300_799_999, 253_402_300_800_000, 127, 128, 16_383, 16_384]),
+)
+MESSAGES = st.builds(
+    NewMessage,
+    st.one_of(ODD_TEXT, st.just("orders"), st.sampled_from([None, 7, b"t"])),
+    st.one_of(
+        st.binary(max_size=300), st.sampled_from([None, "text", bytearray(b"b"), memoryview(b"m"), bytes(20_000)])
+    ),
+    tag=st.one_of(st.none(), ODD_TEXT, st.just(5)),
+    keys=st.one_of(
+        ODD_TEXT,
+        st.lists(ODD_TEXT, max_size=4),
+        st.tuples(ODD_TEXT),
+        st.just(["k"] * 40),
+        st.sampled_from([None, 3, [1]]),
+    ),
+    properties=st.one_of(
+        st.just({}),
+        st.dictionaries(ODD_TEXT, ODD_TEXT, max_size=4),
+        st.just({str(number): "v" for number in range(40)}),
+        st.just({"a": 1}),
+        st.just({1: "a"}),
+    ),
+    queue_id=st.one_of(st.none(), ODD_NUMBER),
+    sharding_key=st.one_of(st.none(), ODD_TEXT),
+    unique_id=st.one_of(st.none(), ODD_TEXT),
+    flag=ODD_NUMBER,
+    born_time_ms=st.one_of(st.none(), ODD_NUMBER),
+    property_string=st.one_of(st.none(), st.none(), st.binary(max_size=5)),
+    delay_level=st.sampled_from([0, 0, 0, 1, -1]),
+    delay_s=st.sampled_from([None, None, None, 1, -1]),
+)
+
+
+@settings(max_examples=2_000, deadline=None)
+@given(message=MESSAGES)
+def test_any_message(pack: Pack, message: NewMessage) -> None:
+    """Any message, also with hostile values, gives the same bytes or the same error."""
+    assert outcome_of(pack, message) == outcome_of(None, message)
+
+
+PLAIN = st.builds(
+    NewMessage,
+    st.text(alphabet="abé😀", min_size=1, max_size=200),
+    st.one_of(st.binary(max_size=300), st.just(bytes(20_000))),
+    tag=st.one_of(st.none(), st.text(alphabet="aé\x01", min_size=1)),
+    keys=st.lists(st.text(alphabet="kéx\x01\n", min_size=1, max_size=9), max_size=32),
+    properties=st.dictionaries(
+        st.text(alphabet="nméo", min_size=1), st.text(alphabet="vé\x00\x01", min_size=1), max_size=32
+    ),
+    queue_id=st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)),
+    sharding_key=st.one_of(st.none(), st.text(alphabet="sé", min_size=1)),
+    unique_id=st.one_of(st.none(), st.text(alphabet="UV", min_size=1)),
+    flag=st.integers(-(2**31), 2**31 - 1),
+    born_time_ms=st.one_of(st.none(), st.integers(0, 253_402_300_799_999)),
+)
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(message=PLAIN)
+def test_plain_messages_are_packed(pack: Pack, message: NewMessage) -> None:
+    """A plain message is packed by the compiled part itself, to the same bytes."""
+    unique_id, born = message.unique_id or "", message.born_time_ms or 0
+    packed = pack(message, unique_id, born, CHUNK_SIZE_BYTES_MAX)
+    assert (packed, unique_id) == outcome_of(None, message)
+    assert packed is not None
+    assert pack(message, unique_id, born, len(packed)) == packed
+    assert pack(message, unique_id, born, len(packed) - 1) is None, "Encoder refuses it, with its own words"
+
+
+def test_ids_and_times_of_the_encoder(pack: Pack) -> None:
+    """A message without an id and a time gets them as by the plain encoder, an id for each message."""
+    encoder = Encoder(makes_unique_ids=True, pack=pack)
+    ids = [encoder.encode(NewMessage("t", b"x"))[1] for _ in range(3)]
+    assert [int(unique_id[-4:], 16) for unique_id in ids] == [0, 1, 2]
+    with pytest.raises(ValueError, match="no space"):
+        encoder.encode(NewMessage("t", b"x", keys="a b"))
+    assert encoder.encode(NewMessage("t", b"x"))[1][-4:] == "0004"
+
+
+def test_bodies_that_are_compressed_are_not_packed(pack: Pack) -> None:
+    """An encoder with a compressor does not use the compiled part."""
+    message = NewMessage("t", bytes(10_000))
+    encoder = Encoder(makes_unique_ids=False, compressor=Compressor("zlib", 100, 5), pack=pack)
+    assert len(encoder.encode(message)[0]) < 200
+
+
+def test_the_build_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """REPUT_NO_EXTENSIONS=1 ignores the compiled part, and `IS_COMPILED` tells the build."""
+    assert (speedups.PACK is not None) is speedups.IS_COMPILED
+    monkeypatch.setenv("REPUT_NO_EXTENSIONS", "1")
+    assert find_pack() is None

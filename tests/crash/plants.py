@@ -92,7 +92,7 @@ PLANTS = (
     plant(
         "progress is ahead of the effect",
         "services/indexer/engine/follow/flush.py",
-        "                if queues or files_due:\n                    await _sync(queues, files_due)\n",
+        "                if queues or files_due:\n                    await sync_all(queues, files_due)\n",
         "                pass\n",
     ),
     plant(

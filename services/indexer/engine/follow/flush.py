@@ -131,7 +131,7 @@ class FlushLoop:
             files_due = files if is_thorough else files[:-1]
             try:
                 if queues or files_due:
-                    await _sync(queues, files_due)
+                    await sync_all(queues, files_due)
                 if new:
                     await asyncio.to_thread(self._queues.sync_names, new)
             except Exception as error:
@@ -195,7 +195,7 @@ class FlushLoop:
         await asyncio.to_thread(self._ballast.occupy)
 
 
-async def _sync(queues: list[ConsumeQueue], files: list[IndexFile]) -> None:
+async def sync_all(queues: list[ConsumeQueue], files: list[IndexFile]) -> None:
     """Sync all in threads, and wait for every thread. Raises the first error."""
     part_count = min(SYNC_THREAD_COUNT_MAX, 1 + len(queues) // QUEUE_COUNT_OF_A_THREAD)
     if part_count == 1:

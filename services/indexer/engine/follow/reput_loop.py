@@ -227,16 +227,15 @@ class ReputLoop:
 
     async def _enter(self, batch: DispatchBatch) -> None:
         """Enter a batch. Its queues may need syncs in between. Each attempt enters more records."""
-        for part in self._indexes.queues.unsynced.parts(batch):
-            with contextlib.suppress(Inapplicable):  # `apply` will raise it again, after it entered the records before
-                await self._indexes.prepare(part)
-            while True:
-                try:
-                    self._indexes.apply(part)
-                except SyncNeeded:
-                    await self._flush.sync_queues()
-                else:
-                    break
+        with contextlib.suppress(Inapplicable):  # `apply` will raise it again, after it entered the records before
+            await self._indexes.prepare(batch)
+        while True:
+            try:
+                self._indexes.apply(batch)
+            except SyncNeeded:
+                await self._flush.sync_queues()
+            else:
+                break
 
     async def _agree(self, handshake: Handshake) -> bool:
         """Agree with the log on the records that the indexes hold. Returns False if a new stream must be requested."""

@@ -36,7 +36,7 @@ from services.indexer.engine.tables.queue_sums import QueueSums
 from services.indexer.engine.tables.stepped_over import SteppedOver
 from services.indexer.engine.tables.tails import OpenTails, PlainTails
 from services.indexer.engine.tables.unsynced import UnsyncedFiles
-from services.indexer.errors import FilesMissing, QueueGap
+from services.indexer.errors import FilesMissing, QueueGap, SyncNeeded
 
 STEP_QUEUE_COUNT = 100
 """Queues that are read without a pause: the first access to a queue after a start opens its files."""
@@ -294,27 +294,31 @@ class ConsumeQueueTable:
         StoreFull, and SyncNeeded when all unsynced queues must be synced first; some of the records are entered then.
         """
         placed = self.place(batch)
-        written = [self._topics.get(part.topic, {}).get(part.queue_id) for part in placed if len(part.entered)]
-        self.unsynced.check_room(sum(not self.unsynced.has(queue) for queue in written))
         self._placed_batch = None  # a part may be entered before the next attempt
-        for topic, queue_id, entered, stepped, _, reason in placed:
+        self._enter_plain(batch)
+        for number, (topic, queue_id, entered, stepped, _, reason) in enumerate(placed):
             if len(entered):
+                if not self.unsynced.has_room:
+                    self._placed_batch, self._placed = batch, placed[number:]  # a sync changes no decision
+                    raise SyncNeeded
                 self._append(topic, queue_id, entered, batch)
                 self._grown[topic, queue_id] = None
             if len(stepped):
-                self.stepped_over.note(
-                    topic, queue_id, reason, batch.physical_offsets[stepped], batch.queue_offsets[stepped]
-                )
-        count, names = self.tails.enter(self._plain, batch)
+                places = batch.physical_offsets[stepped], batch.queue_offsets[stepped]
+                self.stepped_over.note(topic, queue_id, reason, *places)
+        grown, self._grown = list(self._grown), {}
+        return grown
+
+    def _enter_plain(self, batch: DispatchBatch) -> None:
+        """Enter the records of the queues with a tail, before a sync closes their tails."""
+        plain, self._plain = self._plain, []
+        count, names = self.tails.enter(plain, batch)
         self.sums.grow(count)
         self._grown.update(dict.fromkeys(names))
         if names:
             failpoint("queue.after_append")
-        grown, self._grown = list(self._grown), {}
-        return grown
 
     def _append(self, topic: str, queue_id: int, rows: NDArray[np.int32], batch: DispatchBatch) -> None:
-        self.unsynced.check_room()
         queue = self._topics.get(topic, {}).get(queue_id) or self._open(topic, queue_id, 0, is_clean=True)
         start, end, file_count = queue.first_file_queue_offset, queue.max_queue_offset, queue.file_count
         if queue.was_changed:  # its number of units at the stop is unknown
@@ -331,7 +335,8 @@ class ConsumeQueueTable:
 
     def begin_sync(self, page_count_min: int) -> list[ConsumeQueue]:
         """Return the queues that must be synced now: see UnsyncedFiles. Their tails are closed."""
-        self._close_tails(queues := self.unsynced.begin_sync(page_count_min))
+        self._placed_batch = None if self._plain else self._placed_batch
+        self.tails.close(queues := self.unsynced.begin_sync(page_count_min))
         return queues
 
     def _close_tails(self, queues: Iterable[ConsumeQueue]) -> None:

@@ -39,9 +39,9 @@ class OpenTails:
     def enter(self, plain: PlainTails, batch: DispatchBatch) -> tuple[int, Sequence[tuple[str, int]]]:
         """Enter the records of the queues with a tail. Returns their number, and the queues.
 
-        No tail may be closed between `plain` and `enter`.
+        No tail may be closed between `plain` and `enter`. An empty `plain` has no queue.
         """
-        names = [name for name, tail in zip(batch.queues, plain, strict=True) if tail is not None]
+        names = [name for name, tail in zip(batch.queues, plain, strict=bool(plain)) if tail is not None]
         if not names:
             return 0, names
         failpoint("queue.before_append")

@@ -7,13 +7,7 @@ exactly.
 Callers: the event loop's thread.
 """
 
-from collections.abc import Iterator
-
-import numpy as np
-
-from libs.formats.records.dispatch_columns import DispatchBatch
 from services.indexer.engine.tables.queue import ConsumeQueue
-from services.indexer.errors import SyncNeeded
 
 
 class UnsyncedFiles:
@@ -30,25 +24,10 @@ class UnsyncedFiles:
         """Files of both; the active file of a queue that is in both is counted once."""
         self._pinned_count_max = max(1, mapped_file_count_max * 7 // 8)
 
-    def parts(self, batch: DispatchBatch) -> Iterator[DispatchBatch]:
-        """Yield consecutive parts of a batch, each with no more queues than may have unsynced files."""
-        if len(batch.queues) <= self._pinned_count_max or len(np.unique(batch.queue_indexes)) <= self._pinned_count_max:
-            yield batch
-            return
-        for part in batch.split(int(batch.physical_offsets[len(batch.physical_offsets) // 2])):
-            yield from self.parts(part)
-
-    def check_room(self, queue_count: int = 1) -> None:
-        """Raise SyncNeeded if the dirty queues must be synced before so many queues are written, or the first of them.
-
-        With queues for which there is never room it is called for each queue.
-        """
-        if self._pinned_count and self._pinned_count + queue_count > self._pinned_count_max:
-            raise SyncNeeded
-
-    def has(self, queue: ConsumeQueue | None) -> bool:
-        """Return whether a queue has unsynced bytes, and no sync has begun since."""
-        return queue in self._dirty
+    @property
+    def has_room(self) -> bool:
+        """Whether one more queue may be written to before the dirty queues are synced."""
+        return not self._pinned_count or self._pinned_count < self._pinned_count_max
 
     def note(self, queue: ConsumeQueue, old_file_count: int) -> None:
         """Count the files with unsynced bytes of a queue that was written to. It had `old_file_count` files before."""

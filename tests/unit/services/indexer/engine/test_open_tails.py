@@ -3,17 +3,17 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
 from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.formats.state.index_progress import IndexProgress
 from libs.formats.state.set_apart import COMPACTED
+from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queues import ConsumeQueueTable
-from services.indexer.engine.tables.unsynced import UnsyncedFiles
 from services.indexer.errors import SyncNeeded
 from tests.support.fake_log import FakeLog
 
@@ -37,16 +37,12 @@ def sync(table: ConsumeQueueTable, page_count_min: int = 0) -> None:
 
 async def enter(table: ConsumeQueueTable, batch: DispatchBatch) -> list[tuple[str, int]]:
     """Enter a batch as the Indexer does. Returns the queues that grew."""
-    grown = []
-    for part in table.unsynced.parts(batch):
-        await table.prepare(part)
-        while True:
-            try:
-                grown += table.append(part)
-                break
-            except SyncNeeded:
-                sync(table)
-    return grown
+    await table.prepare(batch)
+    while True:
+        try:
+            return table.append(batch)
+        except SyncNeeded:
+            sync(table)
 
 
 def units_of(table: ConsumeQueueTable) -> Units:
@@ -138,16 +134,55 @@ async def test_a_removed_queue_begins_again() -> None:
     assert {name: len(units) for name, units in units_of(table).items()} == {("T", 0): 1, ("U", 0): 2}
 
 
-def test_parts_of_a_batch() -> None:
-    """Each part has few queues, and the parts follow each other without a gap."""
-    log = FakeLog()
-    for number in range(100):
+@pytest.mark.parametrize("mapped", [2, 16, 40])
+async def test_a_batch_of_more_queues_than_may_be_mapped_is_entered_queue_by_queue(
+    mapped: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue is decided about and written once for each batch, and a sync comes for each 7/8 of the files at most."""
+    log, narrow, roomy = FakeLog(), make_table(mapped=mapped), make_table()
+    for number in range(800):
         log.append("T", number * 7 % 40)
+    sync_count, append, written = 0, ConsumeQueue.append, list[ConsumeQueue]()
+
+    def noted(queue: ConsumeQueue, *arguments: Any) -> None:
+        written.append(queue)
+        append(queue, *arguments)
+
+    monkeypatch.setattr(ConsumeQueue, "append", noted)
+    for batch in log.batches(record_count_max=200):
+        await enter(roomy, batch)
+        await narrow.prepare(batch)
+        written.clear()
+        while True:
+            try:
+                grown = narrow.append(batch)
+                break
+            except SyncNeeded:
+                sync(narrow)
+                sync_count += 1
+        assert len(written) == len(set(written))
+        assert set(grown) == set(batch.queues)
+    assert sync_count <= 4 * -(-2 * 40 // max(1, mapped * 7 // 8))
+    assert units_of(narrow) == units_of(roomy)
+    assert narrow.sums.end == roomy.sums.end
+
+
+async def test_a_flush_between_two_attempts_changes_no_decision() -> None:
+    """A batch that was entered in part goes on behind any sync, and behind an error it is decided about again."""
+    log, table = FakeLog(), make_table(mapped=2)
+    for number in range(30):
+        log.append("T", number % 6)
     (batch,) = log.batches()
-    parts = list(UnsyncedFiles(10).parts(batch))
-    assert all(len(np.unique(part.queue_indexes)) <= 8 for part in parts)
-    ends = [part.end_physical_offset for part in parts]
-    assert [part.start_physical_offset for part in parts] == [batch.start_physical_offset, *ends[:-1]]
-    assert ends[-1] == batch.end_physical_offset
-    assert sum(len(part.physical_offsets) for part in parts) == 100
-    assert list(UnsyncedFiles(100).parts(batch)) == [batch]
+    await table.prepare(batch)
+    with pytest.raises(SyncNeeded):
+        table.append(batch)
+    sync(table)
+    with armed("queue.before_append", "raise"), pytest.raises(FailpointRaised):
+        table.append(batch)
+    while True:
+        try:
+            table.append(batch)
+            break
+        except SyncNeeded:
+            sync(table)
+    assert [len(units) for units in units_of(table).values()] == [5] * 6

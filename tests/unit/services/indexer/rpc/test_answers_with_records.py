@@ -125,7 +125,7 @@ async def test_both_forms_have_the_same_messages(chance: random.Random) -> None:
         seen += len(await same(ask["by_key"], request))
         request = query.QueryByTimeRequest(topic="T", page_size=page_size, start_time=Timestamp(seconds=1))
         seen += len(await same(ask["by_time"], request))
-    assert seen > 1_000
+    assert seen > 300
 
 
 async def test_pages_of_both_forms_continue_each_other(chance: random.Random) -> None:

@@ -20,7 +20,8 @@ from bench import machine, report
 from bench.driver import Driver, Plan, Systems
 from bench.peers.registry import ROOMS
 from bench.report import Subject
-from bench.scenarios import SCENARIOS, SHORT_ROUND_COUNT, SIZES, Scenario, of_size
+from bench.scenarios import SCENARIOS, of_size
+from bench.scenarios.model import SHORT_ROUND_COUNT, SIZES, Scenario
 
 ROUND_COUNTS = {"short": SHORT_ROUND_COUNT, "full": 5}
 SECONDS = {"short": 1.0, "full": 3.0}

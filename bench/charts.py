@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bench.report import Subject, human
 from bench.results import Results, Spread
-from bench.scenarios import Scenario, Table
+from bench.scenarios.model import Scenario, Table
 
 mpl.use("Agg")
 

@@ -16,7 +16,7 @@ import psutil
 from bench.peers.peer import Durability, Peer, PeerMissing, Serving, run_load
 from bench.peers.registry import peer_of
 from bench.results import Figures, Results, Run
-from bench.scenarios import Load, Scenario, Size
+from bench.scenarios.model import Load, Scenario, Size
 from bench.usage import watched
 
 GIB = 1 << 30

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from bench.goals import GOALS
 from bench.results import Results, Spread
-from bench.scenarios import Scenario, Table
+from bench.scenarios.model import Scenario, Table
 
 OWN = {
     "store": "reput-store",

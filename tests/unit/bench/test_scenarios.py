@@ -5,7 +5,8 @@ from pathlib import Path
 
 from bench.driver import Plan, figures_of, groups, rotated
 from bench.peers.registry import ROOMS
-from bench.scenarios import PEER_SCENARIOS, SCENARIOS, Load, of_size
+from bench.scenarios import PEER_SCENARIOS, SCENARIOS, of_size
+from bench.scenarios.model import Load
 
 
 def test_names_are_unique_and_systems_known() -> None:

@@ -81,8 +81,8 @@ class Pair:
         """
         machine = self.machines[1 - self.leading]
         self.wire.leader = await self.lead()
+        cut = None  # a request of an earlier follower may be of the other machine
         while self.follower is None:
-            cut = self.wire.cuts.pop() if self.wire.cuts else None
             self.wire.cuts.clear()
             log = await machine.start(
                 leader=self.wire.at(), cut=cut, role="slave", replica_id="b", reconnect_ms_max=100
@@ -93,6 +93,7 @@ class Pair:
             if follower.state is not FollowingState.OUT:
                 self.follower = log
             elif self.wire.cuts:
+                cut = self.wire.cuts.pop()
                 await self.end(machine, log)
             else:
                 why = "its leader keeps it from|this log knows of epoch|no newer epoch|all that it has"
@@ -100,7 +101,7 @@ class Pair:
                     why += "|it is the leader that lacks something"
                 assert re.search(why, follower.last_error)
                 await self.end(machine, log)
-                machine.fs = MemoryFs()
+                machine.fs, cut = MemoryFs(), None
         return self.follower
 
     async def end(self, machine: Machine, log: OpenLog) -> None:

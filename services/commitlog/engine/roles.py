@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from libs.formats.epoch import Epoch
 from libs.formats.state.replication import RoleName, RoleSetting
+from libs.segments.errors import OffsetTrimmed
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm
 from services.commitlog.engine.replicate.steps import LeaderAt
@@ -128,7 +129,7 @@ class Roles:
         try:
             await self._open(setting, cut, term)
             self.cut_count += 1
-        except OSError as error:
+        except (OSError, OffsetTrimmed) as error:  # segments may have been deleted since the cut was requested
             _log.error("the log can't be cut, so it does not follow for %d s: %s", self.cut_pause_s, error)
             self._cut_at_s = asyncio.get_running_loop().time() + self.cut_pause_s
             await self._close()

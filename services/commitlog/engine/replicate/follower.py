@@ -297,13 +297,14 @@ class Follower:
     def _diverged(self, handshake: Handshake, end: int) -> Diverged:
         """Request a truncation if the leader is newer and the bytes can be kept aside. Returns the error to raise."""
         common_end, limit = handshake.common_end_physical_offset, self._config.cut_bytes_max
+        first = self._chain.min_physical_offset
         if not self._epochs.number < handshake.epochs[-1].number:
             why = "the leader has no newer epoch, so nothing says that these were given up"
         elif end - common_end > limit:
             why = f"these are more than cut_bytes_max, {limit}"
         elif common_end < (replicated := self._identity.replicated_physical_offset):
             why = f"other members had the same as this log up to {replicated}, so it is the leader that lacks something"
-        elif 0 < common_end <= self._chain.min_physical_offset:
+        elif common_end <= first and first > 0:  # a log that begins at 0 may be cut whole
             why = "these are all that it has"
         else:
             why = "the log is cut there"

@@ -16,6 +16,7 @@ from libs.log.state import small_files
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs
 from libs.segments.chain import SegmentChain
+from libs.segments.errors import OffsetTrimmed
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.keep import queue_snapshot
 from services.commitlog.engine.keep.epochs import EpochHistory
@@ -32,8 +33,13 @@ class Cut:
     epochs: Sequence[Epoch]
 
     def apply(self, fs: Fs, config: CommitLogConfig, chain: SegmentChain, epochs: EpochHistory) -> tuple[int, str]:
-        """Cut the log, durably. Returns the number of copied bytes and the path of the first copy. Raises OSError."""
+        """Cut the log, durably. Returns the number of copied bytes and the path of the first copy.
+
+        Raises OSError, and OffsetTrimmed, with nothing changed, if the log begins behind the cut.
+        """
         end = self.physical_offset
+        if end < chain.min_physical_offset:
+            raise OffsetTrimmed(value=end, min_offset=chain.min_physical_offset)
         copied_bytes, path = copy_tail(fs, config, chain, end, self.epochs[-1].number)
         failpoint("cut.after_copy")
         checkpoint = small_files.load_checkpoint(fs, config.data_dir)

@@ -13,15 +13,19 @@ import pytest
 from libs.log.state import small_files
 from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.testing.memory_fs import everything_survives, nothing_survives
+from libs.segments.errors import OffsetTrimmed
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.follower import FollowingState
+from services.commitlog.engine.start.cut import Cut
 from tests.support.commitlog import (
     DATA_DIR,
     Machine,
     append,
     bodies,
+    fill,
     message,
     records,
+    synced,
 )
 from tests.support.patience import eventually
 from tests.support.replication import Wire, caught_up, same_segments
@@ -133,6 +137,40 @@ async def test_a_tail_that_is_not_cut() -> None:
         assert re.search(r"the leader is in epoch \d+, and this log knows of epoch \d+", following.last_error)
         await follows.stop(stranger)
     assert (bytes(follows.segment_bytes()), wire.cuts) == (before, [])
+
+
+async def test_a_trimmed_tail_without_a_common_epoch() -> None:
+    """A log that has only bytes that its leader lacks is not cut, also if it has deleted the common epochs."""
+    one, other = Machine(), Machine()
+    leader = await one.start()
+    follower = await other.start(leader=Wire(leader).at(), role="slave", replica_id="b")
+    await caught_up(follower, leader)
+    await other.stop(follower)
+    await append(leader, message(b"lost"))
+    await one.kill(leader, everything_survives)
+    async with one.running() as again:  # in an epoch that the other log does not know
+        await fill(again, 3, durability=1)
+        await synced(again)
+        (deleted,) = await again.segments.delete([0], allow_unindexed=True)
+        assert deleted.refusal is None
+        (epoch,) = again.epochs.epochs
+        first = again.chain.min_physical_offset
+    async with other.running() as promoted:
+        assert epoch.number not in {each.number for each in promoted.epochs.epochs}
+        assert epoch.number < promoted.epochs.number
+        wire = Wire(promoted)
+        former = await one.start(leader=wire.at(), role="slave", replica_id="a")
+        following = former.follower
+        assert following is not None
+        await eventually(lambda: following.state is FollowingState.OUT)
+        assert "the same up to 0: these are all that it has" in following.last_error
+        assert wire.cuts == []
+        await one.stop(former)
+    with pytest.raises(OffsetTrimmed):  # as for segments that were deleted after the request
+        await one.start(leader=wire.at(), cut=Cut(0, [epoch]), role="slave", replica_id="a")
+    former = await one.start(leader=wire.at(), role="slave", replica_id="a")
+    assert former.chain.min_physical_offset == first
+    await one.stop(former)
 
 
 @pytest.mark.parametrize("who", ["leader", "follower"])

@@ -11,6 +11,7 @@ import pytest
 
 from libs.formats.epoch import Epoch
 from libs.formats.state.replication import RoleSetting
+from libs.segments.errors import OffsetTrimmed
 from services.commitlog.engine.by_hand import ByHand
 from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm
 from services.commitlog.engine.replicate.steps import NOBODY, LeaderAt
@@ -107,11 +108,17 @@ async def test_a_log_that_does_not_open_again() -> None:
     assert len(log.failures) == 1
 
 
-async def test_a_cut_without_room_for_the_copy() -> None:
-    """A cut without room for its copy is retried after a while; until then the log opens uncut and readable."""
+@pytest.mark.parametrize(
+    "error", [OSError("no space"), OffsetTrimmed(value=0, min_offset=1_000)], ids=["room", "trimmed"]
+)
+async def test_a_cut_that_is_not_possible(error: Exception) -> None:
+    """A cut without room for its copy, or of a log that was trimmed meanwhile, is retried after a while.
+
+    Until then the log opens uncut and readable.
+    """
     log, setting = Log(leads=False), RoleSetting("slave", "a:1")
     roles, _ = roles_of(log, setting)
-    log.reopen_errors.append(OSError("no space"))
+    log.reopen_errors.append(error)
     roles.cut(CUT)
     await roles.no_change()
     assert (log.reopened, log.failures) == ([(setting, None)], [])

@@ -119,6 +119,7 @@ lint: $(READY) ## ruff, mypy --strict, import rules, style rules, buf, stubs, sy
 	@$(VENV)/python -m tools.gen_sync_client --check
 	@$(VENV)/buf lint protos
 	@$(VENV)/python -m tools.gen_config_docs --check
+	@$(VENV)/python -m tools.gen_metrics_docs --check
 	@$(VENV)/python -m tools.gen_chart_schema --check
 	@$(VENV)/python -m tools.gen_abilities --check
 	@$(VENV)/codespell
@@ -133,6 +134,7 @@ gen: $(READY) ## generate stubs, numbers of fields and of the kernel, the synchr
 	@$(VENV)/python -m tools.gen_field_numbers
 	@$(VENV)/python -m tools.gen_sync_client
 	@$(VENV)/python -m tools.gen_config_docs
+	@$(VENV)/python -m tools.gen_metrics_docs
 	@$(VENV)/python -m tools.gen_chart_schema
 	@$(VENV)/python -m tools.gen_abilities
 

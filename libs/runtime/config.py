@@ -10,12 +10,8 @@ marked as `Basic[…]` or `Advanced[…]`.
 The process shell reads the configuration once; engines get the dataclass.
 """
 
-import ast
 import dataclasses
 import difflib
-import inspect
-import itertools
-import textwrap
 import tomllib
 import types
 import typing
@@ -28,6 +24,7 @@ import msgspec
 
 from libs.importance import Importance
 from libs.runtime.errors import ConfigError
+from libs.runtime.sentences import field_sentences
 
 T = TypeVar("T")
 
@@ -140,7 +137,7 @@ def fields_of(cls: type, defaults: object = None) -> list[Field]:
     """
     assert dataclasses.is_dataclass(cls)
     hints = typing.get_type_hints(cls, include_extras=True)
-    sentences = _sentences(cls)
+    sentences = field_sentences(cls)
     fields: list[Field] = []
     for field in dataclasses.fields(cls):
         kind = hints[field.name]
@@ -227,20 +224,6 @@ def _bounds(meta: msgspec.Meta) -> str:
     if meta.le is not None:
         return f" of at most {meta.le}"
     return ""
-
-
-def _sentences(cls: type) -> dict[str, str]:
-    """Collect the string under each field, of the class itself and of its bases."""
-    sentences: dict[str, str] = {}
-    for base in reversed(cls.__mro__[:-1]):
-        if not dataclasses.is_dataclass(base):
-            continue
-        body = typing.cast("ast.ClassDef", ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]).body
-        for statement, following in itertools.pairwise(body):
-            match statement, following:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    sentences[name] = " ".join(text.split())
-    return sentences
 
 
 def _from_file(file: Path | None, section: str, known: Mapping[str, Field]) -> dict[str, GivenValue]:

@@ -19,7 +19,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 import uvloop
@@ -39,6 +39,7 @@ from libs.runtime.trust.exposure import exposed
 from libs.runtime.version import VERSION
 from libs.runtime.watch import faults, malloc
 from libs.runtime.watch.collector import Collector
+from libs.runtime.watch.identity import Certificates
 from libs.runtime.watch.loop_watch import LoopWatch
 from libs.runtime.watch.telemetry import Telemetry, is_console, set_up
 from libs.segments.errors import StoreError, SyncFailed
@@ -133,6 +134,8 @@ class Shell:
         self.telemetry = telemetry
         self.clock_watch = ClockWatch(SystemClock())
         self.loop_watch = LoopWatch(each_second=self.clock_watch.look)
+        telemetry.observe("loop", self.loop_watch.statistics)
+        telemetry.observe("clock", self.clock_watch.statistics)
         self.error: BaseException | None = None
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
@@ -239,8 +242,7 @@ async def _run(section: str, loaded: Loaded[S], build: Callable[[S, Shell], Serv
         found = exposed({setting.field.name: setting.value for setting in loaded.settings})
         for sentence in (*found, *shortages(settings.server.connections)):
             _log.warning(sentence)
-        telemetry.observe("loop", shell.loop_watch.statistics)
-        telemetry.observe("clock", shell.clock_watch.statistics)
+        telemetry.registry.register(Certificates(certificate_files(loaded)))
         service = build(settings, shell)
         telemetry.is_serving = lambda: service.server.is_healthy
         async with saying_alive():
@@ -254,6 +256,16 @@ async def _run(section: str, loaded: Loaded[S], build: Callable[[S, Shell], Serv
         if telemetry is not None:
             telemetry.shutdown()
     return ExitCode.CLEAN
+
+
+def certificate_files(loaded: Loaded[Any]) -> list[tuple[str, Path]]:
+    """Return the files of certificates that the settings name, by setting."""
+    ends = ("tls_certificate_file", "tls_ca_file", "tls_client_ca_file")
+    return [
+        (setting.field.name, setting.value)
+        for setting in loaded.settings
+        if setting.field.name.endswith(ends) and isinstance(setting.value, Path)
+    ]
 
 
 def _hang_up() -> None:

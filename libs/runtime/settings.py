@@ -152,6 +152,10 @@ class TelemetryConfig:
     metrics_port: Basic[Port]
     """Port of the Prometheus endpoint; 0 turns it off."""
 
+    metrics_old_names: Advanced[bool] = False
+    """Also serve metrics under the names that they had before their units were seconds and ratios; goes with the
+    next release."""
+
     otlp_endpoint: Advanced[str] = ""
     """Address to which traces are sent by OTLP over gRPC, for example http://127.0.0.1:4317; empty sends no traces."""
 

@@ -89,7 +89,7 @@ class Service:
         shell.telemetry.observe_each(
             "group_standstill", ("group", "topic", "reason"), lambda: self._measuring.standstills, GroupStandstill
         )
-        shell.telemetry.observe_each("group_filter", ("group", "topic"), counters.filters, FilterCount)
+        shell.telemetry.observe_each("group", ("group", "topic"), counters.filters, FilterCount)
         shell.telemetry.observe("delay", counters.delays)
         shell.telemetry.observe("delay_level", counters.delay_levels)
         shell.telemetry.observe("transaction", counters.transactions)

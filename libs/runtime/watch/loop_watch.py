@@ -42,13 +42,15 @@ class LoopStatistics:
     """Measurements of the watch. A pause that has not ended yet is included in the longest pauses."""
 
     longest_pause_ms: float
-    """In the last minute or two."""
+    """The longest pause of the event loop in the last minute or two."""
     longest_work_ms: float
     """The longest computing time of the loop's thread in a pause of the last minute or two."""
     longest_pause_since_start_ms: float
+    """The longest pause of the event loop since the start."""
     longest_work_since_start_ms: float
+    """The longest computing time of the loop's thread in a pause since the start."""
     long_pauses_total: int
-    """Pauses above LONG_PAUSE_S that are over."""
+    """Pauses of the event loop above 20 ms that are over."""
 
 
 class _Longest:

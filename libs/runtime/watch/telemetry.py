@@ -8,41 +8,34 @@ are collected only on request. A process has a single object, which is passed to
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import logging
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import grpc
 import structlog
 from opentelemetry import propagate, trace
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.instrumentation.grpc import aio_client_interceptors
-from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from opentelemetry.trace import SpanKind, Status, StatusCode
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from libs.runtime.errors import ListenFailed, PortInUse
 from libs.runtime.settings import TelemetryConfig
 from libs.runtime.watch.durations import CallDurations
+from libs.runtime.watch.identity import Build
+from libs.runtime.watch.metrics import Metrics
 from libs.runtime.watch.metrics_server import MetricsServer
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-SNAPSHOT_AGE_S_MAX = 0.05
-"""Fields that are read within this time belong to the same collection."""
 
 EXPORT_TIMEOUT_S = 1.0
 """Maximum delay of a stop by the export of the last spans."""
@@ -62,13 +55,15 @@ def end_span(span: trace.Span, code: grpc.StatusCode) -> None:
 class Telemetry:
     """The metrics and traces of a service. Make it with `set_up`, or with `off` to report nothing."""
 
-    def __init__(self, service: str, *, exporter: SpanExporter | None, trace_ratio: float) -> None:
+    def __init__(
+        self, service: str, *, exporter: SpanExporter | None, trace_ratio: float, has_old_names: bool = False
+    ) -> None:
         resource = Resource.create({"service.name": f"reput-{service}"})
         self.service = service
         self.registry = CollectorRegistry()
-        self._reader = PrometheusMetricReader(registry=self.registry)
-        self._meter_provider = MeterProvider([self._reader], resource, shutdown_on_exit=False)
-        self._meter = self._meter_provider.get_meter("reput")
+        self._metrics = Metrics(has_old_names=has_old_names)
+        for collector in (self._metrics, ProcessCollector(registry=None), Build(service)):
+            self.registry.register(collector)
         self._durations = CallDurations(
             f"reput_{service}_rpc_duration_seconds", "Duration of served calls; streams count when they end."
         )
@@ -106,19 +101,12 @@ class Telemetry:
         return self.is_serving is not None and self.is_serving()
 
     def observe(self, name: str, statistics: Callable[[], DataclassInstance]) -> None:
-        """Report the numbers of a dataclass that `statistics` returns, as `reput_<service>_<name>_<field>`.
+        """Report the numbers of a dataclass that `statistics` returns, as `reput_<service>_<name>_…`.
 
-        Fields that end in `_total` are counters, others gauges; the unit is the end of the field's name. `statistics`
-        is called in the endpoint's thread, once per collection; it must be quick and must not need the event loop.
+        `libs.runtime.watch.metrics` has the names, types and units. `statistics` is called in the endpoint's thread,
+        once per collection; it must be quick and must not need the event loop.
         """
-        snapshot = _Snapshot(statistics)
-        for field in dataclasses.fields(statistics()):
-            full_name = f"reput_{self.service}_{name}_{field.name}"
-            callback = partial(snapshot.observe, field.name)
-            if field.name.endswith("_total"):
-                self._meter.create_observable_counter(full_name.removesuffix("_total"), [callback])
-            else:
-                self._meter.create_observable_gauge(full_name, [callback])
+        self._metrics.add(f"reput_{self.service}_{name}", (), type(statistics()), lambda: {(): statistics()})
 
     def observe_each(
         self,
@@ -127,23 +115,12 @@ class Telemetry:
         statistics: Callable[[], Mapping[tuple[str, ...], DataclassInstance]],
         kind: type[DataclassInstance],
     ) -> None:
-        """Report the numbers of several objects of a `kind`, as gauges with labels that identify the object.
+        """Report the numbers of several objects of a `kind`, with labels that identify the object.
 
-        The `help` of a field's metadata describes the number.
-        `statistics` returns the objects by the values of their labels. It is called like the function of `observe`,
-        but once for each field. The caller bounds the number of objects.
+        `statistics` returns the objects by the values of their labels, and is called like the function of `observe`.
+        The caller bounds the number of objects.
         """
-
-        def observe(field: str, _options: CallbackOptions) -> Sequence[Observation]:
-            return [
-                Observation(getattr(one, field), dict(zip(labels, values, strict=True)))
-                for values, one in statistics().items()
-            ]
-
-        for field in dataclasses.fields(kind):
-            full_name = f"reput_{self.service}_{name}_{field.name}"
-            about = str(field.metadata.get("help", ""))
-            self._meter.create_observable_gauge(full_name, [partial(observe, field.name)], description=about)
+        self._metrics.add(f"reput_{self.service}_{name}", labels, kind, statistics)
 
     @property
     def is_tracing(self) -> bool:
@@ -206,7 +183,9 @@ def set_up(service: str, config: TelemetryConfig) -> Telemetry:
         if config.otlp_endpoint
         else None
     )
-    telemetry = Telemetry(service, exporter=exporter, trace_ratio=config.trace_ratio)
+    telemetry = Telemetry(
+        service, exporter=exporter, trace_ratio=config.trace_ratio, has_old_names=config.metrics_old_names
+    )
     if config.metrics_port:
         telemetry.serve_metrics(config.metrics_host, config.metrics_port)
     return telemetry
@@ -276,21 +255,3 @@ def _add_trace(_logger: Any, _method: str, event: structlog.typing.EventDict) ->
     if span.is_valid:
         event["trace_id"] = trace.format_trace_id(span.trace_id)
     return event
-
-
-class _Snapshot:
-    """The result of `statistics` that all fields of a collection share."""
-
-    def __init__(self, statistics: Callable[[], DataclassInstance]) -> None:
-        self._statistics = statistics
-        self._taken: DataclassInstance | None = None
-        self._taken_s = 0.0
-
-    def observe(self, field: str, _options: CallbackOptions) -> Sequence[Observation]:
-        return [Observation(getattr(self._fresh(), field))]
-
-    def _fresh(self) -> DataclassInstance:
-        now_s = time.monotonic()
-        if self._taken is None or now_s - self._taken_s > SNAPSHOT_AGE_S_MAX:
-            self._taken, self._taken_s = self._statistics(), now_s
-        return self._taken

@@ -52,6 +52,7 @@ class RoleStatistics:
     changes_total: int
     """How often the log was closed and opened anew, for another role or a cut."""
     cuts_total: int
+    """How often the end of the log was cut, because the leader has another history."""
 
 
 @dataclass(slots=True, eq=False)

@@ -2,14 +2,95 @@
 """Counters and gauges of a log, for telemetry and status. Each is defined only here."""
 
 from collections.abc import Callable
-from dataclasses import make_dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.follower import FollowingState
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+
+@dataclass(frozen=True, slots=True)
+class LogStatistics:
+    """A snapshot of a log. All values are 0 before the log is open."""
+
+    appended_messages_total: int = 0
+    """Messages that were appended since the start."""
+    appended_batches_total: int = 0
+    """Batches that were appended since the start."""
+    repeated_batches_total: int = 0
+    """Batches that a writer sent again and that were already stored."""
+    refused_new_queues_total: int = 0
+    """Appends that were refused because too many new queues waited for the Indexer."""
+    syncs_total: int = 0
+    """Syncs of the log to its disk."""
+    rolls_total: int = 0
+    """Segments that were begun."""
+    deleted_segments_total: int = 0
+    """Segments that were deleted."""
+    dispatch_stops_by_damage_total: int = 0
+    """Dispatch streams that ended at a damaged record."""
+    min_physical_offset: int = 0
+    """Offset of the first byte of the log."""
+    max_physical_offset: int = 0
+    """Offset behind the last byte that was written."""
+    committed_physical_offset: int = 0
+    """Offset behind the last byte that was committed to the segments."""
+    flushed_physical_offset: int = 0
+    """Offset behind the last byte that is on the disk."""
+    confirmed_physical_offset: int = 0
+    """Offset behind the last byte that readers may see."""
+    indexed_physical_offset: int = 0
+    """Offset behind the last byte that the Indexer has on its disk."""
+    segment_count: int = 0
+    """Segments of the log."""
+    topic_count: int = 0
+    """Topics of users."""
+    epoch: int = 0
+    """Epoch of the log."""
+    replica_count: int = 0
+    """Followers that are connected to this leader."""
+    replica_lag_bytes: int = 0
+    """Bytes that the slowest connected follower has not yet."""
+    leader_lag_bytes: int = 0
+    """Bytes that this follower has not yet; 0 at a leader."""
+    replicated_physical_offset: int = 0
+    """Offset behind the last byte that all in-sync logs have."""
+    in_sync_count: int = field(default=0, metadata={"metric": "in_sync_replicas"})
+    """Logs in the in-sync set, with the leader; 0 at a follower."""
+    live_in_sync_count: int = field(default=0, metadata={"metric": "live_in_sync_replicas"})
+    """Logs in the in-sync set that answer, with the leader; 0 at a follower."""
+    min_in_sync_count: int = field(default=0, metadata={"metric": "min_in_sync_replicas"})
+    """Logs that must be in sync for an append with REPLICATED; 0 at a follower."""
+    in_sync_lag_ms: int = 0
+    """Time since the slowest log of the in-sync set had all."""
+    not_enough_replicas_total: int = 0
+    """Appends that were refused with NOT_ENOUGH_REPLICAS."""
+    in_sync_changes_total: int = 0
+    """Changes of the in-sync set."""
+    is_following: int = 0
+    """1 while this log follows a leader."""
+    is_leader: int = 0
+    """1 while this log takes appends as a leader."""
+    is_out: int = 0
+    """1 while this follower stopped because its history is not the leader's."""
+    disk_total_bytes: int = 0
+    """Size of the fullest disk of the segments."""
+    disk_free_bytes: int = 0
+    """Free bytes of the fullest disk of the segments."""
+    disk_used_percent: int = 0
+    """Used share of the fullest disk of the segments."""
+    data_disk_free_bytes: int = 0
+    """Free bytes of the disk of the data directory."""
+    evicted_segments_total: int = 0
+    """Segments whose pages were given back to the system."""
+    is_writable: int = 0
+    """1 while appends are accepted."""
+    raised_queues_total: int = 0
+    """Queues whose next offset was raised because the Indexer knew a higher one."""
+    contradicting_queues_total: int = 0
+    """Queues whose next offset is below the Indexer's."""
+    store_time_ahead_ms: int = 0
+    """By how much the time of the last record is ahead of the clock."""
+
 
 _SOURCES: dict[str, Callable[[OpenLog], int]] = {
     "appended_messages_total": lambda log: log.pipeline.message_count,
@@ -53,11 +134,7 @@ _SOURCES: dict[str, Callable[[OpenLog], int]] = {
     "store_time_ahead_ms": lambda log: log.store_time.ahead_ms,
 }
 
-_Statistics = make_dataclass("_Statistics", [(name, int, 0) for name in _SOURCES], frozen=True, slots=True)
 
-
-def statistics_of(log: OpenLog | None) -> "DataclassInstance":
+def statistics_of(log: OpenLog | None) -> LogStatistics:
     """Return a snapshot. Its values are zero before the log is open. Fast, and safe from any thread."""
-    values = {} if log is None else {name: source(log) for name, source in _SOURCES.items()}
-    found: DataclassInstance = _Statistics(**values)
-    return found
+    return LogStatistics() if log is None else LogStatistics(**{name: read(log) for name, read in _SOURCES.items()})

@@ -13,29 +13,51 @@ class IndexerStatistics:
     """A snapshot of the counters. Offsets are in bytes of the log."""
 
     state: int
+    """State of the reput loop, as its number in ReputState."""
     indexed_physical_offset: int
+    """Offset behind the last record that is indexed."""
     flushed_physical_offset: int
+    """Offset behind the last record whose index is on the disk."""
     confirmed_physical_offset: int
+    """Offset behind the last byte that the log lets readers see."""
     lag_bytes: int
+    """Bytes of the log that are not indexed yet."""
     min_physical_offset: int
+    """Offset of the first record that is indexed."""
     epoch: int
+    """Epoch of the last record that is indexed."""
     queue_count: int
+    """Queues that have an index."""
     index_file_count: int
+    """Files of the index by key."""
     consumer_offset_count: int
+    """Consumer offsets of groups that keep offsets."""
     waiting_pull_count: int
+    """Pulls that wait for a message."""
     running_scan_count: int
+    """Scans that run."""
     stopped: int
+    """1 while indexing is stopped by an error."""
     is_other_log: int
     """1 while nothing is indexed because the log is not the indexed log."""
     applied_records_total: int
+    """Records that were indexed."""
     locally_read_records_total: int
+    """Records that were read from the log's files without the CommitLog."""
     scanned_rows_total: int
+    """Rows that scans sent."""
     scanned_frames_bytes_total: int
+    """Bytes of frames that scans sent."""
     sync_rounds_total: int
+    """Rounds of syncs of the indexes to the disk."""
     gaps_total: int
+    """Places where records of the log were gone before they were indexed."""
     history_changes_total: int
+    """How often the log's history changed and indexes were cut."""
     removed_queues_total: int
+    """Queues that were removed."""
     stepped_over_record_count: int
+    """Records that fit no queue, which the indexes leave out."""
     log_silent_ms: int
     """Milliseconds since the log was last heard."""
     damaged_record_count: int

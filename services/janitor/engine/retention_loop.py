@@ -71,16 +71,27 @@ class RetentionCounters:
     """The numbers of the loop, for metrics. Times are milliseconds since the epoch, 0 before the first look."""
 
     is_running: int
+    """1 while a run deletes segments."""
     last_check_time_ms: int
+    """Time of the last look, in seconds since the epoch; 0 before the first look."""
     is_disk_full: int
+    """1 while a disk is above the limit from which appends are refused."""
     is_clock_believed: int
+    """1 while the clock agrees with the times of the records."""
     commitlog_disk_used_percent: int
+    """Used share of the CommitLog's emptiest disk."""
     indexer_disk_used_percent: int
+    """Used share of the Indexer's emptiest disk."""
     deleted_segments_total: int
+    """Segments that runs deleted."""
     lost_segments_total: int
+    """Segments that were deleted before all of their records were indexed."""
     freed_bytes_total: int
+    """Bytes that runs freed."""
     runs_total: int
+    """Runs of retention."""
     failed_runs_total: int
+    """Runs that failed."""
 
 
 class RetentionLoop:

@@ -20,15 +20,25 @@ class FrontStatistics:
     """The counts of the front, for telemetry."""
 
     connections: int
+    """Open connections."""
     idle_connections: int
+    """Open connections without a call."""
     calls: int
+    """Calls that are served now."""
     request_inflight_bytes: int
-    connections_total: int
+    """Bytes of requests that no handler has taken yet."""
+    opened_connections_total: int
+    """Connections that were opened."""
     refused_connections_total: int
+    """Connections that were refused because of the limit."""
     displaced_connections_total: int
+    """Connections that were ended to make room for newer connections."""
     silent_connections_total: int
+    """Connections that were closed because the caller did not answer a ping."""
     broken_connections_total: int
+    """Connections that were closed because the caller violated HTTP/2 or the limits."""
     late_requests_total: int
+    """Requests that took too long to arrive."""
 
 
 class Http2Front(Http2Server):
@@ -80,7 +90,7 @@ class Http2Front(Http2Server):
             idle_connections=self.connections.idle_count,
             calls=self.call_count,
             request_inflight_bytes=self.incoming.charged_bytes,
-            connections_total=counts.opened,
+            opened_connections_total=counts.opened,
             refused_connections_total=counts.refused,
             displaced_connections_total=counts.displaced,
             silent_connections_total=counts.silent,

@@ -45,9 +45,11 @@ class ElectionStatistics:
     """Counters and state of one process. Times in milliseconds."""
 
     won_total: int
+    """Elections that this log won."""
     lease_left_ms: int
+    """Time until the leader's lease ends, as far as this log knows."""
     record_epoch: int
-    """Epoch of the last seen record; 0 without a record."""
+    """Epoch of the last election record that was seen; 0 without a record."""
     is_by_promises: int
     """1 for a leader that cannot renew its lease and continues because all others promised not to stand."""
 

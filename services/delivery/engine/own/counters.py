@@ -16,15 +16,23 @@ class GroupCounters:
     """The counters of deliveries, since the start of the process."""
 
     is_owner: int
+    """1 while this process delivers."""
     groups_known: int
+    """Groups that share messages."""
     messages_open: int
-    """In flight, waiting for the next attempt, or held."""
+    """Messages in flight, waiting for the next attempt, or held."""
     received_total: int
+    """Messages that receivers got."""
     redelivered_total: int
+    """Messages that receivers got again."""
     settled_total: int
+    """Messages that were acknowledged or buried."""
     postponed_total: int
+    """Messages whose next attempt a receiver moved."""
     dead_letters_total: int
+    """Messages that became dead letters."""
     replayed_letters_total: int
+    """Dead letters that were sent again."""
     taken_over_total: int
     """How often the journal was read."""
 
@@ -34,11 +42,15 @@ class TransactionCounters:
     """The counters of transactions, since the start of the process."""
 
     transactions_open: int
+    """Transactions that have no end yet."""
     committed_total: int
+    """Transactions that were committed."""
     rolled_back_total: int
+    """Transactions that were rolled back."""
     parked_total: int
+    """Transactions whose producers did not end them after all checks."""
     checked_total: int
-    """How often a producer was to be asked."""
+    """How often a producer was to be asked for the end of a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +58,21 @@ class DelayCounters:
     """The counters of delayed messages, since the start of the process."""
 
     messages_waiting: int
+    """Delayed messages that are not due."""
     messages_due: int
-    """Due, and not delivered yet."""
+    """Delayed messages that are due and not delivered yet."""
     messages_refused: int
-    """Due, and the log did not take them."""
+    """Delayed messages that are due, and that the log did not take."""
     delivered_total: int
+    """Delayed messages that were delivered."""
     late_ms_total: int
-    """How late all of these were, together, by their store times."""
+    """Time by which all delivered delayed messages were late, together, by their store times."""
     cancelled_total: int
+    """Delayed messages that were cancelled."""
     rolled_total: int
-    """How often a message was appended again to wait on."""
+    """How often a delayed message was appended again to wait on."""
     lost_total: int
-    """Gone from the log before they were due."""
+    """Delayed messages that were gone from the log before they were due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +80,13 @@ class DelayLevelCounters:
     """The counters of messages with a delay level, since the start of the process."""
 
     messages_waiting: int
+    """Messages with a delay level that are not delivered yet."""
     delivered_total: int
+    """Messages with a delay level that were delivered."""
     lost_total: int
-    """Gone from the log before they were delivered."""
+    """Messages with a delay level that were gone from the log before they were delivered."""
     lateness_ms: int
-    """Milliseconds since the earliest due message became due."""
+    """Time since the earliest due message became due."""
     levels_blocked: int
     """Levels whose last attempt failed."""
 

@@ -7,8 +7,7 @@ It starts no ownership: while this process does not deliver, there are no lags. 
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from libs.machine.loop import SupervisedLoop
 from libs.requests.errors import DependencyUnavailable
@@ -23,29 +22,30 @@ INTERVAL_MS = 15_000
 GROUP_COUNT_MAX = 200
 
 
-def _told(text: str) -> Any:
-    return field(default=0, metadata={"help": text})
-
-
 @dataclass(frozen=True, slots=True)
 class GroupLag:
     """The lag of a group in a topic."""
 
-    messages: int = _told("Messages that the group has not settled.")
-    seconds: float = _told("For how long the oldest of these has been stored.")
-    bytes: int = _told("Bytes of their records.")
-    in_flight_messages: int = _told("Those of them that receivers have.")
-    waiting_messages: int = _told("Those of them that were given back, or whose receivers' time is over.")
-    held_messages: int = _told(
-        "Those of them that wait for a message with the same ordering key, or for a member whose filter they pass."
-    )
+    messages: int = 0
+    """Messages that the group has not settled."""
+    seconds: float = 0
+    """Time since the oldest message that the group has not settled was stored."""
+    bytes: int = 0
+    """Bytes of the records that the group has not settled."""
+    in_flight_messages: int = 0
+    """Unsettled messages that receivers have."""
+    waiting_messages: int = 0
+    """Unsettled messages that were given back, or whose receivers' time is over."""
+    held_messages: int = 0
+    """Unsettled messages that wait for a message with the same key, or for a member whose filter they pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStandstill:
     """How many queues of a group and topic stand still for a reason."""
 
-    queues: int = _told("Queues of the group in which nothing was settled since the look before, for this reason.")
+    queues: int = 0
+    """Queues of the group in which nothing was settled since the look before, for this reason."""
 
 
 class LagMetrics:

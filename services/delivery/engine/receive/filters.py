@@ -11,7 +11,7 @@ Memory: the expressions, GIVEN_COUNT deliveries of each, and the queue offsets t
 import logging
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from libs.filters.tag_expression import EVERY_TAG, EXPRESSION_SIZE_BYTES_MAX, SEPARATOR, TAG_COUNT_MAX
 from libs.formats.records.delivery_record import Flight
@@ -173,7 +173,8 @@ class Filters:
 class FilterCount:
     """How many filters the members of a group use for a topic."""
 
-    count: int
+    count: int = field(default=0, metadata={"metric": "filters"})
+    """Filters that the members of the group use for the topic."""
 
 
 class AllFilters:

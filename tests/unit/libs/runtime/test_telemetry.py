@@ -33,8 +33,15 @@ class Numbers:
     """The counts of an engine."""
 
     appended_total: int
+    """Messages."""
     queue_count: int
+    """Queues."""
     log_size_bytes: int
+    """Bytes of the log."""
+    late_ms: int = 1_500
+    """How late."""
+    used_percent: int = 75
+    """How full."""
 
 
 async def scrape(telemetry: Telemetry) -> dict[str, float]:
@@ -48,9 +55,8 @@ async def scrape(telemetry: Telemetry) -> dict[str, float]:
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if not line.startswith("#")}
 
 
-async def test_statistics_become_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_statistics_become_metrics() -> None:
     """Each field is a metric, `_total` a counter; a collection takes a single snapshot."""
-    monkeypatch.setattr("libs.runtime.watch.telemetry.SNAPSHOT_AGE_S_MAX", LIMIT_S)  # on a slow machine too
     telemetry = Telemetry.off("commitlog")
     calls = []
 
@@ -64,8 +70,11 @@ async def test_statistics_become_metrics(monkeypatch: pytest.MonkeyPatch) -> Non
     telemetry.shutdown()
     values = {name.partition("{")[0]: value for name, value in metrics.items()}
     assert values["reput_commitlog_log_appended_total"] == 7
-    assert values["reput_commitlog_log_queue_count"] == 4
+    assert values["reput_commitlog_log_queues"] == 4
     assert values["reput_commitlog_log_log_size_bytes"] == 1 << 40
+    assert values["reput_commitlog_log_late_seconds"] == 1.5
+    assert values["reput_commitlog_log_used_ratio"] == 0.75
+    assert "reput_commitlog_log_late_ms" not in values
     assert len(calls) == 1
 
 
@@ -80,7 +89,7 @@ async def test_several_things_have_labels() -> None:
         return {
             name[name.index('"', name.index("group=")) + 1]: value
             for name, value in metrics.items()
-            if "lag_queue_count{" in name
+            if "lag_queues{" in name
         }
 
     assert await found() == {"g": 2, "h": 5}
@@ -271,3 +280,40 @@ def test_tracebacks_show_no_local_variables(capsys: pytest.CaptureFixture[str]) 
     line = capsys.readouterr().err
     assert json.loads(line)["exception"][0]["exc_type"] == "KeyError"
     assert token not in line
+
+
+async def test_old_names_are_served_when_asked_for() -> None:
+    """Each renamed family is there twice, each with its own unit."""
+    telemetry = Telemetry("commitlog", exporter=None, trace_ratio=0, has_old_names=True)
+    telemetry.observe("log", lambda: Numbers(appended_total=7, queue_count=4, log_size_bytes=1))
+    values = await scrape(telemetry)
+    telemetry.shutdown()
+    assert values["reput_commitlog_log_late_ms"] == 1_500
+    assert values["reput_commitlog_log_late_seconds"] == 1.5
+    assert values["reput_commitlog_log_queue_count"] == values["reput_commitlog_log_queues"] == 4
+
+
+async def test_statistics_that_fail_hide_no_other_metric(caplog: pytest.LogCaptureFixture) -> None:
+    """The other families have their samples, and the log says which family has none."""
+    telemetry = Telemetry.off("commitlog")
+    fail = iter([Numbers(1, 2, 3)])
+    telemetry.observe("broken", lambda: next(fail))
+    telemetry.observe("log", lambda: Numbers(7, 4, 1))
+    values = await scrape(telemetry)
+    telemetry.shutdown()
+    assert values["reput_commitlog_log_queues"] == 4
+    assert "reput_commitlog_broken_queues" not in values
+    assert "no metrics of reput_commitlog_broken_appended_total" in caplog.text
+
+
+def test_a_field_without_a_sentence_is_refused() -> None:
+    """Each family has a help."""
+
+    @dataclass
+    class Mute:
+        """Numbers without sentences."""
+
+        appended_total: int = 0
+
+    with pytest.raises(ValueError, match="appended_total: a metric needs a sentence"):
+        Telemetry.off().observe("log", Mute)

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sentences under the fields of dataclasses: the help of settings and of metrics."""
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import textwrap
+import typing
+
+
+def field_sentences(cls: type) -> dict[str, str]:
+    """Return the string under each field in the source, of the class itself and of its bases."""
+    sentences: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        if not dataclasses.is_dataclass(base):
+            continue
+        body = typing.cast("ast.ClassDef", ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]).body
+        for statement, following in itertools.pairwise(body):
+            match statement, following:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    sentences[name] = " ".join(text.split())
+    return sentences

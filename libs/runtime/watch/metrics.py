@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics: the families of a service's metrics, from the fields of dataclasses.
+
+A field gives the name, the type and the unit of its family:
+
+    field                    family                       type      value
+    appended_messages_total  …_appended_messages_total    counter   as it is
+    segment_count            …_segments                   gauge     as it is
+    late_ms_total            …_late_seconds_total         counter   ÷ 1,000
+    disk_used_percent        …_disk_used_ratio            gauge     ÷ 100
+
+The sentence under the field is the family's help. Prometheus' conventions are the source: base units, no count of a
+gauge at the end of its name.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from libs.runtime.sentences import field_sentences
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_log = logging.getLogger(__name__)
+
+Read = Callable[[], Mapping[tuple[str, ...], "DataclassInstance"]]
+"""Returns objects by the values of their labels. Quick, from any thread, and without need of the event loop."""
+
+TOTAL = "_total"
+NAME = "metric"
+"""The key in the metadata of a field whose family has another name than the field."""
+_UNITS = (("_ms", "_seconds", 1e-3), ("_percent", "_ratio", 1e-2), ("_count", "s", 1.0))
+"""The end of a field's name, the end of its family's name, and the factor of its values."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A field of the objects of a reader, as a family of metrics."""
+
+    field: str
+    name: str
+    old_name: str
+    """The name of releases before the base units; its values are as the field's."""
+    help: str
+    factor: float
+
+    @property
+    def is_counter(self) -> bool:
+        """Whether the values only grow, from the start of the process."""
+        return self.name.endswith(TOTAL)
+
+    def family(self, labels: Sequence[str], found: Mapping[tuple[str, ...], "DataclassInstance"]) -> Metric:
+        """Return the family with a sample for each object."""
+        made = (
+            CounterMetricFamily(self.name.removesuffix(TOTAL), self.help, labels=labels)
+            if self.is_counter
+            else GaugeMetricFamily(self.name, self.help, labels=labels)
+        )
+        for values, statistics in found.items():
+            made.add_metric(values, float(getattr(statistics, self.field)) * self.factor)
+        return made
+
+    @property
+    def former(self) -> "Column":
+        """The family under its old name."""
+        return dataclasses.replace(self, name=self.old_name, help=f"Old name of {self.name}.", factor=1.0)
+
+
+def columns(prefix: str, kind: type["DataclassInstance"]) -> list[Column]:
+    """Return the families of a kind of statistics. Raises ValueError for a field without a sentence."""
+    sentences = field_sentences(kind)
+    made = []
+    for field in dataclasses.fields(kind):
+        if field.name not in sentences:
+            raise ValueError(f"{kind.__qualname__}.{field.name}: a metric needs a sentence under the field")
+        name, factor = _family_name(field.metadata.get(NAME, field.name))
+        made.append(Column(field.name, f"{prefix}_{name}", f"{prefix}_{field.name}", sentences[field.name], factor))
+    return made
+
+
+def _family_name(field: str) -> tuple[str, float]:
+    """Return the end of a family's name for a field, and the factor of its values."""
+    stem, total = field.removesuffix(TOTAL), TOTAL if field.endswith(TOTAL) else ""
+    for end, unit, factor in _UNITS:
+        if stem.endswith(end):
+            return stem.removesuffix(end) + unit + total, factor
+    return field, 1.0
+
+
+class Metrics(Collector):
+    """The families of a service. `add` statistics at the start; each collection reads all of them once.
+
+    Statistics that fail are left out of a collection, and the log says why: they must not hide all other metrics.
+    """
+
+    def __init__(self, *, has_old_names: bool) -> None:
+        self._has_old_names = has_old_names
+        self._sources: list[tuple[Sequence[str], list[Column], Read]] = []
+
+    def add(self, prefix: str, labels: Sequence[str], kind: type["DataclassInstance"], read: Read) -> None:
+        """Add the families of a kind of statistics. `read` is called once for each collection."""
+        families = columns(prefix, kind)
+        if self._has_old_names:
+            families += [family.former for family in families if family.old_name != family.name]
+        self._sources.append((labels, families, read))
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all families, also families without samples. Callers: any thread."""
+        for labels, families, read in self._sources:
+            try:
+                found = read()
+            except Exception:  # noqa: BLE001 - the other families are still needed
+                _log.exception("no metrics of %s", families[0].name)
+                found = {}
+            for column in families:
+                yield column.family(labels, found)

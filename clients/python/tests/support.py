@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fake services, made to misbehave on demand, behind a real gRPC server: the seam that the client's tests drive."""
+"""Fake services, made to misbehave on demand, behind a real gRPC server: the seam that the client's tests drive.
+
+NotingSink: the receiver of an outcome, without a producer.
+"""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +15,9 @@ from google.protobuf.any_pb2 import Any as AnyProto
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 from reput.commitlog.v1 import append_service_pb2 as append
+from reput_client import ReputError, SendResult
+from reput_client.core.sending import Stored
+from reput_client.core.telemetry.unread import Round
 
 LIMIT_S = 240.0
 """How long a test waits for an expected event: longer than any machine takes; only a hanging test reaches it."""
@@ -160,3 +166,29 @@ def serving(*services: Any) -> Iterator[str]:
         yield f"127.0.0.1:{port}"
     finally:
         server.stop(None).wait()
+
+
+class NotingSink:
+    """The sink of a message that puts its outcome under a name into a dictionary, a single time."""
+
+    stored: Stored | SendResult | None = None
+
+    def __init__(self, outcomes: dict[str, object], name: str) -> None:
+        self._outcomes, self._name = outcomes, name
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, row: int, /) -> None:
+        assert isinstance(self.stored, Stored)
+        self._note(self.stored.at(row))
+
+    def set_exception(self, error: ReputError, /) -> None:
+        self._note(error)
+
+    def note_failure(self, round_: Round, error: ReputError) -> None:
+        round_.add(error)
+
+    def _note(self, outcome: object) -> None:
+        assert self._name not in self._outcomes, "settled twice"
+        self._outcomes[self._name] = outcome

@@ -5,7 +5,7 @@ import asyncio
 import concurrent.futures
 import importlib
 import logging
-import os
+import multiprocessing
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -385,24 +385,30 @@ def test_what_no_request_carries_is_refused_here(log: Log, target: str) -> None:
     assert [message.body for message in log.stored] == [b"before", b"after", b"written"]
 
 
-def test_a_forked_child_is_told_at_once(log: Log, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs a system with fork")
+def test_a_forked_child_is_told_at_once(log: Log, target: str) -> None:
     """An object made before a fork raises in the child, which lacks its threads. A close does nothing there."""
     with client(target) as store:
         producer, writer = store.producer(), store.writer("w")
         sharing = store.share_consumer("t", group="g")
-        with monkeypatch.context() as child:
-            child.setattr(os, "getpid", lambda: 1)
-            uses = {
-                "producer": [lambda: producer.send("t", b""), lambda: producer.send_batch([]), producer.flush],
-                "writer": [lambda: writer.append([NewMessage("t", b"")]), writer.flush],
-                "share consumer": [sharing.receive, lambda: sharing.run(print), lambda: next(iter(sharing))],
-            }
+        uses: dict[str, list[Callable[[], object]]] = {
+            "producer": [lambda: producer.send("t", b""), lambda: producer.send_batch([]), producer.flush],
+            "writer": [lambda: writer.append([NewMessage("t", b"")]), writer.flush],
+            "share consumer": [sharing.receive, lambda: sharing.run(print), lambda: next(iter(sharing))],
+        }
+
+        def use_all() -> None:
             for what, calls in uses.items():
                 for call in calls:
                     with pytest.raises(RuntimeError, match=f"this {what} was made in process .* after the fork"):
                         call()
             for made in (producer, writer, sharing):
                 made.close()
+
+        child = multiprocessing.get_context("fork").Process(target=use_all)
+        child.start()
+        child.join(LIMIT_S)
+        assert child.exitcode == 0
         assert producer.send("t", b"of its own process").result(LIMIT_S).queue_offset == 0
 
 

@@ -20,10 +20,10 @@ from reput_client import (
 from reput_client.core.errors import from_status
 from reput_client.core.producing import settle_all
 from reput_client.core.retry import FOLLOWS_MAX
-from reput_client.core.sending import Batch, Entry, SendQueue
-from reput_client.core.telemetry.unread import Round, Unread
+from reput_client.core.sending import Batch, SendQueue
+from reput_client.core.telemetry.unread import Unread
 
-from clients.python.tests.support import status
+from clients.python.tests.support import NotingSink, status
 
 CODE = grpc.StatusCode
 LINE_CUT = UnavailableError("the line was cut", code=CODE.UNAVAILABLE)
@@ -48,22 +48,14 @@ class Bench:
             batch_size_bytes=self.batch_size_bytes, window_bytes=self.window_bytes, linger_ms=5, retry=retry
         )
         self.queue, self.unread = SendQueue(options), Unread()
-        self.names: list[str] = []
-
-    def settle(self, sink_index: int, outcome: object) -> None:
-        assert self.names[sink_index] not in self.outcomes, "settled twice"
-        self.outcomes[self.names[sink_index]] = outcome
-
-    def note_failure(self, round_: Round, error: ReputError) -> None:
-        round_.add(error)
 
     def add(self, *names: str, size_bytes: int = 20) -> None:
+        """Add messages whose topic is the first letter of their name. The name is the beginning of the body."""
         for name in names:
-            chunk = AppendRequest(messages=[AppendMessage(topic=name, body=bytes(size_bytes - 6 - len(name)))])
-            assert len(chunk.SerializeToString()) == size_bytes
-            self.names.append(name)
-            entry = Entry(chunk.SerializeToString(), name[0], f"id-{name}", self, len(self.names) - 1)
-            self.queue.add(entry, self.now_s)
+            body = name.encode().ljust(size_bytes - 7)
+            chunk = AppendRequest(messages=[AppendMessage(topic=name[0], body=body)]).SerializeToString()
+            assert len(chunk) == size_bytes
+            self.queue.add(chunk, f"id-{name}", NotingSink(self.outcomes, name), lambda: self.now_s)
 
     def pop(self) -> list[str] | None:
         """Take a batch and return the names of its messages."""
@@ -71,7 +63,7 @@ class Bench:
         return None if batch is None else self.names_of(batch)
 
     def names_of(self, batch: Batch) -> list[str]:
-        return [message.topic for message in AppendRequest.FromString(batch.to_request(0)).messages]
+        return [message.body.decode().strip() for message in AppendRequest.FromString(batch.to_request(0)).messages]
 
     def answer(self, *outcomes: list[str] | status_pb2.Status) -> None:
         """Answer the oldest batches: names were stored, a Status refuses."""

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled part of the producer, built here: the same bytes and errors as the plain encoder, the oracle."""
 
+import itertools
 import os
 import shutil
 import subprocess
 import sys
+import time
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reput.commitlog.v1.append_service_pb2 import AppendRequest
 from reput_client import NewMessage
 from reput_client.core import speedups
 from reput_client.core.compression import Compressor
-from reput_client.core.encode import CHUNK_SIZE_BYTES_MAX, Encoder
-from reput_client.core.speedups import Pack, find_pack
+from reput_client.core.encode import CHUNK_SIZE_BYTES_MAX, Encoder, UniqueIds
+from reput_client.core.speedups import MakePacker, find_packer
 
 from clients.python.tests.test_encode import BAD, NAMED, PROPERTIES
 
@@ -24,8 +27,8 @@ PROJECT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
-    """The compiled function, from the project's own setup.py."""
+def packer(tmp_path_factory: pytest.TempPathFactory) -> MakePacker:
+    """The compiled Packer, from the project's own setup.py."""
     pytest.importorskip("Cython")
     if shutil.which(os.environ.get("CC", "cc")) is None:
         pytest.skip("no C compiler")
@@ -39,13 +42,13 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    made: Pack = module.pack
+    made: MakePacker = module.Packer
     return made
 
 
-def outcome_of(pack: Pack | None, message: Any, **options: Any) -> object:
+def outcome_of(packer: MakePacker | None, message: Any, **options: Any) -> object:
     """Return the bytes and the id of a message, or the type and the text of its error."""
-    encoder = Encoder(**{"makes_unique_ids": False, "makes_born_times": False, "pack": pack, **options})
+    encoder = Encoder(**{"makes_unique_ids": False, "makes_born_times": False, "make_packer": packer, **options})
     try:
         return encoder.encode(message)
     except (ValueError, TypeError) as error:
@@ -53,9 +56,9 @@ def outcome_of(pack: Pack | None, message: Any, **options: Any) -> object:
 
 
 @pytest.mark.parametrize("message", [case[0] for case in (*PROPERTIES, *NAMED, *BAD)], ids=repr)
-def test_the_cases_of_the_plain_encoder(pack: Pack, message: Any) -> None:
+def test_the_cases_of_the_plain_encoder(packer: MakePacker, message: Any) -> None:
     """Each message that the tests of the plain encoder have gives the same bytes or the same error."""
-    assert outcome_of(pack, message) == outcome_of(None, message)
+    assert outcome_of(packer, message) == outcome_of(None, message)
 
 
 ODD_TEXT = st.one_of(
@@ -102,9 +105,9 @@ MESSAGES = st.builds(
 
 @settings(max_examples=2_000, deadline=None)
 @given(message=MESSAGES)
-def test_any_message(pack: Pack, message: NewMessage) -> None:
+def test_any_message(packer: MakePacker, message: NewMessage) -> None:
     """Any message, also with hostile values, gives the same bytes or the same error."""
-    assert outcome_of(pack, message) == outcome_of(None, message)
+    assert outcome_of(packer, message) == outcome_of(None, message)
 
 
 PLAIN = st.builds(
@@ -126,35 +129,84 @@ PLAIN = st.builds(
 
 @settings(max_examples=1_000, deadline=None)
 @given(message=PLAIN)
-def test_plain_messages_are_packed(pack: Pack, message: NewMessage) -> None:
+def test_plain_messages_are_packed(packer: MakePacker, message: NewMessage) -> None:
     """A plain message is packed by the compiled part itself, to the same bytes."""
-    unique_id, born = message.unique_id or "", message.born_time_ms or 0
-    packed = pack(message, unique_id, born, CHUNK_SIZE_BYTES_MAX)
-    assert (packed, unique_id) == outcome_of(None, message)
+    packed = packer(None, False, CHUNK_SIZE_BYTES_MAX).pack(message)
+    assert packed == outcome_of(None, message)
     assert packed is not None
-    assert pack(message, unique_id, born, len(packed)) == packed
-    assert pack(message, unique_id, born, len(packed) - 1) is None, "Encoder refuses it, with its own words"
+    assert packer(None, False, len(packed[0])).pack(message) == packed
+    assert packer(None, False, len(packed[0]) - 1).pack(message) is None, "Encoder refuses it, with its own words"
 
 
-def test_ids_and_times_of_the_encoder(pack: Pack) -> None:
+def test_ids_and_times_of_the_encoder(packer: MakePacker) -> None:
     """A message without an id and a time gets them as by the plain encoder, an id for each message."""
-    encoder = Encoder(makes_unique_ids=True, pack=pack)
+    encoder = Encoder(makes_unique_ids=True, make_packer=packer)
     ids = [encoder.encode(NewMessage("t", b"x"))[1] for _ in range(3)]
     assert [int(unique_id[-4:], 16) for unique_id in ids] == [0, 1, 2]
     with pytest.raises(ValueError, match="no space"):
         encoder.encode(NewMessage("t", b"x", keys="a b"))
-    assert encoder.encode(NewMessage("t", b"x"))[1][-4:] == "0004"
+    assert encoder.encode(NewMessage("t", bytearray(b"x"), delay_s=1))[1][-4:] == "0004"
+    chunk, last = encoder.encode(NewMessage("t", b"x"))
+    assert last[-4:] == "0005"
+    assert last.encode() in chunk
 
 
-def test_bodies_that_are_compressed_are_not_packed(pack: Pack) -> None:
+class FixedIds(UniqueIds):
+    """Ids of months that are given."""
+
+    def __init__(self, months: list[tuple[int, int]], first: int) -> None:
+        super().__init__()
+        self.months, self.count = months, itertools.count(first)
+
+    def month_of(self, now_ns: int) -> tuple[int, int]:
+        return self.months.pop(0)
+
+
+@pytest.mark.parametrize("start_ms", [0, 1, 15, 16, 2_678_400_000, 2**32 - 1])
+@pytest.mark.parametrize("first", [0, 255, 65_535, 65_536])
+def test_ids_have_one_layout(packer: MakePacker, start_ms: int, first: int) -> None:
+    """The id of a packed message is the id that UniqueIds makes of its time in the month and its number."""
+    now_ns = time.time_ns()
+    month = now_ns - start_ms * 1_000_000, now_ns + 3600 * 10**9
+    ids = FixedIds([month], first)
+    packed = packer(ids, True, CHUNK_SIZE_BYTES_MAX).pack(NewMessage("t", b"x"))
+    assert packed is not None
+    (born_time_ms,) = [message.born_time_ms for message in AppendRequest.FromString(packed[0]).messages]
+    late_ms = born_time_ms - now_ns // 1_000_000
+    assert 0 <= late_ms < 60_000
+    plain = FixedIds([month], first)
+    plain.prefix = ids.prefix
+    made = plain.next(now_ns)
+    number, plain_number = int(packed[1][20:28], 16), int(made[20:28], 16)
+    assert (number - plain_number) % 2**32 in (late_ms - 1, late_ms, late_ms + 1)
+    assert (packed[1][:20], packed[1][28:]) == (made[:20], made[28:])
+    assert packed[1].isascii()
+
+
+def test_a_new_month_begins(packer: MakePacker) -> None:
+    """A message after the end of the month gets an id with its time in the next month."""
+    now_ns = time.time_ns()
+    over, current = (now_ns - 10**12, now_ns), (now_ns - 10**9, now_ns + 10**15)
+    ids = FixedIds([over, current], 0)
+    made = packer(ids, True, CHUNK_SIZE_BYTES_MAX)
+    first, second, third = (made.pack(NewMessage("t", b"x")) for _ in range(3))
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert int(first[1][20:28], 16) >= 10**6
+    assert 10**3 <= int(second[1][20:28], 16) <= int(third[1][20:28], 16) < 10**6
+    assert ids.months == []
+
+
+def test_bodies_that_are_compressed_are_not_packed(packer: MakePacker) -> None:
     """An encoder with a compressor does not use the compiled part."""
     message = NewMessage("t", bytes(10_000))
-    encoder = Encoder(makes_unique_ids=False, compressor=Compressor("zlib", 100, 5), pack=pack)
+    encoder = Encoder(makes_unique_ids=False, compressor=Compressor("zlib", 100, 5), make_packer=packer)
     assert len(encoder.encode(message)[0]) < 200
 
 
 def test_the_build_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """REPUT_NO_EXTENSIONS=1 ignores the compiled part, and `IS_COMPILED` tells the build."""
-    assert (speedups.PACK is not None) is speedups.IS_COMPILED
+    assert (speedups.PACKER is not None) is speedups.IS_COMPILED
     monkeypatch.setenv("REPUT_NO_EXTENSIONS", "1")
-    assert find_pack() is None
+    assert find_packer() is None

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 import reput_client
 from reput_client import NewMessage, ProducerOptions, aio
-from reput_client.core.sending import Entry, SendQueue
+from reput_client.core.sending import SendQueue
 
 from clients.python.tests.support import LIMIT_S, Log, serving
 
@@ -32,7 +32,7 @@ def test_a_queue_hurries_the_batch_of_a_number() -> None:
     queue = SendQueue(ProducerOptions(batch_size_bytes=10, linger_ms=5))
 
     def add(size_bytes: int) -> int:
-        queue.add(Entry(bytes(size_bytes), "t", "", None, 0), 1.0)  # type: ignore[arg-type]
+        queue.add(bytes(size_bytes), "", None, lambda: 1.0)  # type: ignore[arg-type]
         return queue.batch_number
 
     assert not queue.hurry(0)
@@ -46,7 +46,7 @@ def test_a_queue_hurries_the_batch_of_a_number() -> None:
     assert add(4) == first, "messages are added until the batch is popped"
     batch = queue.pop(1.0)
     assert batch is not None
-    assert len(batch.entries) == 2
+    assert len(batch.sinks) == 2
     assert not queue.hurry(first)
     full = add(10)
     assert full == first + 1

@@ -5,7 +5,7 @@ A task keeps a stream open and reads its outcomes. A second task writes batches 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,8 @@ from reput_client.aio.closing import AsyncClosing
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.options import ProducerOptions
 from reput_client.core.process.birthplace import Birthplace
-from reput_client.core.producing import EntryEncoder, OneSink, Sender, settle_all, tell_given_up
-from reput_client.core.sending import Entry, Outcome, SendQueue
+from reput_client.core.producing import OneSink, Sender, SpanEncoder, settle_all, tell_given_up
+from reput_client.core.sending import Outcome, SendQueue, Sink
 from reput_client.core.telemetry.metrics import ProducerMetrics
 from reput_client.core.telemetry.unread import AskedFuture, Unread
 from reput_client.core.types import NewMessage, SendResult
@@ -32,7 +32,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
     def __init__(self, channels: AsyncChannels, options: ProducerOptions) -> None:
         self._channels, self._birthplace = channels, Birthplace()
         self._options, self._close_timeout_s = options, channels.options.timeout_s
-        self._encoder = EntryEncoder(options, lambda: channels.target("commitlog"))
+        self._encoder = SpanEncoder(options, lambda: channels.target("commitlog"))
         self._queue, self._unread = SendQueue(options), Unread()
         self._loop = asyncio.get_running_loop()
         self._changed: asyncio.Future[None] = self._loop.create_future()
@@ -48,10 +48,11 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         """Send a message like `send`, given as a NewMessage."""
         self._birthplace.check("producer")
         future = _SendFuture(loop=self._loop)
-        entry = self._encoder.one(message, future)
-        if self._is_closing or not self._queue.has_room(len(entry.chunk)):
-            await self._wait_for_room(len(entry.chunk))
-        self._add(entry)
+        future.stored = None
+        chunk, unique_id = self._encoder.one(message, future)
+        if self._is_closing or not self._queue.has_room(len(chunk)):
+            await self._wait_for_room(len(chunk))
+        self._add(chunk, unique_id, future)
         future.hurry = self._hurry_last
         return future
 
@@ -62,10 +63,10 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         if not messages:
             future.set_result([])
             return future
-        for entry in self._encoder.many(messages, future):
-            if self._is_closing or not self._queue.has_room(len(entry.chunk)):
-                await self._wait_for_room(len(entry.chunk))
-            self._add(entry)
+        for chunk, unique_id, sink in self._encoder.many(messages, future):
+            if self._is_closing or not self._queue.has_room(len(chunk)):
+                await self._wait_for_room(len(chunk))
+            self._add(chunk, unique_id, sink)
         future.hurry = self._hurry_last
         return future
 
@@ -112,9 +113,9 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         if self._is_closing:
             raise ReputError("the producer is closed", code=grpc.StatusCode.CANCELLED)
 
-    def _add(self, entry: Entry) -> None:
-        """Add an entry to the send queue, which has room."""
-        if self._queue.add(entry, self._loop.time()):
+    def _add(self, chunk: bytes, unique_id: str, sink: Sink) -> None:
+        """Add a message to the send queue, which has room."""
+        if self._queue.add(chunk, unique_id, sink, self._loop.time):
             self._hurry_last = partial(self._hurry, self._queue.batch_number)
             self._notify()
 
@@ -208,8 +209,27 @@ class _Asked(AskedFuture):
         return super().__await__()  # type: ignore[misc]
 
 
-class _SendFuture(_Asked, OneSink, asyncio.Future[SendResult]):
-    """The outcome of a message."""
+class _SendFuture(_Asked, OneSink, asyncio.Future[Any]):
+    """The outcome of a message. With slots it needs no dictionary."""
+
+    __slots__ = ("hurry", "stored")
+    _row = asyncio.Future.result
+
+    def result(self) -> SendResult:
+        if self.stored is None:
+            super().result()
+        return self.read()
+
+    def exception(self) -> BaseException | None:
+        return super().exception() if self.stored is None else None
+
+    def __await__(self) -> Generator[Any, None, SendResult]:
+        if not self.done():
+            self._asyncio_future_blocking = True
+            yield self
+        return self.result()
+
+    __iter__ = __await__
 
 
 class _BatchFuture(_Asked, asyncio.Future[list[Outcome]]):

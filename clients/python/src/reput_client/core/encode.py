@@ -21,7 +21,7 @@ from reput.common.v1.message_pb2 import Durability as DurabilityLevel
 from reput_client.core.compression import Compressor
 from reput_client.core.errors import too_large
 from reput_client.core.options import MESSAGE_SIZE_BYTES_MAX
-from reput_client.core.speedups import PACK, Pack
+from reput_client.core.speedups import PACKER, MakePacker
 from reput_client.core.types import NewMessage, check_born_time, to_ms
 
 CHUNK_SIZE_BYTES_MAX = MESSAGE_SIZE_BYTES_MAX - 1024
@@ -48,7 +48,7 @@ class Encoder:
 
     `makes_unique_ids` gives a unique id to each message without a unique id. `makes_born_times` gives the current time
     to each message without a born time. Without both, and without a `compressor`, the same message gives the same
-    bytes. `pack` is the compiled part.
+    bytes. `make_packer` is the compiled part.
     """
 
     def __init__(
@@ -57,12 +57,14 @@ class Encoder:
         makes_unique_ids: bool,
         makes_born_times: bool = True,
         compressor: Compressor | None = None,
-        pack: Pack | None = PACK,
+        make_packer: MakePacker | None = PACKER,
     ) -> None:
         self._compressor = compressor
         self._unique_ids = UniqueIds() if makes_unique_ids else None
         self._makes_born_times = makes_born_times
-        self._pack = pack if compressor is None else None
+        self._packer = None
+        if make_packer is not None and compressor is None:
+            self._packer = make_packer(self._unique_ids, makes_born_times, CHUNK_SIZE_BYTES_MAX)
 
     def encode(self, message: NewMessage, carried: Mapping[str, str] = NOTHING) -> tuple[bytes, str]:
         """Encode a message. Returns the chunk and the unique id ("" if it has no unique id).
@@ -73,16 +75,13 @@ class Encoder:
         """
         if type(message.topic) is not str or type(message.body) is not bytes:
             message = _as_sent(message)
+        if self._packer is not None and not carried:
+            packed = self._packer.pack(message)
+            if packed is not None:
+                return packed
         unique_id, now_ns = message.unique_id or message.properties.get("UNIQ_KEY", ""), time.time_ns()
         if not unique_id and message.property_string is None and self._unique_ids is not None:
             unique_id = self._unique_ids.next(now_ns)
-        if self._pack is not None and not carried:
-            born: object = message.born_time_ms
-            if born is None:
-                born = now_ns // 1_000_000 if self._makes_born_times else 0
-            packed = self._pack(message, unique_id, born, CHUNK_SIZE_BYTES_MAX)
-            if packed is not None:
-                return packed, unique_id
         if (encoded_properties := message.property_string) is None:
             encoded_properties = property_string(_properties(message, unique_id, carried))
         born_time_ms = message.born_time_ms
@@ -196,7 +195,7 @@ def property_string(properties: Mapping[str, str]) -> bytes:
     Raises ValueError for a name or value that is empty or would change another property, TypeError for a non-str.
     """
     try:
-        text = "".join([part for name, value in properties.items() for part in (name, "\x01", value, "\x02")])
+        text = "\x02".join([*map("\x01".join, properties.items()), ""])
     except TypeError:
         name, value = next(pair for pair in properties.items() if not all(isinstance(part, str) for part in pair))
         raise TypeError(f"the property {name!r} is {value!r}: expected text") from None
@@ -229,22 +228,25 @@ class UniqueIds:
 
     def __init__(self) -> None:
         prefix = _own_address() + (os.getpid() & 0xFFFF).to_bytes(2) + os.urandom(4)
-        self._prefix = prefix.hex().upper()
-        self._count = itertools.count()
-        self._start_ns = self._end_ns = 0
+        self.prefix = prefix.hex().upper()
+        self.count = itertools.count()
+        self._month_ns = 0, 0
 
     def next(self, now_ns: int) -> str:
         """Return a new id. `now_ns` is the time since the epoch."""
-        if not self._start_ns <= now_ns < self._end_ns:
-            self._start_month()
-        time_ms = (now_ns - self._start_ns) // 1_000_000 & 0xFFFFFFFF
-        return f"{self._prefix}{time_ms:08X}{next(self._count) & 0xFFFF:04X}"
+        start_ns, end_ns = self._month_ns
+        if not start_ns <= now_ns < end_ns:
+            start_ns, _ = self.month_of(now_ns)
+        time_ms = (now_ns - start_ns) // 1_000_000 & 0xFFFFFFFF
+        return f"{self.prefix}{time_ms << 16 | next(self.count) & 0xFFFF:012X}"
 
-    def _start_month(self) -> None:
-        """Set the start of times to the first day of the month in local time, as RocketMQ's client does."""
-        first = datetime.now().astimezone().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    def month_of(self, now_ns: int) -> tuple[int, int]:
+        """Return the start and the end of the month that has a time, in local time, as RocketMQ's client does."""
+        now = datetime.fromtimestamp(now_ns // 10**9).astimezone()
+        first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         following = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
-        self._start_ns, self._end_ns = int(first.timestamp()) * 10**9, int(following.timestamp()) * 10**9
+        self._month_ns = int(first.timestamp()) * 10**9, int(following.timestamp()) * 10**9
+        return self._month_ns
 
 
 def _own_address() -> bytes:

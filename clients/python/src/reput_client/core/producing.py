@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError
 from reput_client.core.options import ProducerOptions
-from reput_client.core.sending import Entry, Outcome, Settlement
+from reput_client.core.sending import Outcome, Settlement, Sink, Stored
 from reput_client.core.telemetry.log import log
 from reput_client.core.telemetry.tracing import find_tracing
 from reput_client.core.telemetry.unread import AnyFuture, AskedFuture, Round, Unread
@@ -66,20 +66,29 @@ class Sender(ABC, Generic[Sent]):
 
 
 class OneSink(AskedFuture):
-    """A future that is the sink of its own message: an object less per message shortens garbage collection."""
+    """A future that is the sink of its own message: an object less per message shortens garbage collection.
 
-    def settle(self: Any, _: int, outcome: Outcome) -> None:
-        """See Sink."""
-        if self.done():  # the caller has cancelled it
-            return
-        if isinstance(outcome, SendResult):
-            self.set_result(outcome)
-        else:
-            self.set_exception(outcome)
+    Its result is made of the columns of the batch when the program reads it for the first time.
+    """
+
+    stored: Stored | SendResult | None
+    _row: Any
+    """The result of the base class: the row of the message."""
 
     def note_failure(self, round_: Round, error: ReputError) -> None:
         """See Sink."""
         self.fail_unread(round_, error)
+
+    def look(self: Any) -> Any:
+        """See AskedFuture."""
+        return super().look() if self.stored is None else self.read()
+
+    def read(self: Any) -> SendResult:
+        """Return the result of a message that is stored."""
+        stored = self.stored
+        if isinstance(stored, Stored):
+            stored = self.stored = stored.at(self._row())
+        return stored  # type: ignore[no-any-return]
 
 
 class ManySink:
@@ -92,9 +101,9 @@ class ManySink:
         self._outcomes: list[Outcome | None] = [None] * message_count
         self._unsettled_count = message_count
 
-    def settle(self, sink_index: int, outcome: Outcome) -> None:
-        """See Sink."""
-        self._outcomes[sink_index] = outcome
+    def settle(self, index: int, outcome: Outcome) -> None:
+        """Accept the outcome of a message. Called a single time per message."""
+        self._outcomes[index] = outcome
         self._unsettled_count -= 1
         if self._unsettled_count == 0 and not self._future.done():
             self._future.set_result(self._outcomes)
@@ -104,8 +113,35 @@ class ManySink:
         self._future.fail_unread(round_, error)
 
 
-class EntryEncoder:
-    """Makes entries of messages: encodes them, in a span if the program uses tracing. Safe to call from any thread.
+class Place:
+    """The sink of a message among many messages of a future. The methods are those of Sink."""
+
+    __slots__ = ("_index", "_many", "stored")
+
+    def __init__(self, many: ManySink, index: int) -> None:
+        self._many, self._index = many, index
+        self.stored: Stored | SendResult | None = None
+
+    def done(self) -> bool:
+        """Return False: a message of many can't be cancelled."""
+        return False
+
+    def set_result(self, row: int, /) -> None:
+        """See Sink."""
+        assert isinstance(self.stored, Stored)
+        self._many.settle(self._index, self.stored.at(row))
+
+    def set_exception(self, error: ReputError, /) -> None:
+        """See Sink."""
+        self._many.settle(self._index, error)
+
+    def note_failure(self, round_: Round, error: ReputError) -> None:
+        """See Sink."""
+        self._many.note_failure(round_, error)
+
+
+class SpanEncoder:
+    """Encodes messages, in a span if the program uses tracing. Safe to call from any thread.
 
     `target` returns the current target of appends.
     """
@@ -114,27 +150,22 @@ class EntryEncoder:
         self._encoder = Encoder(makes_unique_ids=options.unique_ids, compressor=options.compressor())
         self._target, self._tracing = target, find_tracing()
 
-    def one(self, message: NewMessage, future: Any) -> Entry:
-        """Make the entry of a message whose future is its sink. Raises as Encoder.encode does."""
+    def one(self, message: NewMessage, future: Any) -> tuple[bytes, str]:
+        """Return the chunk and the unique id of a message, whose outcome `future` gets. Raises as Encoder.encode."""
         if self._tracing is None:
-            chunk, unique_id = self._encoder.encode(message)
-        else:
-            with self._tracing.sending([message], self._target(), future, is_batch=False) as carried:
-                chunk, unique_id = self._encoder.encode(message, carried)
-        return Entry(chunk, message.topic, unique_id, future, 0)
+            return self._encoder.encode(message)
+        with self._tracing.sending([message], self._target(), future, is_batch=False) as carried:
+            return self._encoder.encode(message, carried)
 
-    def many(self, messages: Sequence[NewMessage], future: AnyFuture) -> list[Entry]:
-        """Make the entries of messages that share a future. Raises as Encoder.encode, for the first bad message."""
+    def many(self, messages: Sequence[NewMessage], future: AnyFuture) -> list[tuple[bytes, str, Place]]:
+        """Return chunk, unique id and sink of messages that share a future. Raises as `one`, for the first bad one."""
         if self._tracing is None:
             encoded = [self._encoder.encode(message) for message in messages]
         else:
             with self._tracing.sending(messages, self._target(), future, is_batch=True) as carried:
                 encoded = [self._encoder.encode(message, carried) for message in messages]
         sink = ManySink(future, len(messages))
-        return [
-            Entry(chunk, message.topic, unique_id, sink, sink_index)
-            for sink_index, (message, (chunk, unique_id)) in enumerate(zip(messages, encoded, strict=True))
-        ]
+        return [(chunk, unique_id, Place(sink, index)) for index, (chunk, unique_id) in enumerate(encoded)]
 
 
 def tell_given_up(message_count: int) -> None:
@@ -144,13 +175,28 @@ def tell_given_up(message_count: int) -> None:
 
 
 def settle_all(settlements: Sequence[Settlement], unread: Unread | None = None) -> None:
-    """Give outcomes to their sinks, and count failures. Called without a lock: a sink may call back into the producer.
+    """Give outcomes to their sinks, and count failures.
 
-    A settlement has only results or only failures.
+    Called without a lock: a sink may call back into the producer.
     """
-    for entries, outcomes in settlements:
-        if unread is not None and outcomes and isinstance(outcomes[0], ReputError):
-            for entry in entries:
-                entry.sink.note_failure(unread.round, outcomes[0])
-        for entry, outcome in zip(entries, outcomes, strict=True):
-            entry.sink.settle(entry.sink_index, outcome)
+    for sinks, outcome in settlements:
+        if isinstance(outcome, Stored):
+            _store(sinks, outcome)
+        else:
+            _fail(sinks, outcome, unread)
+
+
+def _store(sinks: Sequence[Sink], stored: Stored) -> None:
+    for row, sink in enumerate(sinks):
+        if not sink.done():  # otherwise the program has cancelled it
+            sink.stored = stored
+            sink.set_result(row)
+
+
+def _fail(sinks: Sequence[Sink], error: ReputError, unread: Unread | None) -> None:
+    if unread is not None:
+        for sink in sinks:
+            sink.note_failure(unread.round, error)
+    for sink in sinks:
+        if not sink.done():
+            sink.set_exception(error)

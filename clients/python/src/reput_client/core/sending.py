@@ -16,13 +16,15 @@ invalid cuts the batch in halves.
 """
 
 import bisect
+import itertools
 import re
+from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
-from reput.commitlog.v1.append_service_pb2 import AppendOutcome, AppendResult
+from reput.commitlog.v1.append_service_pb2 import AppendOutcome, AppendResult, AppendStreamRequest
 from reput.common.v1.message_pb2 import StoredMessage
 
 from reput_client.core.encode import request_end
@@ -51,11 +53,56 @@ ONCE_PREFIX = "once/"
 """Prefix of the ids of writers with a single batch, as in append_service.proto."""
 
 
-class Sink(Protocol):
-    """The receiver of a message's outcome. `sink_index` is the index of the message in its sink."""
+class Stored:
+    """Where the messages of a batch are stored, as the columns of the answer: a result is made when it is read.
 
-    def settle(self, sink_index: int, outcome: Outcome) -> None:
-        """Accept the outcome. Called a single time per message."""
+    `unique_ids` has the unique ids of the messages. Raises ValueError for an inconsistent answer.
+    """
+
+    __slots__ = ("_durability", "_places", "_store_host", "_store_time_ms", "_unique_ids")
+
+    def __init__(self, result: AppendResult, unique_ids: Sequence[str]) -> None:
+        columns = result.physical_offsets, result.queue_ids, result.queue_offsets
+        if any(len(column) != len(unique_ids) for column in columns):
+            raise ValueError(f"the answer has {[*map(len, columns)]} places for {len(unique_ids)} messages")
+        if not 0 <= result.store_host.port <= PORT_MAX:
+            raise ValueError(f"{result.store_host.port} is no port")
+        self._places, self._unique_ids = columns, unique_ids
+        self._store_time_ms, self._durability = result.store_time_ms, Durability(result.durability)
+        self._store_host = result.store_host.address + result.store_host.port.to_bytes(4)
+
+    def at(self, row: int) -> SendResult:
+        """Return where the message of a row of the batch is stored."""
+        physical_offsets, queue_ids, queue_offsets = self._places
+        return _new_tuple(
+            SendResult,
+            (
+                physical_offsets[row], queue_ids[row], queue_offsets[row],
+                self._store_time_ms, self._durability, self._unique_ids[row], self._store_host,
+            ),
+        )  # fmt: skip
+
+
+_new_tuple = tuple.__new__
+"""SendResult's own constructor costs a call in Python more."""
+
+
+class Sink(Protocol):
+    """The receiver of a message's outcome: its future, or its place among the messages of a future."""
+
+    stored: Stored | SendResult | None
+    """The columns that have the message's result. They are set before `set_result`."""
+
+    def done(self) -> bool:
+        """Return whether the program has cancelled it."""
+        ...
+
+    def set_result(self, row: int, /) -> None:
+        """Accept the message's row in `stored`. Called at most once, and not after `set_exception`."""
+        ...
+
+    def set_exception(self, error: ReputError, /) -> None:
+        """Accept the error of a message that is not stored, or may be stored."""
         ...
 
     def note_failure(self, round_: Round, error: ReputError) -> None:
@@ -63,63 +110,64 @@ class Sink(Protocol):
         ...
 
 
-class Entry(NamedTuple):
-    """An encoded message in the queue, with its sink."""
-
-    chunk: bytes
-    topic: str
-    unique_id: str
-    sink: Sink
-    sink_index: int
-
-
 class Settlement(NamedTuple):
-    """The outcomes of messages, in their order, to be given to their sinks."""
+    """The outcome of messages, in their order, to be given to their sinks: columns, or the error of all of them."""
 
-    entries: Sequence[Entry]
-    outcomes: Sequence[Outcome]
+    sinks: Sequence[Sink]
+    outcome: Stored | ReputError
 
 
 class Batch:
-    """Messages that are sent together, and the number of failed attempts.
+    """Messages that are sent together, as columns, and the number of failed attempts.
 
+    Its request is made when it is sent for the first time; each further attempt sends the same bytes.
     `order` is the batch's place among all batches: a number; for a part of a split batch the part's number is added.
     `follow_count` is the number of attempts in a row that were sent to the leader of an answer; these are no failed
     attempts. `was_sent`: an earlier attempt may have stored it. `begun_s` is the time when its first message was added.
     """
 
-    __slots__ = ("attempt", "begun_s", "entries", "follow_count", "order", "size_bytes", "was_sent")
+    __slots__ = (
+        "_request", "_sizes_bytes", "attempt", "begun_s", "chunks", "follow_count", "order", "sinks", "size_bytes",
+        "unique_ids", "was_sent",
+    )  # fmt: skip
 
-    def __init__(
-        self,
-        entries: list[Entry],
-        *,
-        order: tuple[int, ...],
-        begun_s: float,
-        attempt: int = 0,
-        follow_count: int = 0,
-        was_sent: bool = False,
-    ) -> None:
-        self.entries, self.order, self.begun_s = entries, order, begun_s
-        self.attempt, self.follow_count, self.was_sent = attempt, follow_count, was_sent
-        self.size_bytes = sum([len(entry.chunk) for entry in entries])
+    def __init__(self, *, order: tuple[int, ...], begun_s: float) -> None:
+        self.order, self.begun_s = order, begun_s
+        self.attempt, self.follow_count, self.was_sent = 0, 0, False
+        self.chunks: list[bytes] = []
+        self.unique_ids: list[str] = []
+        self.sinks: list[Sink] = []
+        self.size_bytes = 0
+        self._request = b""
+        self._sizes_bytes: array[int] = array("I")
 
     def to_request(self, durability: int) -> bytes:
-        """Return the serialized request."""
-        return b"".join([entry.chunk for entry in self.entries]) + request_end(durability)
+        """Return the serialized request. The durability of all attempts is the same."""
+        if not self._request:
+            self._request = b"".join([*self.chunks, request_end(durability)])
+            self._sizes_bytes = array("I", map(len, self.chunks))
+            self.chunks = []
+        return self._request
 
+    def topics(self) -> list[str]:
+        """Return the topics of the messages."""
+        return [message.topic for message in AppendStreamRequest.FromString(b"".join(self._cut())).messages]
 
-def results_of(result: AppendResult, unique_ids: Sequence[str]) -> list[SendResult]:
-    """Return where the messages of a batch are stored. Raises ValueError for an inconsistent answer."""
-    store_time_ms, durability = result.store_time_ms, Durability(result.durability)
-    if not 0 <= result.store_host.port <= PORT_MAX:
-        raise ValueError(f"{result.store_host.port} is no port")
-    store_host = result.store_host.address + result.store_host.port.to_bytes(4)
-    columns: Any = zip(unique_ids, result.physical_offsets, result.queue_ids, result.queue_offsets, strict=True)
-    return [
-        SendResult(physical_offset, queue_id, queue_offset, store_time_ms, durability, unique_id, store_host)
-        for unique_id, physical_offset, queue_id, queue_offset in columns
-    ]
+    def part(self, number: int, rows: Sequence[int]) -> "Batch":
+        """Return some of the messages as a batch of its own, which takes its place in the order from this one."""
+        part = Batch(order=(*self.order, number), begun_s=self.begun_s)
+        part.attempt, part.was_sent = self.attempt, self.was_sent
+        chunks = self._cut()
+        part.chunks = [chunks[row] for row in rows]
+        part.unique_ids = [self.unique_ids[row] for row in rows]
+        part.sinks = [self.sinks[row] for row in rows]
+        part.size_bytes = sum(map(len, part.chunks))
+        return part
+
+    def _cut(self) -> list[bytes]:
+        """Return the chunks of the messages, cut from the request if it is made."""
+        ends = list(itertools.accumulate(self._sizes_bytes, initial=0))
+        return self.chunks or [self._request[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def as_first(result: AppendResult, message: StoredMessage | None) -> str:
@@ -139,9 +187,8 @@ class SendQueue:
         self._moved: ReputError | None = None
         self._batch_size_bytes, self._window_bytes = options.batch_size_bytes, options.window_bytes
         self._linger_s, self._retry = options.linger_ms / 1000, options.retry or RetryPolicy()
-        self._open: list[Entry] = []
-        self._open_size_bytes = 0
-        self._open_since_s = self._open_until_s = 0.0
+        self._open: Batch | None = None
+        self._open_until_s = 0.0
         self._batch_count = 0
         self._ready: deque[Batch] = deque()
         self._in_flight: deque[Batch] = deque()
@@ -164,45 +211,53 @@ class SendQueue:
         """Return whether a message of this size may be added now."""
         return self.unsettled_bytes == 0 or self.unsettled_bytes + size_bytes <= self._window_bytes
 
-    def add(self, entry: Entry, now_s: float) -> bool:
-        """Add a message. Returns whether a batch began or became ready, so that the sender must look again."""
-        size_bytes = len(entry.chunk)
-        is_news = False
-        if self._open and self._open_size_bytes + size_bytes > self._batch_size_bytes:
-            self.close_batch()
-            is_news = True
-        if not self._open:
-            self._open_since_s, self._open_until_s = now_s, now_s + self._linger_s
-            is_news = True
-        self._open.append(entry)
-        self._open_size_bytes += size_bytes
+    def add(self, chunk: bytes, unique_id: str, sink: Sink, clock: Callable[[], float]) -> bool:
+        """Add a message. Returns whether a batch began or became ready, so that the sender must look again.
+
+        `clock` returns the current time. It is read when a batch begins.
+        """
+        size_bytes, batch = len(chunk), self._open
+        is_news = batch is None or batch.size_bytes + size_bytes > self._batch_size_bytes
+        if is_news or batch is None:
+            batch = self._begin_batch(clock())
+        batch.chunks.append(chunk)
+        batch.unique_ids.append(unique_id)
+        batch.sinks.append(sink)
+        batch.size_bytes += size_bytes
         self.unsettled_bytes += size_bytes
-        if self._open_size_bytes >= self._batch_size_bytes or len(self._open) >= BATCH_MESSAGE_COUNT_MAX:
+        if batch.size_bytes >= self._batch_size_bytes or len(batch.sinks) >= BATCH_MESSAGE_COUNT_MAX:
             self.close_batch()
-            is_news = True
+            return True
         return is_news
 
     @property
     def batch_number(self) -> int:
         """The number of the batch that the last message was added to."""
-        return self._batch_count + bool(self._open)
+        return self._batch_count
 
     def hurry(self, batch_number: int) -> bool:
         """End the linger of the open batch, if it has this number: a caller waits for the outcome of its messages.
 
         Further messages are added until the batch is popped. Returns whether the sender must look again.
         """
-        if not self._open or batch_number != self.batch_number or self._open_until_s == 0.0:
+        if self._open is None or batch_number != self._batch_count or self._open_until_s == 0.0:
             return False
         self._open_until_s = 0.0
         return True
 
     def close_batch(self) -> None:
         """Make the open batch ready, at any age."""
-        if self._open:
-            self._batch_count += 1
-            self._ready.append(Batch(self._open, order=(self._batch_count,), begun_s=self._open_since_s))
-            self._open, self._open_size_bytes = [], 0
+        if self._open is not None:
+            self._ready.append(self._open)
+            self._open = None
+
+    def _begin_batch(self, now_s: float) -> Batch:
+        """Open a batch, after the batch that is open."""
+        self.close_batch()
+        self._batch_count += 1
+        self._open_until_s = now_s + self._linger_s
+        self._open = Batch(order=(self._batch_count,), begun_s=now_s)
+        return self._open
 
     def pop(self, now_s: float) -> Batch | None:
         """Pop the next batch to send, None if no batch is due. It is in flight from now on.
@@ -211,7 +266,7 @@ class SendQueue:
         """
         if now_s < self.blocked_until_s or self._moved is not None:
             return None
-        if not self._ready and self._open and now_s >= self._open_until_s:
+        if not self._ready and self._open is not None and now_s >= self._open_until_s:
             self.close_batch()
         if not self._ready:
             return None
@@ -222,7 +277,7 @@ class SendQueue:
 
     def wait_s(self, now_s: float) -> float | None:
         """Return seconds until `pop` may return a batch, None if it returns none before another event."""
-        if (not self._ready and not self._open) or self._moved is not None:
+        if (not self._ready and self._open is None) or self._moved is not None:
             return None
         until_s = 0.0 if self._ready else self._open_until_s
         return max(0.0, max(until_s, self.blocked_until_s) - now_s)
@@ -251,9 +306,9 @@ class SendQueue:
             delay_s = self._retry.delay_s(batch.attempt, error)
             batch.was_sent = batch.was_sent or not was_never_taken(error)
             if delay_s is not None:
-                self._again(batch, batch.entries, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
+                self._again(batch, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
             else:
-                self._fail(batch.entries, _outcome_of(batch, error))
+                self._fail(batch, _outcome_of(batch, error))
         self._in_flight.clear()
 
     def fail_all(self, error: ReputError) -> int:
@@ -263,10 +318,10 @@ class SendQueue:
             batch.was_sent = True
         batches = (*self._in_flight, *self._ready)
         for batch in batches:
-            self._fail(batch.entries, _outcome_of(batch, error))
+            self._fail(batch, _outcome_of(batch, error))
         self._in_flight.clear()
         self._ready.clear()
-        return sum(len(batch.entries) for batch in batches)
+        return sum(len(batch.sinks) for batch in batches)
 
     def pop_settled(self) -> list[Settlement]:
         """Pop the outcomes that the caller has to give to their sinks (`settle_all`), each a single time."""
@@ -275,14 +330,13 @@ class SendQueue:
 
     def metrics(self) -> ProducerMetrics:
         """Return the counters of the producer."""
-        waiting = [len(batch.entries) for batch in (*self._ready, *self._in_flight)]
-        return self._counts.snapshot([*waiting, len(self._open)], self.unsettled_bytes)
+        batches = (*self._ready, *self._in_flight, *(() if self._open is None else (self._open,)))
+        return self._counts.snapshot([len(batch.sinks) for batch in batches], self.unsettled_bytes)
 
     def _on_stored(self, batch: Batch, result: AppendResult, now_s: float) -> None:
-        results = results_of(result, [entry.unique_id for entry in batch.entries])
-        self._settled.append(Settlement(batch.entries, results))
+        self._settled.append(Settlement(batch.sinks, Stored(result, batch.unique_ids)))
         self.unsettled_bytes -= batch.size_bytes
-        self._counts.acknowledge(len(batch.entries), batch.size_bytes, now_s - batch.begun_s)
+        self._counts.acknowledge(len(batch.sinks), batch.size_bytes, now_s - batch.begun_s)
 
     def _on_refused(self, batch: Batch, error: ReputError, now_s: float) -> None:
         if error.reason in (NOT_LEADER, LEASE_OVER):
@@ -291,63 +345,54 @@ class SendQueue:
             batch.was_sent = True
         if is_followed(error, batch.follow_count):
             follow_count = batch.follow_count + 1
-            self._again(batch, batch.entries, attempt=batch.attempt, follow_count=follow_count, not_before_s=0.0)
+            self._again(batch, attempt=batch.attempt, follow_count=follow_count, not_before_s=0.0)
             return
         delay_s = self._retry.delay_s(batch.attempt, error)
         if delay_s is not None:
-            self._again(batch, batch.entries, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
+            self._again(batch, attempt=batch.attempt + 1, not_before_s=now_s + delay_s)
             return
-        bad, rest = _split(batch.entries, error)
-        self._fail(bad, error if isinstance(error, InvalidArgumentError) else _outcome_of(batch, error))
-        for part, entries in enumerate(rest):
-            self._again(batch, entries, part=(part,), attempt=batch.attempt, not_before_s=0.0)
+        bad, rest = _split(batch, error)
+        if bad:
+            failed = batch if len(bad) == len(batch.sinks) else batch.part(0, bad)
+            self._fail(failed, error if isinstance(error, InvalidArgumentError) else _outcome_of(batch, error))
+        for number, rows in enumerate(rest):
+            if rows:
+                self._insert(batch.part(number, rows))
 
-    def _again(
-        self,
-        batch: Batch,
-        entries: list[Entry],
-        *,
-        part: tuple[int, ...] = (),
-        attempt: int,
-        follow_count: int = 0,
-        not_before_s: float,
-    ) -> None:
-        """Put messages of a batch back among the ready batches, at their place in the order."""
-        if entries:
-            order = (*batch.order, *part)
-            again = Batch(
-                entries,
-                order=order,
-                begun_s=batch.begun_s,
-                attempt=attempt,
-                follow_count=follow_count,
-                was_sent=batch.was_sent,
-            )
-            self._counts.retried_count += attempt > batch.attempt or follow_count > 0
-            bisect.insort(self._ready, again, key=attrgetter("order"))
-            self.blocked_until_s = max(self.blocked_until_s, not_before_s)
+    def _again(self, batch: Batch, *, attempt: int, follow_count: int = 0, not_before_s: float) -> None:
+        """Put a batch back among the ready batches."""
+        self._counts.retried_count += attempt > batch.attempt or follow_count > 0
+        batch.attempt, batch.follow_count = attempt, follow_count
+        self.blocked_until_s = max(self.blocked_until_s, not_before_s)
+        self._insert(batch)
 
-    def _fail(self, entries: Sequence[Entry], error: ReputError) -> None:
-        self._counts.failed_count += len(entries)
-        self._settled.append(Settlement(entries, [error] * len(entries)))
-        self.unsettled_bytes -= sum([len(entry.chunk) for entry in entries])
+    def _insert(self, batch: Batch) -> None:
+        """Put a batch among the ready batches, at its place in the order."""
+        bisect.insort(self._ready, batch, key=attrgetter("order"))
+
+    def _fail(self, batch: Batch, error: ReputError) -> None:
+        self._counts.failed_count += len(batch.sinks)
+        self._settled.append(Settlement(batch.sinks, error))
+        self.unsettled_bytes -= batch.size_bytes
 
 
-def _split(entries: list[Entry], error: ReputError) -> tuple[Sequence[Entry], list[list[Entry]]]:
-    """Return the messages that a refusal names, and the other messages in batches to send again."""
+def _split(batch: Batch, error: ReputError) -> tuple[Sequence[int], list[Sequence[int]]]:
+    """Return the rows of the messages that a refusal names, and the rows of other messages in batches to send again."""
+    rows = range(len(batch.sinks))
     match = _MESSAGE_INDEX.search(" ".join((*error.fields, error.metadata.get("field", ""))))
     index = int(match.group(1)) if match else None
-    if index is not None and index < len(entries) and error.reason not in _TOPIC_REASONS:
-        return [entries[index]], [entries[:index] + entries[index + 1 :]]
+    if index is not None and index in rows and error.reason not in _TOPIC_REASONS:
+        return [index], [[row for row in rows if row != index]]
     if error.reason in _TOPIC_REASONS:
-        topic = entries[index].topic if index is not None and index < len(entries) else error.metadata.get("topic")
-        bad = [entry for entry in entries if entry.topic == topic]
+        topics = batch.topics()
+        topic = topics[index] if index is not None and index in rows else error.metadata.get("topic")
+        bad = [row for row in rows if topics[row] == topic]
         if bad:
-            return bad, [[entry for entry in entries if entry.topic != topic]]
-    if isinstance(error, InvalidArgumentError) and len(entries) > 1:
-        half = len(entries) // 2
-        return [], [entries[:half], entries[half:]]
-    return entries, []
+            return bad, [[row for row in rows if topics[row] != topic]]
+    if isinstance(error, InvalidArgumentError) and len(rows) > 1:
+        half = len(rows) // 2
+        return [], [rows[:half], rows[half:]]
+    return rows, []
 
 
 def _outcome_of(batch: Batch, error: ReputError) -> ReputError:

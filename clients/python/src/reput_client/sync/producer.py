@@ -20,8 +20,8 @@ import grpc
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.options import ProducerOptions
 from reput_client.core.process.birthplace import Birthplace
-from reput_client.core.producing import EntryEncoder, OneSink, Sender, settle_all, tell_given_up
-from reput_client.core.sending import Entry, Outcome, SendQueue
+from reput_client.core.producing import OneSink, Sender, SpanEncoder, settle_all, tell_given_up
+from reput_client.core.sending import Outcome, SendQueue, Sink, Stored
 from reput_client.core.telemetry.metrics import ProducerMetrics
 from reput_client.core.telemetry.unread import AskedFuture, Unread
 from reput_client.core.types import NewMessage, SendResult
@@ -53,7 +53,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
     def __init__(self, channels: Channels, options: ProducerOptions) -> None:
         self._channels, self._birthplace = channels, Birthplace()
         self._options, self._close_timeout_s = options, channels.options.timeout_s
-        self._encoder = EntryEncoder(options, lambda: channels.target("commitlog"))
+        self._encoder = SpanEncoder(options, lambda: channels.target("commitlog"))
         self._queue, self._unread = SendQueue(options), Unread()
         self._changed = threading.Condition()
         self._hurry_last: Callable[[], None] | None = None
@@ -74,9 +74,9 @@ class Producer(Closing, Sender[Future[SendResult]]):
         self._birthplace.check("producer")
         future = _SendFuture()
         future.set_running_or_notify_cancel()  # the caller can't cancel it: the message is being sent
-        entry = self._encoder.one(message, future)
+        chunk, unique_id = self._encoder.one(message, future)
         with self._changed:
-            self._add(entry)
+            self._add(chunk, unique_id, future)
             future.hurry = self._hurry_last
         return future
 
@@ -93,10 +93,10 @@ class Producer(Closing, Sender[Future[SendResult]]):
         if not messages:
             future.set_result([])
             return future
-        entries = self._encoder.many(messages, future)
+        encoded = self._encoder.many(messages, future)
         with self._changed:
-            for entry in entries:
-                self._add(entry)
+            for chunk, unique_id, sink in encoded:
+                self._add(chunk, unique_id, sink)
             future.hurry = self._hurry_last
         return future
 
@@ -154,15 +154,15 @@ class Producer(Closing, Sender[Future[SendResult]]):
                 self._call.cancel()
             self._thread.join(_CANCEL_TIMEOUT_S)
 
-    def _add(self, entry: Entry) -> None:
-        """Add an entry to the send queue, under the lock. Waits for room."""
-        if not self._queue.has_room(len(entry.chunk)):
+    def _add(self, chunk: bytes, unique_id: str, sink: Sink) -> None:
+        """Add a message to the send queue, under the lock. Waits for room."""
+        if not self._queue.has_room(len(chunk)):
             self._queue.close_batch()  # no sender can add to the batch now
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._is_closing or self._queue.has_room(len(entry.chunk)))
+            self._changed.wait_for(lambda: self._is_closing or self._queue.has_room(len(chunk)))
         if self._is_closing:
             raise ReputError("the producer is closed", code=_CANCELLED)
-        if self._queue.add(entry, time.monotonic()):
+        if self._queue.add(chunk, unique_id, sink, time.monotonic):
             self._hurry_last = partial(self._hurry, self._queue.batch_number)
             self._changed.notify_all()
 
@@ -277,8 +277,19 @@ class _Asked(AskedFuture):
         super().add_done_callback(fn)  # type: ignore[misc]
 
 
-class _SendFuture(_Asked, OneSink, Future[SendResult]):
+class _SendFuture(_Asked, OneSink, Future[Any]):
     """The outcome of a message."""
+
+    stored: Stored | SendResult | None = None
+    _row = Future.result
+
+    def result(self, timeout: float | None = None) -> SendResult:
+        if self.stored is None:
+            super().result(timeout)
+        return self.read()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        return super().exception(timeout) if self.stored is None else None
 
 
 class _BatchFuture(_Asked, Future[list[Outcome]]):

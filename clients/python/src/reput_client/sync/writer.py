@@ -21,7 +21,7 @@ from reput_client.core.encode import Encoder, request_end
 from reput_client.core.errors import ReputError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.retry import RetryPolicy, is_followed, is_passing
-from reput_client.core.sending import ONCE_PREFIX, as_first, results_of
+from reput_client.core.sending import ONCE_PREFIX, Stored, as_first
 from reput_client.core.types import Durability, NewMessage, SendResult
 from reput_client.core.writing import Batch, WriteQueue, Written
 from reput_client.sync.channels import Channels
@@ -186,5 +186,4 @@ def send_once(channels: Channels, once_id: str, message: NewMessage, durability:
         with contextlib.suppress(ReputError):  # the message is stored even if reading it fails
             first = next(iter((channels.run(Call(place))).messages), None)
         unique_id = as_first(result, first)
-    (sent,) = results_of(result, [unique_id])
-    return sent
+    return Stored(result, [unique_id]).at(0)

@@ -4,7 +4,10 @@
 
 Plain: texts and bytes of exactly these types, properties in a dict whose names no field has, and no delay. A message
 that breaks a rule is not plain, so that its error is Encoder's. The limits of numbers are the protos'.
+A message takes an id only if it is packed, so that Encoder's ids have no gap.
 """
+
+from time import time_ns
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_Next
@@ -14,9 +17,13 @@ from libc.string cimport memchr, memcpy
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+    object PyUnicode_New(Py_ssize_t size, Py_UCS4 largest)
+    void *PyUnicode_DATA(object text)
 
 cdef enum:
     TEXTS_MAX = 32  # keys, and properties of a dict; more are not plain
+    UNIQUE_ID_SIZE = 32
+    NUMBER_SIZE = 12  # the digits of a unique id that differ between the messages of a producer
 
 cdef struct Text:
     const char *start
@@ -26,6 +33,7 @@ cdef frozenset OWN_NAMES = frozenset(
     ("TAGS", "KEYS", "UNIQ_KEY", "__SHARDINGKEY", "DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS")
 )
 cdef int64_t BORN_TIME_MS_MAX = 253_402_300_799_999
+cdef const char *DIGITS = b"0123456789ABCDEF"
 
 
 cdef bint _text(object value, Text *text) except -1:
@@ -73,125 +81,174 @@ cdef inline char *_put_property(char *to, const char *name, Py_ssize_t name_size
     return to + 1
 
 
-def pack(message, object unique_id, object born_time_ms, Py_ssize_t size_max):
-    """Return the entry of a plain message, None for any other message and for an entry of more than `size_max` bytes."""
-    cdef Text topic, tag, sharding_key, unique
-    cdef Text keys[TEXTS_MAX]
-    cdef Text names[TEXTS_MAX]
-    cdef Text values[TEXTS_MAX]
-    cdef int key_count = 0, property_count = 0, index
-    cdef Py_ssize_t keys_size = 0, properties_size = 0, payload_size, at = 0
-    cdef PyObject *name
-    cdef PyObject *value
-    cdef int64_t queue_id = 0, flag, born_ms
-    cdef char *to
+cdef class Packer:
+    """Packs messages of a producer. `ids` are its UniqueIds, None for messages that get no id of their own."""
 
-    cdef object body = message.body, given = message.keys, properties = message.properties
-    cdef object given_topic = message.topic, given_tag = message.tag, given_key = message.sharding_key
-    cdef object given_queue = message.queue_id, given_flag = message.flag
-    if type(body) is not bytes or type(properties) is not dict or not _text(given_topic, &topic):
-        return None
-    if message.property_string is not None or message.delay_level or message.deliver_at is not None:
-        return None
-    if message.delay_s is not None or type(given_flag) is not int or type(born_time_ms) is not int:
-        return None
-    if given_queue is not None and type(given_queue) is not int:
-        return None
-    try:
-        flag, born_ms = given_flag, born_time_ms
-        if given_queue is not None:
-            queue_id = given_queue
-    except OverflowError:
-        return None
-    if not (-(1 << 31) <= flag < (1 << 31) and -(1 << 31) <= queue_id < (1 << 31) and 0 <= born_ms <= BORN_TIME_MS_MAX):
-        return None
+    cdef object ids, count
+    cdef const char *prefix
+    cdef object prefix_text
+    cdef bint makes_born_times
+    cdef Py_ssize_t size_max
+    cdef int64_t month_start_ns, month_end_ns
 
-    while PyDict_Next(properties, &at, &name, &value):
-        if property_count == TEXTS_MAX or not _text(<object>name, &names[property_count]):
-            return None
-        if not _text(<object>value, &values[property_count]) or <object>name in OWN_NAMES:
-            return None
-        if _has(names[property_count], 1) or _has(names[property_count], 2) or _has(values[property_count], 2):
-            return None
-        properties_size += names[property_count].size + values[property_count].size + 2
-        property_count += 1
-    if given_tag is not None:
-        if not _text(given_tag, &tag) or _has(tag, 2):
-            return None
-        properties_size += 4 + tag.size + 2
-    if type(given) is str:
-        given = (given,) if given else ()
-    elif type(given) is not tuple and type(given) is not list:
-        return None
-    for key in given:
-        if key_count == TEXTS_MAX or not _text(key, &keys[key_count]) or _has(keys[key_count], 32):
-            return None
-        if _has(keys[key_count], 2):
-            return None
-        keys_size += keys[key_count].size + 1
-        key_count += 1
-    if key_count:
-        properties_size += 4 + keys_size - 1 + 2
-    if given_key is not None:
-        if not _text(given_key, &sharding_key) or _has(sharding_key, 2):
-            return None
-        properties_size += 13 + sharding_key.size + 2
-    if unique_id:
-        if not _text(unique_id, &unique) or _has(unique, 2):
-            return None
-        properties_size += 8 + unique.size + 2
+    def __init__(self, ids, bint makes_born_times, Py_ssize_t size_max):
+        cdef Py_ssize_t size
+        self.ids, self.makes_born_times, self.size_max = ids, makes_born_times, size_max
+        if ids is not None:
+            self.count, self.prefix_text = ids.count, ids.prefix
+            self.prefix = PyUnicode_AsUTF8AndSize(self.prefix_text, &size)
+            assert size == UNIQUE_ID_SIZE - NUMBER_SIZE
 
-    cdef Py_ssize_t body_size = PyBytes_GET_SIZE(body)
-    payload_size = 1 + _varint_size(topic.size) + topic.size
-    if given_queue is not None:
-        payload_size += 1 + _varint_size(<uint64_t>queue_id)
-    if body_size:
-        payload_size += 1 + _varint_size(body_size) + body_size
-    if properties_size:
-        payload_size += 1 + _varint_size(properties_size) + properties_size
-    if flag:
-        payload_size += 1 + _varint_size(<uint64_t>flag)
-    if born_ms:
-        payload_size += 1 + _varint_size(born_ms)
-    cdef Py_ssize_t size = 1 + _varint_size(payload_size) + payload_size
-    if size > size_max:
-        return None
+    def pack(self, message):
+        """Return the entry and the unique id ("" without one) of a plain message, None for any other message.
 
-    packed = PyBytes_FromStringAndSize(NULL, size)
-    to = PyBytes_AS_STRING(packed)
-    to[0] = 0x0A
-    to = _put_varint(to + 1, payload_size)
-    to[0] = 0x0A
-    to = _put(_put_varint(to + 1, topic.size), topic.start, topic.size)
-    if given_queue is not None:
-        to[0] = 0x10
-        to = _put_varint(to + 1, <uint64_t>queue_id)
-    if body_size:
-        to[0] = 0x1A
-        to = _put(_put_varint(to + 1, body_size), PyBytes_AS_STRING(body), body_size)
-    if properties_size:
-        to[0] = 0x2A
-        to = _put_varint(to + 1, properties_size)
-        for index in range(property_count):
-            to = _put_property(to, names[index].start, names[index].size, values[index])
+        It is None also for an entry of more than `size_max` bytes.
+        """
+        cdef int64_t now_ns = time_ns()
+        cdef object unique_id = message.unique_id, born_time_ms = message.born_time_ms
+        if born_time_ms is None:
+            born_time_ms = now_ns // 1_000_000 if self.makes_born_times else 0
+        cdef bint makes_id = not unique_id and self.ids is not None
+        if makes_id:
+            if not self.month_start_ns <= now_ns < self.month_end_ns:
+                self.month_start_ns, self.month_end_ns = self.ids.month_of(now_ns)
+            unique_id = PyUnicode_New(UNIQUE_ID_SIZE, 127)
+        cdef object packed = self._pack(message, unique_id or "", born_time_ms, now_ns, makes_id)
+        return None if packed is None else (packed, unique_id or "")
+
+    cdef object _write_id(self, char *to, int64_t now_ns):
+        """Write the next unique id, in the layout of UniqueIds."""
+        cdef uint64_t number = <uint64_t>((now_ns - self.month_start_ns) // 1_000_000 & 0xFFFFFFFF) << 16
+        cdef int digit
+        number |= <uint64_t>next(self.count) & 0xFFFF
+        memcpy(to, self.prefix, UNIQUE_ID_SIZE - NUMBER_SIZE)
+        for digit in range(UNIQUE_ID_SIZE - 1, UNIQUE_ID_SIZE - NUMBER_SIZE - 1, -1):
+            to[digit] = DIGITS[number & 15]
+            number >>= 4
+
+    cdef object _pack(self, message, object unique_id, object born_time_ms, int64_t now_ns, bint makes_id):
+        cdef Text topic, tag, sharding_key, unique
+        cdef Text keys[TEXTS_MAX]
+        cdef Text names[TEXTS_MAX]
+        cdef Text values[TEXTS_MAX]
+        cdef int key_count = 0, property_count = 0, index
+        cdef Py_ssize_t keys_size = 0, properties_size = 0, payload_size, at = 0
+        cdef PyObject *name
+        cdef PyObject *value
+        cdef int64_t queue_id = 0, flag, born_ms
+        cdef char *to
+
+        cdef object body = message.body, given = message.keys, properties = message.properties
+        cdef object given_topic = message.topic, given_tag = message.tag, given_key = message.sharding_key
+        cdef object given_queue = message.queue_id, given_flag = message.flag
+        if type(body) is not bytes or type(properties) is not dict or not _text(given_topic, &topic):
+            return None
+        if message.property_string is not None or message.delay_level or message.deliver_at is not None:
+            return None
+        if message.delay_s is not None or type(given_flag) is not int or type(born_time_ms) is not int:
+            return None
+        if given_queue is not None and type(given_queue) is not int:
+            return None
+        try:
+            flag, born_ms = given_flag, born_time_ms
+            if given_queue is not None:
+                queue_id = given_queue
+        except OverflowError:
+            return None
+        if not (-(1 << 31) <= flag < (1 << 31) and -(1 << 31) <= queue_id < (1 << 31) and 0 <= born_ms <= BORN_TIME_MS_MAX):
+            return None
+
+        while PyDict_Next(properties, &at, &name, &value):
+            if property_count == TEXTS_MAX or not _text(<object>name, &names[property_count]):
+                return None
+            if not _text(<object>value, &values[property_count]) or <object>name in OWN_NAMES:
+                return None
+            if _has(names[property_count], 1) or _has(names[property_count], 2) or _has(values[property_count], 2):
+                return None
+            properties_size += names[property_count].size + values[property_count].size + 2
+            property_count += 1
         if given_tag is not None:
-            to = _put_property(to, b"TAGS", 4, tag)
+            if not _text(given_tag, &tag) or _has(tag, 2):
+                return None
+            properties_size += 4 + tag.size + 2
+        if type(given) is str:
+            given = (given,) if given else ()
+        elif type(given) is not tuple and type(given) is not list:
+            return None
+        for key in given:
+            if key_count == TEXTS_MAX or not _text(key, &keys[key_count]) or _has(keys[key_count], 32):
+                return None
+            if _has(keys[key_count], 2):
+                return None
+            keys_size += keys[key_count].size + 1
+            key_count += 1
         if key_count:
-            to = _put(to, b"KEYS\x01", 5)
-            for index in range(key_count):
-                to = _put(to, keys[index].start, keys[index].size)
-                to[0] = 32
-                to += 1
-            (to - 1)[0] = 2  # in place of the last space
+            properties_size += 4 + keys_size - 1 + 2
         if given_key is not None:
-            to = _put_property(to, b"__SHARDINGKEY", 13, sharding_key)
-        if unique_id:
-            to = _put_property(to, b"UNIQ_KEY", 8, unique)
-    if flag:
-        to[0] = 0x30
-        to = _put_varint(to + 1, <uint64_t>flag)
-    if born_ms:
-        to[0] = 0x40
-        to = _put_varint(to + 1, born_ms)
-    assert to - PyBytes_AS_STRING(packed) == size
-    return packed
+            if not _text(given_key, &sharding_key) or _has(sharding_key, 2):
+                return None
+            properties_size += 13 + sharding_key.size + 2
+        if makes_id:
+            unique.start, unique.size = <const char *>PyUnicode_DATA(unique_id), UNIQUE_ID_SIZE
+            properties_size += 8 + UNIQUE_ID_SIZE + 2
+        elif unique_id:
+            if not _text(unique_id, &unique) or _has(unique, 2):
+                return None
+            properties_size += 8 + unique.size + 2
+
+        cdef Py_ssize_t body_size = PyBytes_GET_SIZE(body)
+        payload_size = 1 + _varint_size(topic.size) + topic.size
+        if given_queue is not None:
+            payload_size += 1 + _varint_size(<uint64_t>queue_id)
+        if body_size:
+            payload_size += 1 + _varint_size(body_size) + body_size
+        if properties_size:
+            payload_size += 1 + _varint_size(properties_size) + properties_size
+        if flag:
+            payload_size += 1 + _varint_size(<uint64_t>flag)
+        if born_ms:
+            payload_size += 1 + _varint_size(born_ms)
+        cdef Py_ssize_t size = 1 + _varint_size(payload_size) + payload_size
+        if size > self.size_max:
+            return None
+        if makes_id:
+            self._write_id(<char *>PyUnicode_DATA(unique_id), now_ns)
+
+        packed = PyBytes_FromStringAndSize(NULL, size)
+        to = PyBytes_AS_STRING(packed)
+        to[0] = 0x0A
+        to = _put_varint(to + 1, payload_size)
+        to[0] = 0x0A
+        to = _put(_put_varint(to + 1, topic.size), topic.start, topic.size)
+        if given_queue is not None:
+            to[0] = 0x10
+            to = _put_varint(to + 1, <uint64_t>queue_id)
+        if body_size:
+            to[0] = 0x1A
+            to = _put(_put_varint(to + 1, body_size), PyBytes_AS_STRING(body), body_size)
+        if properties_size:
+            to[0] = 0x2A
+            to = _put_varint(to + 1, properties_size)
+            for index in range(property_count):
+                to = _put_property(to, names[index].start, names[index].size, values[index])
+            if given_tag is not None:
+                to = _put_property(to, b"TAGS", 4, tag)
+            if key_count:
+                to = _put(to, b"KEYS\x01", 5)
+                for index in range(key_count):
+                    to = _put(to, keys[index].start, keys[index].size)
+                    to[0] = 32
+                    to += 1
+                (to - 1)[0] = 2  # in place of the last space
+            if given_key is not None:
+                to = _put_property(to, b"__SHARDINGKEY", 13, sharding_key)
+            if unique_id:
+                to = _put_property(to, b"UNIQ_KEY", 8, unique)
+        if flag:
+            to[0] = 0x30
+            to = _put_varint(to + 1, <uint64_t>flag)
+        if born_ms:
+            to[0] = 0x40
+            to = _put_varint(to + 1, born_ms)
+        assert to - PyBytes_AS_STRING(packed) == size
+        return packed

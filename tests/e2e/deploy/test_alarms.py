@@ -10,12 +10,13 @@ import yaml
 
 from libs.machine.clock import ClockStatistics
 from libs.runtime.trust.roles import ROLES
+from libs.runtime.watch.loop_watch import LoopStatistics
 from libs.runtime.watch.metrics import columns
 from services.commitlog.engine.elect.member import ElectionStatistics
 from services.commitlog.engine.roles import RoleStatistics
 from services.commitlog.engine.statistics import LogStatistics
 from services.delivery.engine.own.counters import GroupCounters
-from services.delivery.engine.own.lag_metrics import GroupLag
+from services.delivery.engine.own.lag_metrics import GroupLag, GroupStandstill
 from services.delivery.engine.receive.filters import FilterCount
 from services.gateway.rpc.messaging_servicer import MessagingServicer
 from services.indexer.engine.statistics import IndexerStatistics
@@ -30,10 +31,18 @@ SOURCES = {
     "commitlog_roles": RoleStatistics, "delivery_group": GroupCounters, "delivery_group_lag": GroupLag,
     "commitlog_clock": ClockStatistics, "indexer_clock": ClockStatistics, "janitor_clock": ClockStatistics,
     "delivery_clock": ClockStatistics, "gateway_clock": ClockStatistics,
+    "commitlog_loop": LoopStatistics, "delivery_group_standstill": GroupStandstill,
     "indexer_index": IndexerStatistics, "janitor_retention": RetentionCounters,
 }  # fmt: skip
 DURATIONS = re.compile(r"reput_(delivery|gateway)_rpc_duration_seconds_bucket\{method=~\"\.\*/(\w+)\"\}")
 """The metrics of the calls of each service, by their names (`libs/runtime/watch/telemetry.py`)."""
+PATTERNS = re.compile(r"__name__=~\"([^\"]+)\"")
+OF_EACH_PROCESS = {
+    "reput_build_info",
+    "reput_certificate_not_after_seconds",
+    "reput_commitlog_rpc_duration_seconds_count",
+}
+"""Metrics that no statistics have."""
 METHODS = {path.rpartition("/")[2] for path in ROLES} | set(vars(MessagingServicer))
 
 
@@ -45,9 +54,12 @@ def test_metrics_are_ours(name: str) -> None:
     expression = ALARMS[name]["expr"]
     calls = DURATIONS.findall(expression)
     assert {method for _, method in calls} <= METHODS
-    named = set(re.findall(r"reput_\w+", DURATIONS.sub("", expression)))
-    assert named or calls
-    assert named <= ours
+    patterns = PATTERNS.findall(expression)
+    for pattern in patterns:
+        assert any(re.fullmatch(pattern, name) for name in ours | OF_EACH_PROCESS)
+    named = set(re.findall(r"reput_\w+", PATTERNS.sub("", DURATIONS.sub("", expression))))
+    assert named or calls or patterns
+    assert named <= ours | OF_EACH_PROCESS
 
 
 @pytest.mark.parametrize("name", ALARMS)

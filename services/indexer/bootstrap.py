@@ -48,6 +48,9 @@ from services.indexer.rpc.queue_servicer import QueueServicer
 from services.indexer.rpc.rebuild_servicer import RebuildServicer
 from services.indexer.rpc.scan_servicer import ScanServicer
 
+AT_ONCE = frozenset({"Pull", "QueryByKey", "QueryByKeys", "QueryByTime", "QueryById"})
+"""Methods that answer without a wait if the records are in memory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -98,7 +101,9 @@ class Service:
             limits=LIMITS,
         )
         for service, servicer in _servicers(self.indexer, config.stream_count_max, clock.now_ms()):
-            self.server.add_service(service, servicer, around=around(service, self.indexer.follow.completeness))
+            needs = around(service, self.indexer.follow.completeness)
+            offered = AT_ONCE & {method.name for method in service.methods}
+            self.server.add_service(service, servicer, around=needs, at_once=offered)
 
     async def open(self) -> None:
         """Recover the files and begin to follow the log."""

@@ -20,7 +20,7 @@ calling      the client's side: LoopChannel makes a Link, a Link has OutgoingCal
 
 An incoming call: Endpoint reads -> session -> Connection -> Call -> the handler -> Call -> session -> Endpoint writes.
 A call that arrived whole, of a method that takes turns: Endpoint -> session -> Connection -> Turns -> the method, and
-back to the session, without a Call and a task (docs/decisions/0063).
+back to the session, without a Call and a task (docs/decisions/0063). A call that has to wait gets both then.
 """
 
 PACKAGE = "ngh2"

@@ -32,7 +32,7 @@ LOOK_S: Final = 0.005
 BACKLOG: Final = 1_024
 
 WORK_IN_A_GROUP: Final = 4
-"""Work of a call that is answered together with the other calls of its turn."""
+"""Work of a call that costs less together with the other calls of its turn."""
 
 _FIXED: Final = type(grpc.method_handlers_generic_handler("", {}))
 """The type of handlers whose methods do not change. Handlers of other types are asked about each call."""
@@ -152,7 +152,8 @@ class Http2Server:
         head.handler = self._method(head)
         if head.handler is None or head.handler.request_streaming:
             return None
-        head.work = WORK_IN_A_GROUP if isinstance(head.handler, TurnHandler) else WORK_OF_A_CALL
+        is_quick = isinstance(head.handler, TurnHandler) and head.handler.is_quick
+        head.work = WORK_IN_A_GROUP if is_quick else WORK_OF_A_CALL
         return head
 
     def open_session(self) -> PlainSession:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from libs.runtime.http2.heads import Metadata
 from libs.runtime.http2.session.whole import WholeCall
 
 Behaviour = Callable[[Any, Any], Any]
@@ -20,8 +21,8 @@ Behaviour = Callable[[Any, Any], Any]
 Outcome = bytes | Behaviour
 """The answer of a call, or the behaviour that is to answer it."""
 
-Turn = Callable[[Sequence[bytes], Sequence[str]], Sequence[Outcome]]
-"""Takes the requests of a turn with the addresses of their callers, and returns the outcome of each. Does not raise."""
+Turn = Callable[[Sequence[bytes], Sequence["TurnCall"]], Sequence[Outcome]]
+"""Takes the requests of a turn with their calls, and returns the outcome of each. Does not raise."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,9 +34,11 @@ class TurnHandler(grpc.RpcMethodHandler):  # type: ignore[type-arg]
     request_deserializer = response_serializer = None
     unary_stream = stream_unary = stream_stream = None
 
-    def __init__(self, unary_unary: Behaviour, turn: Turn | None = None) -> None:
+    def __init__(self, unary_unary: Behaviour, turn: Turn | None = None, *, is_quick: bool = True) -> None:
         self.unary_unary = unary_unary
         self.turn = turn
+        self.is_quick = is_quick
+        """Whether the calls of a turn cost less together than alone."""
 
 
 class Connection(Protocol):
@@ -56,12 +59,33 @@ class Connection(Protocol):
         ...
 
 
+class TurnCall:
+    """A whole call that waits for the end of the turn. For its method it is the context, with names of grpc.aio."""
+
+    __slots__ = ("connection", "event")
+
+    def __init__(self, connection: Connection, event: WholeCall) -> None:
+        self.connection = connection
+        self.event = event
+
+    def peer(self) -> str:
+        """Return the caller's address in gRPC's notation."""
+        return self.connection.peer
+
+    def invocation_metadata(self) -> Metadata:
+        """Return the metadata that the caller sent."""
+        return self.event.head.invocation_metadata
+
+
 class Turns:
-    """The whole calls of a turn, by method."""
+    """The whole calls of a turn, by method. The methods are called in successive turns of the event loop.
+
+    So the tasks of a method's calls, which count as running calls, have begun before the next method is called.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._calls: dict[TurnHandler, list[tuple[Connection, WholeCall]]] = {}
+        self._calls: dict[TurnHandler, list[TurnCall]] = {}
 
     def add(self, handler: TurnHandler, connection: Connection, event: WholeCall) -> None:
         """Add a call. It gets its outcome at the end of the turn."""
@@ -69,27 +93,31 @@ class Turns:
             self._loop.call_soon(self._end)
         calls = self._calls.get(handler)
         if calls is None:
-            self._calls[handler] = [(connection, event)]
+            self._calls[handler] = [TurnCall(connection, event)]
         else:
-            calls.append((connection, event))
+            calls.append(TurnCall(connection, event))
 
     def _end(self) -> None:
-        ended, self._calls = self._calls, {}
-        for handler, calls in ended.items():
-            self._hand_over(handler, [call for call in calls if call[0].waits(call[1].stream_id)])
+        handler = next(iter(self._calls))
+        calls = self._calls.pop(handler)
+        try:
+            self._hand_over(handler, [call for call in calls if call.connection.waits(call.event.stream_id)])
+        finally:
+            if self._calls:
+                self._loop.call_soon(self._end)
 
-    def _hand_over(self, handler: TurnHandler, calls: list[tuple[Connection, WholeCall]]) -> None:
+    def _hand_over(self, handler: TurnHandler, calls: list[TurnCall]) -> None:
         assert handler.turn is not None
         try:
-            outcomes = handler.turn([event.message for _, event in calls], [connection.peer for connection, _ in calls])
+            outcomes = handler.turn([call.event.message for call in calls], calls)
         except Exception:  # noqa: BLE001 - the boundary: the callers learn that, the log gets all of it
             _log.exception("the handler of a turn failed")
             outcomes = [_fail] * len(calls)
-        for (connection, event), outcome in zip(calls, outcomes, strict=True):
+        for call, outcome in zip(calls, outcomes, strict=True):
             if isinstance(outcome, bytes):
-                connection.answer_whole(event, outcome)
+                call.connection.answer_whole(call.event, outcome)
             else:
-                connection.run_whole(event, TurnHandler(outcome))
+                call.connection.run_whole(call.event, TurnHandler(outcome))
 
 
 async def _fail(_request: bytes, context: Any) -> bytes:

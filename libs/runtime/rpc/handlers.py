@@ -13,7 +13,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, cast
@@ -23,9 +33,10 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
 from libs.requests.errors import Stopping
-from libs.runtime.http2.turns import Outcome, Turn, TurnHandler
+from libs.runtime.http2.turns import Outcome, Turn, TurnCall, TurnHandler
 from libs.runtime.rpc.bounds import SMALL_ANSWER_BYTES, CallBounds
 from libs.runtime.rpc.errors import STATUS_METADATA_KEY, ErrorTable, NotReady, StreamNotRead, code_of, status_of
+from libs.runtime.rpc.first_step import Rest, first_step
 from libs.runtime.rpc.request_check import DEFAULT_LIMITS, Limits, RequestParser
 from libs.runtime.trust.roles import ROLES, Role
 from libs.runtime.trust.trail import TOLD, Trail
@@ -36,11 +47,8 @@ Handler = Callable[[Any, Context], Awaitable[bytes | None]]
 Around = Callable[[], contextlib.AbstractContextManager[Callable[[], None]]]
 """Makes the context in which a call is answered. Its value is called before each answer of a stream is sent."""
 
-Rest = Callable[[], Awaitable[bytes]]
-"""Answers a call whose request was taken with its turn."""
-
-TakeTurn = Callable[[Sequence[bytes], Sequence[str]], Sequence[bytes | Rest | None]]
-"""Takes the requests of a turn with the addresses of their callers.
+TakeTurn = Callable[[Sequence[bytes], Sequence[TurnCall]], Iterable[bytes | Rest | None]]
+"""Takes the requests of a turn with their calls.
 
 Returns the answer of each, or its rest, or None if the method has to be called for it. Does not raise."""
 
@@ -79,6 +87,7 @@ def service_handler(
     early: Collection[str] = (),
     around: Mapping[str, Around] = MappingProxyType({}),
     limits: Limits = MappingProxyType({}),
+    at_once: Collection[str] = (),
     turns: Mapping[str, TakeTurn] = MappingProxyType({}),
     served_as: str = "",
 ) -> grpc.GenericRpcHandler:
@@ -86,9 +95,10 @@ def service_handler(
 
     Methods in `raw` get each request as bytes, of any size. Methods in `early` are called also before the service is
     ready. `around` maps a method to the context in which its calls are answered. `limits` are the limits of methods
-    that are not in `raw`. `turns` maps raw unary methods to functions that take all requests of a turn of the event
-    loop together; a front that knows turns uses them. `served_as` is the service's name for callers, if it differs from
-    the proto's name.
+    that are not in `raw`. `at_once` are unary methods that mostly answer without a wait: a front that knows turns runs
+    their calls up to the first wait, and only a call that waits gets a task. They use nothing of their context but
+    `peer` and `invocation_metadata`. `turns` maps raw unary methods to functions that take all requests of a turn of
+    the event loop together. `served_as` is the service's name for callers, if it differs from the proto's name.
 
     The response of every method may be a message or its serialized bytes. A method that the servicer lacks is not
     served: callers get UNIMPLEMENTED.
@@ -122,6 +132,8 @@ def service_handler(
             assert method.name in raw
             assert method.name not in around
             handlers[method.name] = TurnHandler(handle, call.turn(turns[method.name], handle))
+        elif method.name in at_once:
+            handlers[method.name] = TurnHandler(handle, call.turn(call.take_each, handle), is_quick=False)
         else:
             handlers[method.name] = _MAKERS[method.client_streaming, method.server_streaming](handle)
     return grpc.method_handlers_generic_handler(served_as, handlers)
@@ -154,8 +166,10 @@ class _Call:
         name, bounds, gate = self.name, self.bounds, self.surroundings.gate
         telemetry = self.surroundings.telemetry
         assert f"/{name}" not in TOLD
+        assert not self.method.client_streaming
+        assert not self.method.server_streaming
 
-        def answer(requests: Sequence[bytes], peers: Sequence[str]) -> Sequence[Outcome]:
+        def answer(requests: Sequence[bytes], calls: Sequence[TurnCall]) -> Sequence[Outcome]:
             if (
                 telemetry.is_tracing
                 or gate.is_stopping
@@ -164,20 +178,23 @@ class _Call:
             ):
                 return [alone] * len(requests)
             started_s = time.monotonic()
-            found = take(requests, peers)
             outcomes: list[Outcome] = []
-            duration_s = time.monotonic() - started_s
-            for one in found:
+            for one in take(requests, calls):
                 if one is None:
                     outcomes.append(alone)
                 elif isinstance(one, bytes) and len(one) <= SMALL_ANSWER_BYTES:
-                    telemetry.count_rpc(name, "OK", duration_s)
+                    telemetry.count_rpc(name, "OK", time.monotonic() - started_s)
                     outcomes.append(one)
                 else:
                     outcomes.append(self.handler(_given(one) if isinstance(one, bytes) else one))
             return outcomes
 
         return answer
+
+    def take_each(self, requests: Sequence[bytes], calls: Sequence[TurnCall]) -> Iterator[bytes | Rest]:
+        """Run each call of a turn up to its first wait."""
+        for request, call in zip(requests, calls, strict=True):
+            yield first_step(self._answer_request(request, call))
 
     def handler(self, rest: Rest | None = None) -> Handler:
         """Return the coroutine function that gRPC calls for each RPC. With `rest`, its request was taken already."""
@@ -231,6 +248,11 @@ class _Call:
         with self.around():
             reply = _serialized(await self.behaviour(argument, context))
         return self._counted(reply, context)
+
+    async def _answer_request(self, request: bytes, context: Any) -> bytes:
+        argument = self.parse(request)
+        with self.around():
+            return _serialized(await self.behaviour(argument, context))
 
     async def _answer_rest(self, rest: Rest, context: Context) -> bytes:
         """Answer a call whose request was taken: no limit and no gate refuses it any more."""

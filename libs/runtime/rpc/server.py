@@ -89,6 +89,7 @@ class GrpcServer:
         raw: Collection[str] = (),
         early: Collection[str] = (),
         around: Mapping[str, Around] = MappingProxyType({}),
+        at_once: Collection[str] = (),
         turns: Mapping[str, TakeTurn] = MappingProxyType({}),
         served_as: str = "",
     ) -> None:
@@ -101,6 +102,7 @@ class GrpcServer:
             early=early,
             around=around,
             limits=self._limits,
+            at_once=at_once,
             turns=turns,
             served_as=served_as,
         )

@@ -8,11 +8,11 @@ import sys
 from functools import cache
 
 from google.rpc.status_pb2 import Status
-from reput.commitlog.v1.append_service_pb2 import AppendResult
 
 from libs.formats import fields
 from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.formats.records.host import Host
+from libs.kernel.append.result_cy import encode_append_result
 from services.commitlog.engine.write.append import AppendedBatch
 
 assert sys.byteorder == "little", "packed columns are little-endian, as protobuf wants them"
@@ -27,25 +27,19 @@ class AppendResultEncoder:
 
     def response(self, batch: AppendedBatch, durability: int, *, is_late: bool = False) -> bytes:
         """Return a serialized AppendResponse. An AppendOutcome with a result has the same bytes."""
-        numbers = AppendResult(
-            start_physical_offset=batch.start_physical_offset,
-            end_physical_offset=batch.end_physical_offset,
-            store_time_ms=batch.store_time_ms,
-            durability=durability,  # type: ignore[arg-type]  # the enum's number
-            is_repeated=batch.is_repeated,
-            store_time_ahead_ms=batch.ahead_ms,
-            is_late=is_late,
+        return encode_append_result(
+            batch.start_physical_offset,
+            batch.end_physical_offset,
+            batch.store_time_ms,
+            durability,
+            batch.is_repeated,
+            batch.ahead_ms,
+            is_late,
+            batch.physical_offsets,
+            batch.queue_offsets,
+            batch.queue_ids,
+            self._store_host,
         )
-        result = b"".join(
-            (
-                numbers.SerializeToString(),
-                length_delimited(fields.APPEND_RESULT_PHYSICAL_OFFSETS, batch.physical_offsets),
-                length_delimited(fields.APPEND_RESULT_QUEUE_OFFSETS, batch.queue_offsets),
-                length_delimited(fields.APPEND_RESULT_QUEUE_IDS, batch.queue_ids),
-                self._store_host,
-            )
-        )
-        return length_delimited(fields.APPEND_RESPONSE_RESULT, result)
 
 
 @cache

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from libs.requests.errors import ServiceError
-from libs.runtime.rpc.handlers import Context, Rest
+from libs.runtime.http2.turns import TurnCall
+from libs.runtime.rpc.first_step import Rest, failure
+from libs.runtime.rpc.handlers import Context
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.durable.acknowledge import Acknowledgement
 from services.commitlog.engine.open_log import OpenLog
@@ -36,7 +38,7 @@ class AppendServicer:
         log = self._log()
         return await self._answer(log, request, context, log.groups.append)
 
-    def append_turn(self, requests: Sequence[bytes], peers: Sequence[str]) -> Sequence[bytes | Rest | None]:
+    def append_turn(self, requests: Sequence[bytes], calls: Sequence[TurnCall]) -> Sequence[bytes | Rest | None]:
         """Append the batches of a turn of the event loop together, as many as fit into groups.
 
         The outcome of a batch is its answer, or the wait for its durability, or None if `Append` has to be called.
@@ -48,7 +50,7 @@ class AppendServicer:
         except ServiceError:  # each call gets its own refusal
             return [None] * len(requests)
         try:
-            batches = log.groups.append_turn(requests, [born_host(peer) for peer in peers])
+            batches = log.groups.append_turn(requests, [born_host(call.peer()) for call in calls])
         finally:
             self._inflight.give_back(size_bytes)
         return [
@@ -62,8 +64,8 @@ class AppendServicer:
             if acknowledgement.is_settled:
                 encoder = encoder_of(log.store_host)
                 return encoder.response(batch, acknowledgement.durability(), is_late=acknowledgement.is_late)
-        except Exception as failure:  # noqa: BLE001 - it is the outcome of this call
-            return partial(_failed, failure)
+        except Exception as error:  # noqa: BLE001 - it is the outcome of this call
+            return failure(error)
         return partial(self._settled, log, batch, acknowledgement, size_bytes)
 
     async def _settled(
@@ -109,7 +111,3 @@ class AppendServicer:
         """End the streams after their outstanding outcomes."""
         for session in self.sessions:
             session.stop()
-
-
-async def _failed(failure: Exception) -> bytes:
-    raise failure

@@ -202,10 +202,14 @@ class QueryEngine:
         """Return the messages of the time range by queue id and queue offset. Raises the errors of `by_key`."""
         first_queue_id, resume = decode_token("time", query.arguments, page_token, tuple[int, int]) or (-1, 0)
         page = PageBuilder(page_size, self.page_size_bytes_max)
-        for queue_id in self._queues.queue_ids(query.topic):
-            if queue_id < first_queue_id or query.queue_id not in (None, queue_id):
-                continue
-            await asyncio.sleep(0)  # there may be many queues with nothing to read
+        queue_ids = [
+            queue_id
+            for queue_id in self._queues.queue_ids(query.topic)
+            if queue_id >= first_queue_id and query.queue_id in (None, queue_id)
+        ]
+        for number, queue_id in enumerate(queue_ids):
+            if number:
+                await asyncio.sleep(0)  # there may be many queues with nothing to read
             queue = self._queues.find(query.topic, queue_id)
             if queue is None:  # it was removed meanwhile
                 continue
@@ -239,7 +243,8 @@ class QueryEngine:
                     raise
                 page.is_full = True
                 return queue_offset
-            await asyncio.sleep(0)
+            if page.looked_count:
+                await asyncio.sleep(0)
             kept = np.flatnonzero(block.sizes)
             wanted = set((await passing(query.where, block, kept)).tolist())
             # The last record tells whether the range continues: times never run backwards within a queue.

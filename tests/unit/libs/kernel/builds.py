@@ -18,6 +18,7 @@ MODULES = (
     "append.place_cy",
     "append.append_cy",
     "append.request_cy",
+    "append.result_cy",
     "scan.record_cy",
     "scan.scan_cy",
     "scan.index_cy",

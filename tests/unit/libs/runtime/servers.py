@@ -32,6 +32,8 @@ FRONTS = ("http2", pytest.param("grpcio", marks=pytest.mark.long))
 """The fronts of a server, or the channels of a client. grpcio is the fallback: `make test-long` tests it."""
 front: Literal["http2", "grpcio"] = "http2"
 """The front of `serving`, independent of the settings; see `each_front`."""
+is_at_once = False
+"""Whether the unary methods of `serving` are called without a task."""
 
 
 class TooLate(Exception):
@@ -126,11 +128,13 @@ class Served:
         self.append = AppendServicer()
         self.log = LogServicer()
         append_service = append_service_pb2.DESCRIPTOR.services_by_name["AppendService"]
-        server.add_service(append_service, self.append, raw={"Append", "AppendStream"})
+        append_at_once, log_at_once = ({"Append"}, {"GetStatus"}) if is_at_once else (set[str](), set[str]())
+        server.add_service(append_service, self.append, raw={"Append", "AppendStream"}, at_once=append_at_once)
         self.refusal: Exception | None = None
         """Refuses calls of the log's methods, before they begin and before an answer leaves."""
         log_service = log_service_pb2.DESCRIPTOR.services_by_name["LogService"]
-        server.add_service(log_service, self.log, around={"GetStatus": self._block, "Dispatch": self._block})
+        around = {"GetStatus": self._block, "Dispatch": self._block}
+        server.add_service(log_service, self.log, around=around, at_once=log_at_once)
         server.add_service(topic_service_pb2.DESCRIPTOR.services_by_name["TopicService"], TopicServicer())
         self.channel: grpc.aio.Channel
 

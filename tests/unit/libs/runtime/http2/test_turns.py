@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from libs.runtime.http2.server import Http2Server
-from libs.runtime.http2.turns import Outcome, TurnHandler
+from libs.runtime.http2.turns import Outcome, TurnCall, TurnHandler
 from tests.support.patience import eventually
 from tests.unit.libs.runtime.http2.test_connection import Pair, frame, serving
 
@@ -25,9 +25,9 @@ class Method:
         self.peers: list[str] = []
         self.alone: list[bytes] = []
 
-    def take(self, requests: Sequence[bytes], peers: Sequence[str]) -> list[Outcome]:
+    def take(self, requests: Sequence[bytes], calls: Sequence[TurnCall]) -> list[Outcome]:
         self.turns.append(list(requests))
-        self.peers += peers
+        self.peers += [call.peer() for call in calls]
         if b"raise" in requests:
             raise ValueError
         return [self.run if request[:1] == b"a" else request[::-1] for request in requests]
@@ -57,9 +57,9 @@ def turning(**limits: int) -> Iterator[tuple[Method, Http2Server, Callable[[], P
         yield method, server, ready
 
 
-def begin(pair: Pair, message: bytes) -> int:
+def begin(pair: Pair, message: bytes, path: bytes = b"/t/Turn") -> int:
     """Begin a call, without passing it on."""
-    fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"x"), (b":path", b"/t/Turn")]
+    fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"x"), (b":path", path)]
     stream_id = pair.caller.send_request([*fields, (b"content-type", b"application/grpc")])
     pair.caller.send_data(stream_id, frame(message), end_stream=True)
     return stream_id
@@ -82,6 +82,30 @@ async def test_calls_of_a_turn_are_taken_together() -> None:
             assert await pair.end_of(stream_id) == {b"grpc-status": b"0"}
         assert pairs[1].data[streams[-1][1]] == frame(b"41")
         assert (server.call_count, method.alone, pairs[0].connection.is_idle) == (0, [], True)
+
+
+async def test_methods_are_called_in_successive_turns() -> None:
+    """The tasks of a method's calls have begun before the next method is called."""
+    events: list[str] = []
+
+    class Noting(Method):
+        def take(self, requests: Sequence[bytes], calls: Sequence[TurnCall]) -> list[Outcome]:
+            events.append("turn")
+            return super().take(requests, calls)
+
+        async def run(self, request: bytes, context: Any) -> bytes:
+            events.append("task")
+            return await super().run(request, context)
+
+    with turning() as (_, server, connect):
+        method = Noting()
+        table = {name: TurnHandler(method.run, method.take) for name in ("Turn", "Other")}
+        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("u", table)])
+        pair = connect()
+        streams = [begin(pair, b"alone", path=b"/u/" + name) for name in (b"Turn", b"Other", b"Turn")]
+        pair.pass_on()
+        assert [(await pair.end_of(stream_id))[b"grpc-status"] for stream_id in streams] == [b"0"] * 3
+        assert events == ["turn", "task", "task", "turn", "task"]
 
 
 async def test_a_call_may_need_its_handler() -> None:

@@ -9,7 +9,7 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2 as pb
 from reput.common.v1 import message_pb2
 
-from libs.runtime.http2.turns import Outcome, TurnHandler
+from libs.runtime.http2.turns import Outcome, TurnCall, TurnHandler
 from libs.runtime.rpc.bounds import CallBounds
 from libs.runtime.rpc.handlers import Surroundings, service_handler
 from libs.runtime.watch.telemetry import Telemetry
@@ -30,6 +30,13 @@ class Gate:
 
     is_ready = True
     is_stopping = False
+
+
+class Taken:
+    """A call of a turn."""
+
+    def peer(self) -> str:
+        return PEER
 
 
 class Context:
@@ -78,7 +85,7 @@ class Served:
     def turn(self, *requests: bytes) -> list[Outcome]:
         """Take requests together."""
         assert self.handler.turn is not None
-        return list(self.handler.turn(requests, [PEER] * len(requests)))
+        return list(self.handler.turn(requests, [cast("TurnCall", Taken())] * len(requests)))
 
     async def end_of(self, asked: bytes, outcome: Outcome) -> pb.AppendResult | grpc.StatusCode:
         """Return the end of a call with this outcome."""

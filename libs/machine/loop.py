@@ -161,10 +161,6 @@ async def _wait(event: asyncio.Event, timeout_ms: float) -> None:
 async def in_steps(items: Iterable[T], *, count: int = STEP_COUNT) -> AsyncGenerator[list[T], None]:
     """Walk over many items, at most `count` at a time. Other tasks, and a cancellation, get their turn in between."""
     iterator = iter(items)
-    step = list(itertools.islice(iterator, count))
-    while step:
+    while step := list(itertools.islice(iterator, count)):
         yield step
-        if len(step) < count:
-            return
         await asyncio.sleep(0)
-        step = list(itertools.islice(iterator, count))

@@ -48,7 +48,7 @@ from services.indexer.rpc.queue_servicer import QueueServicer
 from services.indexer.rpc.rebuild_servicer import RebuildServicer
 from services.indexer.rpc.scan_servicer import ScanServicer
 
-AT_ONCE = frozenset({"Pull", "QueryByKey", "QueryByKeys", "QueryByTime", "QueryById"})
+AT_ONCE = frozenset({"Pull", "QueryByKey", "QueryByTime", "QueryById"})
 """Methods that answer without a wait if the records are in memory."""
 
 

@@ -91,8 +91,7 @@ class ManyKeysEngine:
         made: list[KeyMatches] = []
         size_bytes = single_count = 0
         for first in range(0, len(query.keys), KEY_COUNT_OF_A_STEP):
-            if first:
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)
             keys = query.keys[first : first + KEY_COUNT_OF_A_STEP]
             together = await self._together(query, keys, page_size)
             for key, known in zip(keys, together, strict=False):

@@ -141,12 +141,28 @@ class Puller:
             status, next_queue_offset = PullStatus.OFFSET_OVERFLOW_BADLY, high
         if status is not PullStatus.FOUND:
             return PullResult(status, NO_RECORDS, next_queue_offset, low, high)
+        if query.tags.passes_all and query.where.passes_all:
+            found = await self._next(query, queue)
+            if found is not None:
+                return found
         unit_count = SCAN_UNIT_COUNT_MIN if query.where.passes_all else FILTERED_UNIT_COUNT
         units = queue.read(start, max(unit_count, query.message_count_max))
         if not len(units.physical_offsets):
             next_queue_offset = queue.next_file_queue_offset(start)
             return PullResult(PullStatus.OFFSET_FOUND_NULL, NO_RECORDS, next_queue_offset, low, high)
         return await self._scan(query, queue, units)
+
+    async def _next(self, query: PullQuery, queue: ConsumeQueue) -> PullResult | None:
+        """Read the next messages of a query without filters. None if a record is gone: then a scan decides."""
+        low, high, start = queue.min_queue_offset, queue.max_queue_offset, query.queue_offset
+        units = queue.read(start, min(query.message_count_max, READ_COUNT_MAX))
+        if not len(units.physical_offsets):
+            return None
+        count = _fitting_count(units.record_sizes, query)
+        block = await self._records.read(units.physical_offsets[:count], units.record_sizes[:count])
+        if block.sizes.min() <= 0:
+            return None
+        return PullResult(PullStatus.FOUND, block, start + len(block.sizes), low, high)
 
     async def _scan(self, query: PullQuery, queue: ConsumeQueue, units: Units) -> PullResult:
         """Read units up to the first records that pass."""
@@ -201,6 +217,8 @@ def _fitting_count(sizes: NDArray[np.int32], query: PullQuery) -> int:
 
 def _count_within(sizes: NDArray[np.int32], size_bytes_max: int) -> int:
     """Return how many of the first records, at least 1, have at most this many bytes together."""
+    if len(sizes) == 1:
+        return 1
     ends = np.cumsum(sizes, dtype=np.int64)
     return max(1, int(np.searchsorted(ends, size_bytes_max, side="right")))
 

@@ -14,7 +14,7 @@ Decision: docs/decisions/0016-records-from-the-files.md.
 import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from libs.formats.errors import FormatError, NewerVersion
 from libs.formats.limits import READ_COUNT_MAX
 from libs.formats.store_layout import parse_file_name
+from libs.kernel.answer.reads_cy import find_runs
 from libs.kernel.scan import scan_cy
 from libs.log.state import directories as log_directories
 from libs.log.state import small_files
@@ -140,10 +141,13 @@ class LocalRecords:
         self._present = set()
         if sizes is None:
             return self._block_of_unknown_sizes(offsets, may_wait=may_wait)
+        last = int(offsets.max())
         with self._lock:
-            self._list(int(offsets.max()))
-            bases = self._bases
-        runs = list(_fitting(_runs(offsets, sizes, bases)))
+            self._list(last)
+            bases, log_end = self._bases, self._end_physical_offset
+        if last >= log_end:
+            raise _Doubtful(f"no file has {last}")
+        runs = _fitting(find_runs(offsets, sizes, bases, GAP_SIZE_BYTES_MAX, RUN_SIZE_BYTES_MAX))
         records = _buffer(sum(run.size_bytes for run in runs))
         count = runs[-1].last
         positions = np.empty(count, np.int64)
@@ -263,30 +267,16 @@ def _buffer(size_bytes: int) -> memoryview:
     return np.empty(size_bytes, np.uint8).data
 
 
-def _fitting(runs: Iterator[_Run]) -> Iterator[_Run]:
-    """Yield as many runs as fit into an answer, at least 1."""
+def _fitting(runs: Iterable[tuple[int, int, int, int]]) -> list[_Run]:
+    """Return as many runs as fit into an answer, at least 1."""
+    fitting: list[_Run] = []
     total = 0
-    for run in runs:
-        if total and total + run.size_bytes > READ_SIZE_BYTES_MAX:
-            return
+    for run in map(_Run._make, runs):
         total += run.size_bytes
-        yield run
-
-
-def _runs(offsets: NDArray[np.int64], sizes: NDArray[np.int32], bases: NDArray[np.int64]) -> Iterator[_Run]:
-    """Group records that ascend and lie near each other in a file."""
-    ends = offsets + sizes
-    gaps = offsets[1:] - ends[:-1]
-    files = np.searchsorted(bases, offsets, side="right")
-    is_apart = (gaps < 0) | (gaps > GAP_SIZE_BYTES_MAX) | (files[1:] != files[:-1])
-    first = 0
-    for last in (*(np.flatnonzero(is_apart) + 1).tolist(), len(offsets)):
-        while first < last:
-            start = int(offsets[first])
-            fitting = int(np.searchsorted(ends[first:last], start + RUN_SIZE_BYTES_MAX, side="right"))
-            end = first + max(1, fitting)
-            yield _Run(first, end, start, int(ends[end - 1]) - start)
-            first = end
+        if fitting and total > READ_SIZE_BYTES_MAX:
+            break
+        fitting.append(run)
+    return fitting
 
 
 def _first_runs(ascending: list[int], bounds: list[int]) -> Iterator[_Run]:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from libs.formats.indexes.consume_queue import ENTRY, PRE_BLANK, PRE_BLANK_RECORD_SIZE, UNIT, UNIT_SIZE_BYTES
 from libs.formats.records.dispatch_columns import DispatchBatch
+from libs.kernel.answer.reads_cy import read_units
 from libs.kernel.scan.index_cy import encode_queue_units
 from libs.kernel.scan.tails_cy import Tail
 from libs.machine.failpoints import failpoint
@@ -44,6 +45,10 @@ class Units(NamedTuple):
     physical_offsets: NDArray[np.int64]
     record_sizes: NDArray[np.int32]
     tags_codes: NDArray[np.int64]
+
+    def first(self, count: int) -> "Units":
+        """Return the first `count` units."""
+        return Units(self.physical_offsets[:count], self.record_sizes[:count], self.tags_codes[:count])
 
 
 class ConsumeQueue:
@@ -152,25 +157,24 @@ class ConsumeQueue:
         The result ends before an impossible unit: a unit without a size, or with a lower physical offset than the unit
         before. Raises IndexDamaged if the first unit is impossible.
         """
-        first = queue_offset
         end = min(queue_offset + count, self.max_queue_offset)
-        parts: list[NDArray[np.void]] = []
-        while queue_offset < end and queue_offset * UNIT_SIZE_BYTES >= self._chain.min_physical_offset:
-            segment = self._chain.find(queue_offset * UNIT_SIZE_BYTES)
-            position = queue_offset * UNIT_SIZE_BYTES - segment.base_physical_offset
-            part_count = min(end - queue_offset, (segment.wrote_position - position) // UNIT_SIZE_BYTES)
-            parts.append(np.frombuffer(segment.buffer, UNIT, part_count, position))
-            queue_offset += part_count
-        units = np.concatenate(parts) if parts else np.empty(0, UNIT)
-        offsets = units["physical_offset"].astype(np.int64)
-        sizes = units["record_size_bytes"].astype(np.int32)
-        bad = np.flatnonzero((sizes <= 0) | (np.diff(offsets, prepend=-1) <= 0))
-        if len(bad):
-            count = int(bad[0])
-            if count == 0:
-                raise self.damage_at(first)
-            offsets, sizes, units = offsets[:count], sizes[:count], units[:count]
-        return Units(offsets, sizes, units["tags_code"].astype(np.int64))
+        room = max(0, end - queue_offset)
+        units = Units(np.empty(room, np.int64), np.empty(room, np.int32), np.empty(room, np.int64))
+        position, found_count, last = queue_offset * UNIT_SIZE_BYTES, 0, -1
+        while found_count < room and position >= self._chain.min_physical_offset:
+            segment = self._chain.find(position)
+            within = position - segment.base_physical_offset
+            part_count = min(room - found_count, (segment.wrote_position - within) // UNIT_SIZE_BYTES)
+            part = [column[found_count : found_count + part_count] for column in units]
+            good_count = read_units(segment.buffer, within, last, *part)
+            found_count += good_count
+            if good_count < part_count:
+                if not found_count:
+                    raise self.damage_at(queue_offset)
+                break
+            last = int(units.physical_offsets[found_count - 1])
+            position += part_count * UNIT_SIZE_BYTES
+        return units if found_count == room else units.first(found_count)
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
         """Return physical offset and size of the record of a unit, which must exist. Raises IndexDamaged."""

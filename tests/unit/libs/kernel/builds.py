@@ -25,6 +25,7 @@ MODULES = (
     "scan.lookup_cy",
     "scan.tails_cy",
     "answer.encode_cy",
+    "answer.reads_cy",
     "answer.values_cy",
     "answer.match_cy",
     "answer.arrow_cy",

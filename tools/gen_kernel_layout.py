@@ -28,7 +28,7 @@ TABLE: dict[str, dict[str, int]] = {
     "What `append` answers instead of a position.": numbered(
         "E_",
         "WIRE FULL EMPTY TOO_MANY TOPIC_NAME TOPIC_UNKNOWN TOPIC_FORBIDDEN QUEUE BODY_SIZE PROPERTIES PROPERTIES_SIZE"
-        " DELAY HOST FIELD RECORD_SIZE WRITER LIGHT QUEUES DURABILITY",
+        " DELAY HOST FIELD RECORD_SIZE WRITER LIGHT QUEUES DURABILITY BEHIND",
         first=-1,
         step=-1,
     ),

@@ -212,6 +212,13 @@ class NotElected(ServiceError):
         super().__init__(f"this log can't lead: {reason}")
 
 
+class AfterRefusal(ServiceError):
+    """The batch of a stream needs the request before it, which was refused. Nothing was stored."""
+
+    def __init__(self) -> None:
+        super().__init__("the batch needs the request before it in its stream, and that one was refused")
+
+
 class NotEnoughReplicas(ServiceError):
     """The batch would be on fewer disks than the caller asks for. Nothing was stored."""
 

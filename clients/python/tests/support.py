@@ -76,6 +76,7 @@ class Log:
         """See append_service.proto."""
         self.stream_count += 1
         self.metadata = [(key, value) for key, value in context.invocation_metadata()]
+        was_refused = False
         for data in requests:
             self.gate.wait()
             request = append.AppendStreamRequest.FromString(data)
@@ -86,6 +87,9 @@ class Log:
                 self._settle(request)
             if isinstance(answer, Exception):
                 context.abort(grpc.StatusCode.UNAVAILABLE, "the line was cut")
+            if answer is None and was_refused and request.needs_previous:
+                answer = status(grpc.StatusCode.ABORTED, "AFTER_REFUSAL")
+            was_refused = answer is not None
             response = append.AppendStreamResponse()
             if answer is None:
                 response.outcomes.append(self._settle(request))

@@ -111,6 +111,21 @@ def test_a_full_store_is_waited_for(log: Log, target: str) -> None:
     assert log.batch_sizes == [1, 1, 1, 1]
 
 
+def test_refusals_and_cut_lines_keep_the_order(log: Log, target: str) -> None:
+    """Batches under way behind a refused or lost batch are not stored before it."""
+    full = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL", retry_after_s=0.01)
+    plan = {0: full, 1: None, 9: full, 20: ConnectionError(), 30: full}
+    log.plan = lambda number, messages: plan.get(number) or _refuse_bad(messages)
+    bodies = [b"bad" if number % 37 == 5 else str(number).encode() for number in range(200)]
+    log.gate.clear()
+    with client(target) as store, store.producer(options(batch_size_bytes=100)) as producer:
+        futures = [producer.send("t", body) for body in bodies]
+        log.gate.set()
+        producer.flush(LIMIT_S)
+        assert [future.exception(0) is not None for future in futures] == [body == b"bad" for body in bodies]
+    assert [message.body for message in log.stored] == [body for body in bodies if body != b"bad"]
+
+
 def test_back_pressure(log: Log, target: str) -> None:
     """`send` waits while the window is full, and continues when outcomes come."""
     log.gate.clear()

@@ -26,6 +26,8 @@ class AppendLimits:
     """Maximum number of messages of a batch whose queue may have no message yet."""
     refused_durabilities: int = 0
     """A bit for each durability that is refused."""
+    is_behind_refused: bool = False
+    """Whether the request before this one in its stream was refused. Then a request that needs it is refused, too."""
     is_internal: bool = False
     """Whether the store itself appends. It may append to topics that are `is_internal`."""
     ahead_ms: int = 0

@@ -59,7 +59,8 @@ def append(
       E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (create the topic and
       repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY (no
       topic to wait in; a time that is no number, too far, or over for a deletion), E_LIGHT (for light queues), E_HOST,
-      E_FIELD (any other value). E_DURABILITY: the limits refuse it.
+      E_FIELD (any other value). E_DURABILITY: the limits refuse it. E_BEHIND: it needs the request before it,
+      and limits.is_behind_refused.
       E_RECORD_SIZE: above the limit. E_QUEUES: the only fault is that error_value messages, more than the limit, are
       for queues that may have no message yet; columns.places() returns their places. E_WRITER: no fault, but the
       request names a writer (columns.writer_start and writer_size) and there is no stamp; error_value bytes are needed
@@ -85,9 +86,7 @@ def append(
     columns.name_start, columns.name_size = piece.name_start, piece.name_size
     columns.value_start, columns.value_size = piece.value_start, piece.value_size
     columns.durability = job.durability
-    columns.error_index = job.error_index
-    columns.error_field = job.error_field
-    columns.error_value = job.error_value
+    columns.error_index, columns.error_field, columns.error_value = job.error_index, job.error_field, job.error_value
     columns.topic_start, columns.topic_size = job.topic_start, job.topic_size
     columns.writer_start, columns.writer_size = job.writer_start, job.writer_size
     return outcome
@@ -138,9 +137,7 @@ def new_job(segment, position, base_physical_offset, store_time_ms, store_host, 
         raise ValueError(f"position {position} is outside of a segment of {job.segment_size} bytes")
     if job.store_host_size not in (8, 20):
         raise ValueError(HOST_SIZES)
-    job.position = position
-    job.base_physical_offset = base_physical_offset
-    job.store_time_ms = store_time_ms
+    job.position, job.base_physical_offset, job.store_time_ms = position, base_physical_offset, store_time_ms
     job.rows = table.rows
     job.slots = table.slots
     job.names_view = table.names
@@ -162,6 +159,7 @@ def new_job(segment, position, base_physical_offset, store_time_ms, store_host, 
     job.message_count_max = min(limits.message_count_max, len(columns.queue_ids))
     job.begun_count_max = limits.begun_queue_count_max
     job.refused_durabilities = limits.refused_durabilities
+    job.is_behind_refused = limits.is_behind_refused
     job.is_internal = limits.is_internal
     job.clock_ms = store_time_ms - limits.ahead_ms
     return job
@@ -177,15 +175,13 @@ def begin_request(job, request, default_born_host):
     job.default_born_host = source_of(job.born_host_view)
     if job.default_born_host_size not in (8, 20):
         raise ValueError(HOST_SIZES)
-    job.count = job.total_size = 0
-    job.durability = 0
+    job.count = job.total_size = job.begun_count = 0
+    job.needs_previous = False
     job.error_index = job.unknown_index = -1
-    job.error_field = job.error_value = 0
-    job.topic_start = job.topic_size = 0
-    job.begun_count = 0
+    job.error_field = job.error_value = job.durability = 0
+    job.topic_start = job.topic_size = job.last_topic_size = 0
     job.writer_start = -1
     job.writer_size = 0
-    job.last_topic_size = 0
     return 0
 
 
@@ -251,9 +247,13 @@ def plan_request(job, message, field, piece):
                 return refuse(job, -1, E_WIRE, APPEND_REQUEST_WRITER, at)
             job.writer_start = field.start
             job.writer_size = field.size
+        elif field.number == APPEND_STREAM_REQUEST_NEEDS_PREVIOUS and field.wire_type == 0:
+            job.needs_previous = field.value != 0
         at = next_at
     if job.count == 0:
         return refuse(job, -1, E_EMPTY, APPEND_REQUEST_MESSAGES, 0)
+    if job.is_behind_refused and job.needs_previous:
+        return refuse(job, -1, E_BEHIND, APPEND_STREAM_REQUEST_NEEDS_PREVIOUS, 1)
     if job.refused_durabilities >> job.durability & 1:
         return refuse(job, -1, E_DURABILITY, APPEND_REQUEST_DURABILITY, job.durability)
     if job.unknown_index >= 0:

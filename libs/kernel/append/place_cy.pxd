@@ -46,6 +46,8 @@ cdef class Job:
     cdef Py_ssize_t total_size
     cdef long long durability
     cdef int refused_durabilities
+    cdef bint is_behind_refused
+    cdef bint needs_previous
     cdef bint is_internal
     cdef Py_ssize_t error_index
     cdef long long error_field

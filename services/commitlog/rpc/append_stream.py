@@ -4,9 +4,10 @@
 A reading task reads requests, appends them and queues their outcomes. The responder sends outcomes in request order.
 All ready outcomes share a response: outcomes of requests that came together, of the same sync, or of the time that the
 response before took. A third task ends a stream that brings no request for long.
-Invariants: each appended or refused request has a single outcome, in order. The bytes of requests without a sent
-outcome are bounded; at the bound the stream is not read. A caller that does not read its outcomes fills only its own
-window: requests that no longer wait for durability do not use the common budget.
+Invariants: each appended or refused request has a single outcome, in order. A request that needs the request before it
+is not appended if that one was refused, so that the sender can send that one again before it. The bytes of requests
+without a sent outcome are bounded; at the bound the stream is not read. A caller that does not read its outcomes fills
+only its own window: requests that no longer wait for durability do not use the common budget.
 Callers: a single servicer call, in the loop that owns the log.
 """
 
@@ -60,6 +61,8 @@ class AppendStreamSession:
     _idle_since_s: float | None = None
     """When the wait for a request began, by the loop's clock. None while a request is processed."""
     _is_too_idle: bool = False
+    _was_refused: bool = False
+    """Whether the last request was refused."""
     _outcomes: deque[PendingOutcome] = field(default_factory=deque)
     _arrived: asyncio.Event = field(default_factory=asyncio.Event)
     _reading: asyncio.Task[None] | None = None
@@ -128,9 +131,12 @@ class AppendStreamSession:
     async def _append(self, request: bytes) -> PendingOutcome:
         size_bytes = len(request) + OUTCOME_SIZE_BYTES
         try:
-            batch = await self._log.pipeline.append(request, self._born_host)
-            return PendingOutcome(size_bytes, batch, self._log.acknowledgements.of(batch))
+            batch = await self._log.pipeline.append(request, self._born_host, is_behind_refused=self._was_refused)
+            acknowledgement = self._log.acknowledgements.of(batch)
+            self._was_refused = False
+            return PendingOutcome(size_bytes, batch, acknowledgement)
         except Exception as failure:  # noqa: BLE001 - becomes the status of this outcome; the stream goes on
+            self._was_refused = True
             return PendingOutcome(size_bytes, error_outcome(status_of(failure, ERROR_TABLE)))
 
     async def _wait_for_outcome(self) -> bool:

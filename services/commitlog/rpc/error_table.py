@@ -42,6 +42,7 @@ ERROR_TABLE: ErrorTable = {
     errors.QueueOffsetsUnknown: ErrorRow(_CODES.UNAVAILABLE, "QUEUE_OFFSETS_UNKNOWN", retry_after_ms=1_000),
     errors.StoreSealed: ErrorRow(_CODES.FAILED_PRECONDITION, "STORE_SEALED"),
     errors.StreamIdle: ErrorRow(_CODES.UNAVAILABLE, "STREAM_IDLE", ("limit_ms",), retry_after_ms=0),
+    errors.AfterRefusal: ErrorRow(_CODES.ABORTED, "AFTER_REFUSAL"),
     errors.NotEnoughReplicas: ErrorRow(
         _CODES.UNAVAILABLE, "NOT_ENOUGH_REPLICAS", ("in_sync", "needed"), retry_after_ms=1_000
     ),

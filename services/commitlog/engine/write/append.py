@@ -120,14 +120,16 @@ class AppendPipeline:
         """Maximum size of a request. `append` refuses a larger request."""
         return self._config.append_request_size_bytes_max
 
-    async def append(self, request: bytes, born_host: bytes) -> AppendedBatch:
+    async def append(self, request: bytes, born_host: bytes, *, is_behind_refused: bool = False) -> AppendedBatch:
         """Append a serialized AppendRequest. On return its bytes are in the page cache.
 
-        `born_host` (8 or 20 bytes) is for messages without a born host. Raises a ServiceError that names the field at
+        `born_host` (8 or 20 bytes) is for messages without a born host. `is_behind_refused`: the request before this
+        one in its stream was refused. Raises AfterRefusal if this one needs it, a ServiceError that names the field at
         fault, StoreSealed, AppendsRefused or StoreFull; then nothing was appended. Nothing is appended either if the
         log already has the writer's batch; the answer has its place.
         """
-        return await self._append(request, born_host, self._limits)
+        limits = self._limits.changed(is_behind_refused=True) if is_behind_refused else self._limits
+        return await self._append(request, born_host, limits)
 
     async def append_state(self, request: bytes, born_host: bytes) -> AppendedBatch:
         """Append a batch of the store itself, as `append` does. It may name the topic of the store's own state."""

@@ -21,6 +21,7 @@ from libs.kernel.append.append_columns import AppendColumns, AppendLimits
 from libs.requests.errors import BadArgument, BadTopicName, MalformedRequest, ServiceError, TopicNotFound, TopicSetApart
 from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.errors import (
+    AfterRefusal,
     BadProperties,
     BatchEmpty,
     BatchTooLarge,
@@ -130,6 +131,8 @@ def refusal_of(  # noqa: C901 - a table
             return _bad_delay(field, value, _property(request, columns, "TIMER_"))
         case layout.E_HOST:
             return BadArgument("a host has 4 or 16 address bytes and a port up to 65535", field=field, value=value)
+        case layout.E_BEHIND:
+            return AfterRefusal()
         case layout.E_FIELD if columns.error_field == fields.APPEND_MESSAGE_BORN_TIME_MS:
             limit = BORN_TIME_MS_MAX
             reason = f"a born time is milliseconds since the epoch, 0 to {limit} (the year 9999)"

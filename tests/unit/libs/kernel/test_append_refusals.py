@@ -220,6 +220,25 @@ def test_durability_that_is_refused_now(build: Build) -> None:
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
+def test_a_request_that_needs_a_refused_request(build: Build) -> None:
+    """It is refused before anything is written, and before an unknown topic is reported. Other faults come first."""
+    appender = Appender(build)
+    needs, needs_not = int_field(4, 1), b"\x20\x00"
+    assert appender.append(request(message()) + needs) > 0
+    appender.limits |= {"is_behind_refused": True, "refused_durabilities": 1}
+    before = bytes(appender.segment), appender.table.counters()
+    for data in (request(message()), request(message(b"unknown"))):
+        assert appender.append(data + needs) == layout.E_BEHIND
+        assert appender.append(needs + data) == layout.E_BEHIND
+        assert (appender.columns.count, appender.columns.error_index, appender.columns.error_field) == (0, -1, 4)
+    assert appender.append(request(message(b"a b")) + needs) == layout.E_TOPIC_NAME
+    assert (bytes(appender.segment), appender.table.counters()) == before
+    appender.limits["refused_durabilities"] = 0
+    for end in (b"", needs_not, needs + needs_not, length_delimited(4, b"1")):
+        assert appender.append(request(message()) + end) > 0
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_a_topic_of_the_store(build: Build) -> None:
     """Only the store itself appends to an internal topic; a closed topic refuses the store, too."""
     appender = Appender(build)

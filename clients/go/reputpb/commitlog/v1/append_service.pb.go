@@ -593,7 +593,7 @@ func (x *AppendStateResponse) GetResult() *AppendResult {
 	return nil
 }
 
-// The same fields as AppendRequest, for a batch of a stream.
+// A batch of a stream: the fields of AppendRequest, and needs_previous.
 type AppendStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 or more messages, at most 32,768, in all at most 16 MiB.
@@ -601,7 +601,11 @@ type AppendStreamRequest struct {
 	// Durability to wait for. UNSPECIFIED means the store's own level.
 	Durability v1.Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=reput.common.v1.Durability" json:"durability,omitempty"`
 	// Makes it harmless to send the batch again. Absent: a repeated batch is appended again.
-	Writer        *Writer `protobuf:"bytes,3,opt,name=writer,proto3" json:"writer,omitempty"`
+	Writer *Writer `protobuf:"bytes,3,opt,name=writer,proto3" json:"writer,omitempty"`
+	// Whether the batch is stored only if the request before it in this stream was not refused. Else it is refused with
+	// AFTER_REFUSAL. A sender sets it in each request that it sends while it waits for outcomes. After a refusal it waits
+	// for the outcomes of all its requests, and sends the refused messages first: so its messages are stored in order.
+	NeedsPrevious bool `protobuf:"varint,4,opt,name=needs_previous,json=needsPrevious,proto3" json:"needs_previous,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -655,6 +659,13 @@ func (x *AppendStreamRequest) GetWriter() *Writer {
 		return x.Writer
 	}
 	return nil
+}
+
+func (x *AppendStreamRequest) GetNeedsPrevious() bool {
+	if x != nil {
+		return x.NeedsPrevious
+	}
+	return false
 }
 
 // Outcomes of the next requests of the stream, in request order.
@@ -850,13 +861,14 @@ const file_reput_commitlog_v1_append_service_proto_rawDesc = "" +
 	"durability\x122\n" +
 	"\x06writer\x18\x03 \x01(\v2\x1a.reput.commitlog.v1.WriterR\x06writer\"O\n" +
 	"\x13AppendStateResponse\x128\n" +
-	"\x06result\x18\x01 \x01(\v2 .reput.commitlog.v1.AppendResultR\x06result\"\xc5\x01\n" +
+	"\x06result\x18\x01 \x01(\v2 .reput.commitlog.v1.AppendResultR\x06result\"\xec\x01\n" +
 	"\x13AppendStreamRequest\x12=\n" +
 	"\bmessages\x18\x01 \x03(\v2!.reput.commitlog.v1.AppendMessageR\bmessages\x12;\n" +
 	"\n" +
 	"durability\x18\x02 \x01(\x0e2\x1b.reput.common.v1.DurabilityR\n" +
 	"durability\x122\n" +
-	"\x06writer\x18\x03 \x01(\v2\x1a.reput.commitlog.v1.WriterR\x06writer\"U\n" +
+	"\x06writer\x18\x03 \x01(\v2\x1a.reput.commitlog.v1.WriterR\x06writer\x12%\n" +
+	"\x0eneeds_previous\x18\x04 \x01(\bR\rneedsPrevious\"U\n" +
 	"\x14AppendStreamResponse\x12=\n" +
 	"\boutcomes\x18\x01 \x03(\v2!.reput.commitlog.v1.AppendOutcomeR\boutcomes\"\x82\x01\n" +
 	"\rAppendOutcome\x12:\n" +

@@ -35,7 +35,8 @@ type AppendServiceClient interface {
 	// Appends one batch, contiguously, in order, all or nothing, and waits for its durability.
 	// Not idempotent without a writer: a repeated call appends again. A refused batch leaves no trace.
 	Append(ctx context.Context, in *AppendRequest, opts ...grpc.CallOption) (*AppendResponse, error)
-	// Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable.
+	// Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable; with
+	// needs_previous, batches behind it are not stored before it is sent again.
 	// The server may put several outcomes into one response; outcomes of LOCAL_DISK batches wait for the sync.
 	// The server may end the stream with UNAVAILABLE at any time; batches without an outcome may or may not be stored.
 	AppendStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AppendStreamRequest, AppendStreamResponse], error)
@@ -94,7 +95,8 @@ type AppendServiceServer interface {
 	// Appends one batch, contiguously, in order, all or nothing, and waits for its durability.
 	// Not idempotent without a writer: a repeated call appends again. A refused batch leaves no trace.
 	Append(context.Context, *AppendRequest) (*AppendResponse, error)
-	// Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable.
+	// Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable; with
+	// needs_previous, batches behind it are not stored before it is sent again.
 	// The server may put several outcomes into one response; outcomes of LOCAL_DISK batches wait for the sync.
 	// The server may end the stream with UNAVAILABLE at any time; batches without an outcome may or may not be stored.
 	AppendStream(grpc.BidiStreamingServer[AppendStreamRequest, AppendStreamResponse]) error

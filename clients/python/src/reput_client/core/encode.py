@@ -32,9 +32,10 @@ DELAY_S_MAX = 40 * 86_400
 NOTHING: Mapping[str, str] = {}
 
 
-def request_end(durability: int, writer: Writer | None = None) -> bytes:
-    """Return the fields of a request that follow its messages: durability and writer."""
-    return AppendStreamRequest(durability=DurabilityLevel.ValueType(durability), writer=writer).SerializeToString()
+def request_end(durability: int, writer: Writer | None = None, *, needs_previous: bool = False) -> bytes:
+    """Return the fields of a request that follow its messages."""
+    level = DurabilityLevel.ValueType(durability)
+    return AppendStreamRequest(durability=level, writer=writer, needs_previous=needs_previous).SerializeToString()
 
 
 def chunk(message: AppendMessage) -> bytes:

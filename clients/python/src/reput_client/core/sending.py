@@ -4,8 +4,14 @@
 The states of a message: in the open batch -> ready -> in flight -> settled, or ready again when it is retried.
 
 Invariants: batches are in flight in the order in which `pop` returned them, and outcomes come in this order.
-`unsettled_bytes` is the size of all messages that were added and not settled. Messages are sent in the order of `add`,
-except for retried messages. While `blocked_until_s` lies ahead, `pop` returns no batch.
+`unsettled_bytes` is the size of all messages that were added and not settled. While `blocked_until_s` lies ahead, `pop`
+returns no batch.
+
+Messages are stored in the order of `add`, apart from repetitions behind their first copy. A batch that is sent while
+others are in flight needs the batch before it: the server refuses it with AFTER_REFUSAL if that one was refused, and it
+waits again behind the refused messages. After a refusal or a broken stream a single batch is in flight until a batch is
+stored (`_is_probing`).
+
 Callers: a single caller at a time (with a lock or an event loop). Outcomes are collected for `pop_settled` and not
 given to their sinks here, so that the caller can release its lock before it wakes other threads. Times are seconds of a
 monotonic clock, given by the caller.
@@ -46,6 +52,8 @@ Outcome: TypeAlias = SendResult | ReputError
 
 _TOPIC_REASONS = frozenset({"TOPIC_NOT_FOUND", "TOPIC_FORBIDDEN", "TOPIC_SET_APART", "BAD_TOPIC_NAME"})
 _MESSAGE_INDEX = re.compile(r"messages\[(\d+)\]")
+AFTER_REFUSAL = "AFTER_REFUSAL"
+"""The reason of the refusal of a batch that needs the batch before it."""
 BATCH_MESSAGE_COUNT_MAX = 32_768
 """As in append_service.proto."""
 PORT_MAX = 65_535
@@ -120,20 +128,21 @@ class Settlement(NamedTuple):
 class Batch:
     """Messages that are sent together, as columns, and the number of failed attempts.
 
-    Its request is made when it is sent for the first time; each further attempt sends the same bytes.
+    Its request is made when it is sent for the first time; a further attempt sends the same messages.
+    `needs_previous`: it was sent while other batches were in flight.
     `order` is the batch's place among all batches: a number; for a part of a split batch the part's number is added.
     `follow_count` is the number of attempts in a row that were sent to the leader of an answer; these are no failed
     attempts. `was_sent`: an earlier attempt may have stored it. `begun_s` is the time when its first message was added.
     """
 
     __slots__ = (
-        "_request", "_sizes_bytes", "attempt", "begun_s", "chunks", "follow_count", "order", "sinks", "size_bytes",
-        "unique_ids", "was_sent",
+        "_request", "_sizes_bytes", "attempt", "begun_s", "chunks", "follow_count", "needs_previous", "order", "sinks",
+        "size_bytes", "unique_ids", "was_sent",
     )  # fmt: skip
 
     def __init__(self, *, order: tuple[int, ...], begun_s: float) -> None:
         self.order, self.begun_s = order, begun_s
-        self.attempt, self.follow_count, self.was_sent = 0, 0, False
+        self.attempt, self.follow_count, self.was_sent, self.needs_previous = 0, 0, False, False
         self.chunks: list[bytes] = []
         self.unique_ids: list[str] = []
         self.sinks: list[Sink] = []
@@ -143,10 +152,13 @@ class Batch:
 
     def to_request(self, durability: int) -> bytes:
         """Return the serialized request. The durability of all attempts is the same."""
+        end = request_end(durability, needs_previous=self.needs_previous)
         if not self._request:
-            self._request = b"".join([*self.chunks, request_end(durability)])
+            self._request = b"".join([*self.chunks, end])
             self._sizes_bytes = array("I", map(len, self.chunks))
             self.chunks = []
+        elif self._request[self.size_bytes :] != end:
+            self._request = self._request[: self.size_bytes] + end
         return self._request
 
     def topics(self) -> list[str]:
@@ -185,6 +197,7 @@ class SendQueue:
         self.unsettled_bytes = 0
         self.blocked_until_s = 0.0
         self._moved: ReputError | None = None
+        self._is_probing = False
         self._batch_size_bytes, self._window_bytes = options.batch_size_bytes, options.window_bytes
         self._linger_s, self._retry = options.linger_ms / 1000, options.retry or RetryPolicy()
         self._open: Batch | None = None
@@ -264,16 +277,22 @@ class SendQueue:
 
         After a refusal that moves appends to another target, it returns None until the stream has ended.
         """
-        if now_s < self.blocked_until_s or self._moved is not None:
+        if now_s < self.blocked_until_s or self._must_wait:
             return None
         if not self._ready and self._open is not None and now_s >= self._open_until_s:
             self.close_batch()
         if not self._ready:
             return None
         batch = self._ready.popleft()
+        batch.needs_previous = bool(self._in_flight)
         self._in_flight.append(batch)
         self._counts.request_count += 1
         return batch
+
+    @property
+    def _must_wait(self) -> bool:
+        """Whether `pop` returns no batch before another outcome, or before the end of the stream."""
+        return self._moved is not None or (self._is_probing and bool(self._in_flight))
 
     def wait_s(self, now_s: float) -> float | None:
         """Return seconds until `pop` may return a batch, None if it returns none before another event."""
@@ -301,7 +320,7 @@ class SendQueue:
 
     def on_broken(self, error: ReputError, now_s: float) -> None:
         """Make the batches in flight ready again after the end of the stream, or fail them if no retry is left."""
-        self._moved = None
+        self._moved, self._is_probing = None, True
         for batch in self._in_flight:
             delay_s = self._retry.delay_s(batch.attempt, error)
             batch.was_sent = batch.was_sent or not was_never_taken(error)
@@ -335,10 +354,15 @@ class SendQueue:
 
     def _on_stored(self, batch: Batch, result: AppendResult, now_s: float) -> None:
         self._settled.append(Settlement(batch.sinks, Stored(result, batch.unique_ids)))
+        self._is_probing = False
         self.unsettled_bytes -= batch.size_bytes
         self._counts.acknowledge(len(batch.sinks), batch.size_bytes, now_s - batch.begun_s)
 
     def _on_refused(self, batch: Batch, error: ReputError, now_s: float) -> None:
+        self._is_probing = True
+        if error.reason == AFTER_REFUSAL:
+            self._insert(batch)
+            return
         if error.reason in (NOT_LEADER, LEASE_OVER):
             self._moved = error
         if error.reason == LEASE_OVER:  # stored, and perhaps dropped by the next leader: as after a broken connection

@@ -47,7 +47,8 @@ class Producer(Closing, Sender[Future[SendResult]]):
 
     At least once: when the connection breaks, batches without an outcome are sent again and may then be stored twice.
     `RetryPolicy(retries=0)` fails them with OutcomeUnknownError instead. Messages of a producer are stored in the order
-    of the calls, except for messages that were sent again. A refused message does not fail the others of its batch.
+    of the calls, also when some are refused or sent again; a second copy of a message comes behind the first. A refused
+    message does not fail the others of its batch.
     """
 
     def __init__(self, channels: Channels, options: ProducerOptions) -> None:

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams of batches with slow callers: the calls that they may block, and the size of an answer."""
+"""Streams of batches: slow callers and the calls that they may block, the size of an answer, and the order."""
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
+from google.rpc.error_details_pb2 import ErrorInfo
 from reput.commitlog.v1 import append_service_pb2 as pb
 
 from libs.machine.failpoints import armed
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.write.inflight import InflightBudget
+from services.commitlog.errors import NotEnoughReplicas
 from services.commitlog.rpc.append_stream import OUTCOME_SIZE_BYTES, RESPONSE_SIZE_BYTES_MAX, AppendStreamSession
 from tests.support.commitlog import BORN_HOST, Machine, append, message, request
 
@@ -104,3 +106,70 @@ async def test_answers_are_bounded() -> None:
                 while count < 20_000:
                     count += len(await caller.read_one())
                 assert count == 20_000
+
+
+Step = bytes | Callable[[], None]
+
+
+async def outcomes_of(machine: Machine, log: OpenLog, *steps: Step) -> list[str]:
+    """Return the outcomes of a stream of requests: a reason, or "" if it was stored. A callable runs in between."""
+
+    async def requests() -> AsyncIterator[bytes]:
+        for step in steps:
+            if isinstance(step, bytes):
+                yield step
+            else:
+                step()
+
+    session = AppendStreamSession(log, InflightBudget("bytes", WINDOW_BYTES), BORN_HOST, machine.process(log).config)
+    responses = [pb.AppendStreamResponse.FromString(raw) async for raw in session.responses(requests())]
+    return [reason_of(outcome) for response in responses for outcome in response.outcomes]
+
+
+def reason_of(outcome: pb.AppendOutcome) -> str:
+    """Return the reason of a refusal, "" if there is none."""
+    info = ErrorInfo()
+    for detail in outcome.error.details:
+        if detail.Unpack(info):
+            break
+    return info.reason
+
+
+def stream_request(body: bytes, *, needs_previous: bool, topic: str = "orders") -> bytes:
+    """Return a request of a stream."""
+    return pb.AppendStreamRequest(
+        messages=[message(body, topic=topic)], durability=1, needs_previous=needs_previous
+    ).SerializeToString()
+
+
+async def test_no_batch_overtakes_a_refused_batch_that_it_needs() -> None:
+    """While a refused batch is on its way again, the batches behind it are refused, also when the log takes batches.
+
+    The sender sends the refused batch again once it has all outcomes. Batches that need none are taken at once.
+    """
+    machine = Machine()
+    async with machine.running() as log:
+
+        def refuse() -> None:
+            log.pipeline.refuse_durabilities([1], NotEnoughReplicas)
+
+        def take() -> None:
+            log.pipeline.refuse_durabilities([], NotEnoughReplicas)
+
+        first, again = (stream_request(b"a", needs_previous=needs) for needs in (True, False))
+        later = [stream_request(body, needs_previous=True) for body in (b"b", b"c")]
+        assert await outcomes_of(machine, log, refuse, first, take, *later, again, *later) == [
+            "NOT_ENOUGH_REPLICAS", "AFTER_REFUSAL", "AFTER_REFUSAL", "", "", ""
+        ]  # fmt: skip
+        assert await outcomes_of(machine, log, refuse, again, take, again) == ["NOT_ENOUGH_REPLICAS", ""]
+
+
+async def test_a_bad_batch_behind_a_refused_batch_is_told_its_own_fault() -> None:
+    """A sender learns of all bad messages under way at once. A topic that only the refused batches name is not made."""
+    machine = Machine()
+    async with machine.running() as log:
+        bad = stream_request(b"a", needs_previous=True, topic="no name!")
+        behind = stream_request(b"b", needs_previous=True, topic="new")
+        outcomes = await outcomes_of(machine, log, bad, behind, bad, behind)
+        assert outcomes == ["BAD_TOPIC_NAME", "AFTER_REFUSAL", "BAD_TOPIC_NAME", "AFTER_REFUSAL"]
+        assert log.topics.find("new") is None

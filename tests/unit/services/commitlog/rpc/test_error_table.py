@@ -31,6 +31,7 @@ ARGUMENTS = {
     "AppendsRefused": ("full",),
     "ReplicaBehind": ("it is not connected",),
     "MayLoseData": ("it may lack something",),
+    "AfterRefusal": (),
     "NotEnoughReplicas": {"in_sync": 1, "needed": 2},
     "QueueOffsetsUnknown": (),
     "StoreReplaced": (),

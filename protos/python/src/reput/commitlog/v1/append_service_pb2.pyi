@@ -354,15 +354,21 @@ Global___AppendStateResponse: _TypeAlias = AppendStateResponse  # noqa: Y015
 
 @_typing.final
 class AppendStreamRequest(_message.Message):
-    """The same fields as AppendRequest, for a batch of a stream."""
+    """A batch of a stream: the fields of AppendRequest, and needs_previous."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGES_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
     WRITER_FIELD_NUMBER: _builtins.int
+    NEEDS_PREVIOUS_FIELD_NUMBER: _builtins.int
     durability: _message_pb2.Durability.ValueType
     """Durability to wait for. UNSPECIFIED means the store's own level."""
+    needs_previous: _builtins.bool
+    """Whether the batch is stored only if the request before it in this stream was not refused. Else it is refused with
+    AFTER_REFUSAL. A sender sets it in each request that it sends while it waits for outcomes. After a refusal it waits
+    for the outcomes of all its requests, and sends the refused messages first: so its messages are stored in order.
+    """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendMessage]:
         """1 or more messages, at most 32,768, in all at most 16 MiB."""
@@ -377,10 +383,11 @@ class AppendStreamRequest(_message.Message):
         messages: _abc.Iterable[Global___AppendMessage] | None = ...,
         durability: _message_pb2.Durability.ValueType = ...,
         writer: Global___Writer | None = ...,
+        needs_previous: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["writer", b"writer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "messages", b"messages", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "messages", b"messages", "needs_previous", b"needs_previous", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

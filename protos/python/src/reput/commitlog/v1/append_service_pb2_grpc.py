@@ -65,7 +65,8 @@ class AppendServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AppendStream(self, request_iterator, context):
-        """Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable.
+        """Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable; with
+        needs_previous, batches behind it are not stored before it is sent again.
         The server may put several outcomes into one response; outcomes of LOCAL_DISK batches wait for the sync.
         The server may end the stream with UNAVAILABLE at any time; batches without an outcome may or may not be stored.
         """

@@ -38,7 +38,8 @@ class AppendServiceStub:
     Not idempotent without a writer: a repeated call appends again. A refused batch leaves no trace.
     """
     AppendStream: _grpc.StreamStreamMultiCallable[_append_service_pb2.AppendStreamRequest, _append_service_pb2.AppendStreamResponse]
-    """Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable.
+    """Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable; with
+    needs_previous, batches behind it are not stored before it is sent again.
     The server may put several outcomes into one response; outcomes of LOCAL_DISK batches wait for the sync.
     The server may end the stream with UNAVAILABLE at any time; batches without an outcome may or may not be stored.
     """
@@ -57,7 +58,8 @@ class AppendServiceAsyncStub(AppendServiceStub):
     Not idempotent without a writer: a repeated call appends again. A refused batch leaves no trace.
     """
     AppendStream: _aio.StreamStreamMultiCallable[_append_service_pb2.AppendStreamRequest, _append_service_pb2.AppendStreamResponse]  # type: ignore[assignment]
-    """Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable.
+    """Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable; with
+    needs_previous, batches behind it are not stored before it is sent again.
     The server may put several outcomes into one response; outcomes of LOCAL_DISK batches wait for the sync.
     The server may end the stream with UNAVAILABLE at any time; batches without an outcome may or may not be stored.
     """
@@ -85,7 +87,8 @@ class AppendServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_append_service_pb2.AppendStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_append_service_pb2.AppendStreamResponse], _abc.AsyncIterator[_append_service_pb2.AppendStreamResponse]]:
-        """Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable.
+        """Pipelined Append: one outcome per request, in request order. A refused batch leaves the stream usable; with
+        needs_previous, batches behind it are not stored before it is sent again.
         The server may put several outcomes into one response; outcomes of LOCAL_DISK batches wait for the sync.
         The server may end the stream with UNAVAILABLE at any time; batches without an outcome may or may not be stored.
         """

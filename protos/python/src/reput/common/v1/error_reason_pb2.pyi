@@ -166,6 +166,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """An Indexer knows a longer log of another history, so this store may have been made by accident, on a disk that is not
     mounted: it takes no appends until the Indexer follows it. Retry after the delay in RetryInfo.
     """
+    ERROR_REASON_AFTER_REFUSAL: _ErrorReason.ValueType  # 59
+    """The batch of an AppendStream needs the request before it, which was refused. Nothing was stored."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The reason of a failed RPC. It is sent as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain
@@ -316,4 +318,6 @@ ERROR_REASON_STORE_REPLACED: ErrorReason.ValueType  # 58
 """An Indexer knows a longer log of another history, so this store may have been made by accident, on a disk that is not
 mounted: it takes no appends until the Indexer follows it. Retry after the delay in RetryInfo.
 """
+ERROR_REASON_AFTER_REFUSAL: ErrorReason.ValueType  # 59
+"""The batch of an AppendStream needs the request before it, which was refused. Nothing was stored."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -32,6 +32,9 @@ const (
 	reasonDependencyUnavailable = "DEPENDENCY_UNAVAILABLE"
 )
 
+// reasonAfterRefusal is the reason of the refusal of a batch that needs the batch before it.
+const reasonAfterRefusal = "AFTER_REFUSAL"
+
 // Error is the failure of a call, or of a sent message. Messages that failed together share it: don't change it.
 // errors.Is finds context.Canceled and context.DeadlineExceeded in errors with these codes.
 type Error struct {

@@ -20,8 +20,9 @@ import (
 // [Client.NewProducer]; close it. Safe for any number of goroutines.
 //
 // At least once: when the connection breaks, messages without an outcome are sent again and may then be stored twice.
-// With 0 retries they fail instead, with IsOutcomeUnknown. Messages are stored in the order of the calls, except for
-// messages that were sent again. A refused message does not fail the other messages of its batch.
+// With 0 retries they fail instead, with IsOutcomeUnknown. Messages are stored in the order of the calls, also
+// when some are refused or sent again; a second copy of a message comes behind the first. A refused message does not
+// fail the other messages of its batch.
 type Producer struct {
 	client  *Client
 	service *service

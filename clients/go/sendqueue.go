@@ -32,13 +32,13 @@ var messageIndex = regexp.MustCompile(`messages\[(\d+)\]`)
 // The states of a message: in the open batch -> ready -> in flight -> settled, or ready again when it is retried.
 //
 // Invariants: batches are in flight in the order in which pop returned them, and outcomes come in this order.
-// unsettledBytes is the size of all messages that were added and not settled. Messages are sent in the order of add,
-// except for retried messages. pop returns no batch before blockedUntil, nor between a refusal that moves appends to
-// another address and the end of the stream.
+// unsettledBytes is the size of all messages that were added and not settled. pop returns no batch before blockedUntil,
+// nor between a refusal that moves appends to another address and the end of the stream.
 //
-// A new stream, and a stream on which a batch failed that is retried, carries a single batch at a time until a batch is
-// stored. Otherwise a server that refuses a batch for a temporary reason, for example a log that is about to lead,
-// could store the batch behind it, and the order of messages would change.
+// Messages are stored in the order of add, apart from repetitions behind their first copy. A batch that is sent while
+// others are in flight needs the batch before it: the server refuses it with AFTER_REFUSAL if that one was refused, and
+// it waits again behind the refused messages. After a refusal or a broken stream a single batch is in flight until a
+// batch is stored.
 //
 // Callers: a single caller at a time, under a lock. Futures of settled messages have their outcomes, and stay in
 // settled until the caller has released the lock and wakes the goroutines that wait for them.
@@ -52,8 +52,8 @@ type sendQueue struct {
 	blockedUntil   time.Time
 	// moved is the refusal that moves appends to another address.
 	moved *Error
-	// isFlowing: batches are sent without waiting for outcomes.
-	isFlowing bool
+	// isProbing: a batch is sent only while no other is in flight.
+	isProbing bool
 
 	open          []*Future
 	openSizeBytes int
@@ -77,7 +77,9 @@ type batch struct {
 	// mayBeStored: an earlier attempt may have reached the server, or the server stored it and can't guarantee to keep
 	// it.
 	mayBeStored bool
-	sizeBytes   int
+	// needsPrevious: it was sent while other batches were in flight.
+	needsPrevious bool
+	sizeBytes     int
 }
 
 func newBatch(messages []*Future, order []int) *batch {
@@ -95,7 +97,7 @@ func (b *batch) toRequest(durability Durability) *commitlogv1.AppendStreamReques
 	for _, message := range b.messages {
 		chunks = append(chunks, message.chunk...)
 	}
-	request := &commitlogv1.AppendStreamRequest{Durability: durability}
+	request := &commitlogv1.AppendStreamRequest{Durability: durability, NeedsPrevious: b.needsPrevious}
 	request.ProtoReflect().SetUnknown(chunks)
 	return request
 }
@@ -168,12 +170,13 @@ func (q *sendQueue) pop(now time.Time) *batch {
 		return nil
 	}
 	next := popFront(&q.ready)
+	next.needsPrevious = len(q.inFlight) > 0
 	q.inFlight = append(q.inFlight, next)
 	return next
 }
 
 // mustWait reports whether pop returns no batch before another outcome, or before the end of the stream.
-func (q *sendQueue) mustWait() bool { return q.moved != nil || !q.isFlowing && len(q.inFlight) > 0 }
+func (q *sendQueue) mustWait() bool { return q.moved != nil || q.isProbing && len(q.inFlight) > 0 }
 
 // wait returns the time until pop may return a batch, and false if it returns none before another event.
 func (q *sendQueue) wait(now time.Time) (time.Duration, bool) {
@@ -238,7 +241,7 @@ func (q *sendQueue) onBroken(failure *Error, now time.Time, wasOpen bool) {
 			q.fail(lost, lost.messages, failure)
 		}
 	}
-	q.inFlight, q.moved, q.isFlowing = nil, nil, false
+	q.inFlight, q.moved, q.isProbing = nil, nil, true
 	q.ready = append(again, q.ready...)
 	slices.SortFunc(q.ready, byOrder)
 }
@@ -279,12 +282,17 @@ func (q *sendQueue) onStored(stored *batch, result *commitlogv1.AppendResult) *E
 		message.result.StoreTime, message.result.storeHost = storeTime, storeHost
 		message.result.Durability = result.GetDurability()
 	}
-	q.isFlowing = true
+	q.isProbing = false
 	q.settle(stored.messages, stored.sizeBytes)
 	return nil
 }
 
 func (q *sendQueue) onRefused(refused *batch, failure *Error, now time.Time) {
+	q.isProbing = true
+	if failure.Reason == reasonAfterRefusal { // as if it had never been sent
+		q.putBack(refused)
+		return
+	}
 	if failure.Reason == reasonNotLeader || failure.Reason == reasonLeaseOver {
 		q.moved = failure
 	}
@@ -293,7 +301,6 @@ func (q *sendQueue) onRefused(refused *batch, failure *Error, now time.Time) {
 	}
 	if isFollowed(failure, refused.followCount) {
 		refused.followCount++
-		q.isFlowing = false
 		q.putBack(refused)
 		return
 	}
@@ -320,7 +327,6 @@ func (q *sendQueue) mayRetry(failed *batch, failure *Error, now time.Time) bool 
 		return false
 	}
 	failed.attempt, failed.followCount = failed.attempt+1, 0
-	q.isFlowing = false
 	if until := now.Add(delay); until.After(q.blockedUntil) {
 		q.blockedUntil = until
 	}

@@ -25,15 +25,14 @@ var epoch = time.UnixMilli(1_700_000_000_000)
 // at returns a time of the tests' clock.
 func at(milliseconds int) time.Time { return epoch.Add(time.Duration(milliseconds) * time.Millisecond) }
 
-// newQueue has batches of 30 bytes and a window of 100, which is 3 and 10 messages of makeMessage. Its stream has
-// stored a batch already.
+// newQueue has batches of 30 bytes and a window of 100, which is 3 and 10 messages of makeMessage.
 func newQueue(changes ...func(*ProducerOptions)) *sendQueue {
 	options := defaultProducerOptions(DefaultRetryPolicy())
 	options.BatchSizeBytes, options.WindowBytes = 30, 100
 	for _, change := range changes {
 		change(&options)
 	}
-	return &sendQueue{options: options, isFlowing: true}
+	return &sendQueue{options: options}
 }
 
 func retries(count int) func(*ProducerOptions) {
@@ -123,15 +122,15 @@ func wantBatch(t *testing.T, b *batch, want string) *batch {
 	return b
 }
 
-// wantOneByOne stores these batches, each of 3 messages, and checks that no batch is sent with the first batch.
+// wantOneByOne stores these batches, and checks that no batch is sent with the first batch.
 func wantOneByOne(t *testing.T, q *sendQueue, wanted ...string) {
 	t.Helper()
 	for index, want := range wanted {
-		wantBatch(t, q.pop(at(50)), want)
+		popped := wantBatch(t, q.pop(at(99)), want)
 		if index == 0 {
-			wantBatch(t, q.pop(at(50)), "")
+			wantBatch(t, q.pop(at(99)), "")
 		}
-		apply(t, q, at(50), stored(0, 1, 2, 3))
+		apply(t, q, at(99), stored(0, make([]int64, len(popped.messages))...))
 	}
 }
 
@@ -302,9 +301,7 @@ func TestQueueRefused(t *testing.T) {
 			if got, _ := settled(q); got != c.failed {
 				t.Fatalf("failed are %q, not %q", got, c.failed)
 			}
-			for _, want := range append(c.again, "z") {
-				wantBatch(t, q.pop(at(0)), want)
-			}
+			wantOneByOne(t, q, append(c.again, "z")...)
 		})
 	}
 }
@@ -320,9 +317,7 @@ func TestQueueHalves(t *testing.T) {
 		apply(t, q, at(0), outcome)
 	}
 	wantSettled(t, q, "a", map[string]string{"a": "REQUEST_TOO_LARGE"})
-	for _, want := range []string{"b", "cd", "z"} {
-		wantBatch(t, q.pop(at(0)), want)
-	}
+	wantOneByOne(t, q, "b", "cd", "z")
 }
 
 // A batch that failed for a temporary reason is retried unchanged, after a delay in which no batch is due.
@@ -354,27 +349,34 @@ func TestQueueBroken(t *testing.T) {
 	wantOneByOne(t, q, "abc", "def", "ghi")
 }
 
-// A stream carries a single batch at a time until a batch is stored, and again when a batch is retried.
-func TestQueueFlows(t *testing.T) {
-	q := newQueue()
-	q.isFlowing = false
-	addAll(q, "abcdefghijkl")
-	wantBatch(t, q.pop(at(0)), "abc")
-	wantBatch(t, q.pop(at(0)), "")
-	if _, isTimed := q.wait(at(0)); isTimed {
-		t.Fatal("there is nothing to wait for but the outcome")
+// After a refusal nothing is sent before all batches in flight have their outcomes. Then the refused batch goes first and
+// alone, until a batch is stored; the batches behind it count no attempt.
+func TestQueueKeepsItsOrder(t *testing.T) {
+	q := newQueue(retries(1))
+	addAll(q, "abcdefghijklmno")
+	for _, want := range []string{"abc", "def", "ghi"} {
+		if popped := wantBatch(t, q.pop(at(0)), want); popped.needsPrevious != (want != "abc") {
+			t.Fatal(want, popped.needsPrevious)
+		}
 	}
-	apply(t, q, at(0), stored(0, 1, 2, 3))
-	wantBatch(t, q.pop(at(0)), "def")
-	wantBatch(t, q.pop(at(0)), "ghi")
-	apply(t, q, at(0), refused(codes.Unavailable, "RECOVERING", nil))
+	behind := refused(codes.Aborted, "AFTER_REFUSAL", nil)
+	for _, outcome := range []*commitlogv1.AppendOutcome{refused(codes.Unavailable, "RECOVERING", nil), behind} {
+		apply(t, q, at(0), outcome)
+		wantBatch(t, q.pop(at(99)), "")
+		if _, isTimed := q.wait(at(99)); isTimed {
+			t.Fatal("there is nothing to wait for but outcomes")
+		}
+	}
+	apply(t, q, at(0), behind)
+	again := wantBatch(t, q.pop(at(99)), "abc")
 	wantBatch(t, q.pop(at(99)), "")
-	apply(t, q, at(0), refused(codes.Unavailable, "RECOVERING", nil))
-	wantBatch(t, q.pop(at(99)), "def")
-	wantBatch(t, q.pop(at(99)), "")
-	apply(t, q, at(99), stored(0, 7, 8, 9))
-	wantBatch(t, q.pop(at(99)), "ghi")
-	wantBatch(t, q.pop(at(99)), "jkl")
+	apply(t, q, at(99), stored(0, 1, 2, 3))
+	def, ghi := wantBatch(t, q.pop(at(99)), "def"), wantBatch(t, q.pop(at(99)), "ghi")
+	if again.needsPrevious || def.needsPrevious || !ghi.needsPrevious || again.attempt != 1 || ghi.attempt != 0 {
+		t.Fatal(again, def, ghi)
+	}
+	apply(t, q, at(99), refused(codes.InvalidArgument, "X", nil, "messages[1]"), behind)
+	wantOneByOne(t, q, "df", "ghi", "jkl", "mno")
 }
 
 // When retries are used up, only messages that may have reached the server have an unknown outcome.

@@ -15,13 +15,14 @@ import type { AppendStreamResponse } from "./gen/reput/commitlog/v1/append_servi
 /**
  * Sends messages. Made by `Client.producer`; close it when it is done.
  *
- * Messages are stored in the order of the calls, except for messages that are sent again. Delivery is at least once:
+ * Messages are stored in the order of the calls, also when some are refused or sent again. Delivery is at least once:
  * when the connection breaks, messages without an outcome are sent again, and may then be stored twice with the same
- * unique id.
+ * unique id; the second copy comes behind the first.
  */
 export class Producer implements AsyncDisposable {
   readonly #channels: Channels;
   readonly #queue: SendQueue;
+  readonly #durability: ProducerSettings["durability"];
   readonly #uniqueIds: UniqueIds | undefined;
   readonly #changed = new Signal();
   readonly #onClosed: () => void;
@@ -35,6 +36,7 @@ export class Producer implements AsyncDisposable {
     this.#channels = channels;
     this.#onClosed = onClosed;
     this.#queue = new SendQueue(settings);
+    this.#durability = settings.durability;
     this.#uniqueIds = settings.uniqueIds ? new UniqueIds() : undefined;
   }
 
@@ -128,7 +130,7 @@ export class Producer implements AsyncDisposable {
     }
     const stream = (this.#stream ??= this.#open());
     this.#isWriting = true;
-    stream.write(batch.toRequest(this.#queue.requestEnd), () => {
+    stream.write(batch.toRequest(this.#durability), () => {
       if (stream !== this.#stream) return;
       this.#isWriting = false;
       this.#pump();

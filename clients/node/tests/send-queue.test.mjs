@@ -119,10 +119,34 @@ test("what is refused for a passing reason goes again after a pause, in its old 
   assert.equal(bench.pop(), undefined);
   assert.equal(bench.queue.waitMs(0), 1000);
   bench.nowMs = 1000;
-  const batches = bench.popAll();
-  assert.deepEqual(batches, [letters("abcd"), letters("efgh"), letters("ij")]);
-  bench.answer(...batches);
+  assert.deepEqual(bench.sendAll(), [letters("abcd"), letters("efgh"), letters("ij")]);
   assert.deepEqual(new Set(Object.values(bench.summary)), new Set(["stored"]));
+});
+
+test("batches behind a refused batch wait for it, and count no attempt", () => {
+  const behind = refused("ABORTED", "AFTER_REFUSAL");
+  const bench = new Bench({ retries: 1 });
+  bench.add(letters("abcdefghijklmnop"));
+  const take = () => bench.queue.pop(bench.nowMs);
+  assert.deepEqual([take(), take(), take()].map((batch) => batch.needsPrevious), [false, true, true]);
+  bench.answer(FULL);
+  bench.nowMs = 1000;
+  for (let outcome = 0; outcome < 2; outcome++) {
+    assert.equal(take(), undefined);
+    assert.equal(bench.queue.waitMs(1000), undefined);
+    bench.answer(behind);
+  }
+  const again = take();
+  assert.deepEqual(again.entries.map((entry) => entry.uniqueId), letters("abcd"));
+  assert.deepEqual([again.needsPrevious, again.attempt], [false, 1]);
+  assert.equal(take(), undefined); // no batch is stored yet
+  bench.answer(letters("abcd"));
+  const [next, last] = [take(), take()];
+  assert.deepEqual([next.needsPrevious, last.needsPrevious, last.attempt], [false, true, 0]);
+  bench.answer(refused("INVALID_ARGUMENT", "MESSAGE_TOO_LARGE", { field: "messages[1].body" }), behind);
+  assert.deepEqual(bench.sendAll(), [letters("egh"), letters("ijkl"), letters("mnop")]);
+  assert.deepEqual(bench.stored, letters("abcdeghijklmnop"));
+  assert.equal(bench.summary.f, "MESSAGE_TOO_LARGE");
 });
 
 test("a delay is never shorter than what the server asks for", () => {
@@ -153,7 +177,7 @@ test("what has no outcome when the line is cut goes again, before what is younge
   bench.cut();
   bench.queue.closeBatch();
   bench.nowMs = 1000;
-  assert.deepEqual(bench.popAll(), [letters("efgh"), ["i"]]);
+  assert.deepEqual(bench.sendAll(), [letters("efgh"), ["i"]]);
 });
 
 test("without retries what was sent is unknown, and what was not sent is still sent", () => {
@@ -247,7 +271,7 @@ test("a stream that broke has nothing to say about where the next one goes", () 
   bench.cut();
   assert.equal(bench.queue.takeMoved(), undefined);
   bench.nowMs = 1000;
-  assert.equal(bench.popAll().length, 2);
+  assert.equal(bench.sendAll().length, 2);
 });
 
 test("LEASE_OVER ends the stream, and its messages are sent again as after a stream that broke", () => {

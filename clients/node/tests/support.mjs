@@ -73,6 +73,16 @@ export class Bench {
     return isNews;
   }
 
+  /** Sends all batches, each after the batch before is stored, and returns the names of their messages. */
+  sendAll() {
+    const batches = [];
+    for (let names = this.pop(); names !== undefined; names = this.pop()) {
+      batches.push(names);
+      this.answer(names);
+    }
+    return batches;
+  }
+
   /** Takes a batch, and returns the names of its messages. */
   pop() {
     return this.queue.pop(this.nowMs)?.entries.map((entry) => entry.uniqueId);

@@ -5,10 +5,14 @@
 // when it is retried.
 //
 // Invariants: batches are in flight in the order in which `pop` returned them, and outcomes come in this order.
-// `#unsettledBytes` is the size of all messages that entered the window and are not settled. Messages are sent in the
-// order of `add`, except for retried messages. While `#blockedUntilMs` lies ahead, or the stream is to end because
-// appends move to another address, `pop` returns no batch. Times are milliseconds of a monotonic clock, given by the
-// caller.
+// `#unsettledBytes` is the size of all messages that entered the window and are not settled. While `#blockedUntilMs` lies
+// ahead, or the stream is to end because appends move to another address, `pop` returns no batch. Times are milliseconds
+// of a monotonic clock, given by the caller.
+//
+// Messages are stored in the order of `add`, apart from repetitions behind their first copy. A batch that is sent while
+// others are in flight needs the batch before it: the server refuses it with AFTER_REFUSAL if that one was refused, and
+// it waits again behind the refused messages. After a refusal or a broken stream a single batch is in flight until a
+// batch is stored.
 //
 // A bad message must not fail the other messages of its batch. A refusal that names messages[i] fails this message, and
 // the rest is sent again. A refusal that names a topic fails all messages of this topic. Any other refusal of the batch
@@ -49,6 +53,8 @@ export class Batch {
   wasSent = false;
   /** The number of attempts in a row that were sent to the leader of an answer; these are no failed attempts. */
   followCount = 0;
+  /** Whether it was sent while other batches were in flight. */
+  needsPrevious = false;
 
   /**
    * `order`: the batch's place among all batches: a number; for a part of a split batch the part's number is added.
@@ -62,9 +68,11 @@ export class Batch {
     this.sizeBytes = sizeOf(entries);
   }
 
-  /** Returns the request; `end` has the fields after the messages. */
-  toRequest(end: Uint8Array): Buffer {
+  /** Returns the request. */
+  toRequest(durability: ProducerSettings["durability"]): Buffer {
     const chunks: Uint8Array[] = this.entries.map((entry) => entry.chunk);
+    const fields = AppendStreamRequest.create({ durability, needsPrevious: this.needsPrevious });
+    const end = AppendStreamRequest.encode(fields).finish();
     chunks.push(end);
     return Buffer.concat(chunks, this.sizeBytes + end.length);
   }
@@ -72,11 +80,10 @@ export class Batch {
 
 /** The send queue of a producer. The window bounds `#unsettledBytes`; an empty window takes a message of any size. */
 export class SendQueue {
-  /** The fields of a request after its messages. */
-  readonly requestEnd: Uint8Array;
   #unsettledBytes = 0;
   #blockedUntilMs = 0;
   #moved: ReputError | undefined;
+  #isProbing = false;
   readonly #batchSizeBytes: number;
   readonly #windowBytes: number;
   readonly #lingerMs: number;
@@ -95,8 +102,6 @@ export class SendQueue {
     this.#windowBytes = settings.windowBytes;
     this.#lingerMs = settings.lingerMs;
     this.#retry = settings.retry;
-    const { durability } = settings;
-    this.requestEnd = AppendStreamRequest.encode(AppendStreamRequest.create({ durability })).finish();
   }
 
   /** Whether every message is settled. */
@@ -140,16 +145,23 @@ export class SendQueue {
 
   /** Takes the next batch to send, undefined if no batch is due. It is in flight from now on. */
   pop(nowMs: number): Batch | undefined {
-    if (this.#moved !== undefined || nowMs < this.#blockedUntilMs) return undefined;
+    if (this.#mustWait || nowMs < this.#blockedUntilMs) return undefined;
     if (this.#ready.length === 0 && nowMs >= this.#openUntilMs) this.closeBatch();
     const batch = this.#ready.shift();
-    if (batch !== undefined) this.#inFlight.push(batch);
+    if (batch === undefined) return undefined;
+    batch.needsPrevious = this.#inFlight.length > 0;
+    this.#inFlight.push(batch);
     return batch;
+  }
+
+  /** Whether `pop` returns no batch before another outcome, or before the end of the stream. */
+  get #mustWait(): boolean {
+    return this.#moved !== undefined || (this.#isProbing && this.#inFlight.length > 0);
   }
 
   /** Returns milliseconds until `pop` may return a batch, undefined if it returns none before another event. */
   waitMs(nowMs: number): number | undefined {
-    if (this.#moved !== undefined || (this.#ready.length === 0 && this.#open.length === 0)) return undefined;
+    if (this.#mustWait || (this.#ready.length === 0 && this.#open.length === 0)) return undefined;
     const untilMs = this.#ready.length > 0 ? 0 : this.#openUntilMs;
     return Math.max(0, Math.max(untilMs, this.#blockedUntilMs) - nowMs);
   }
@@ -176,6 +188,7 @@ export class SendQueue {
       if (outcome.result !== undefined) {
         const results = resultsOf(batch, outcome.result);
         this.#inFlight.shift();
+        this.#isProbing = false;
         batch.entries.forEach((entry, index) => entry.resolve(results[index] as SendResult));
         this.#unsettledBytes -= batch.sizeBytes;
       } else {
@@ -191,6 +204,7 @@ export class SendQueue {
   /** Makes the batches in flight ready again after the end of the stream, or fails them if no retry is left. */
   onBroken(error: ReputError, nowMs: number): void {
     this.#moved = undefined;
+    this.#isProbing = true;
     for (const batch of this.#inFlight.splice(0)) {
       const delayMs = this.#retry.delayMs(batch.attempt, error);
       batch.wasSent ||= mayHaveArrived(error);
@@ -246,6 +260,11 @@ export class SendQueue {
   }
 
   #onRefused(batch: Batch, error: ReputError, nowMs: number): void {
+    this.#isProbing = true;
+    if (error.reason === "AFTER_REFUSAL") {
+      this.#again(batch, new Batch(batch.entries, batch.order, batch.attempt));
+      return;
+    }
     if (error.reason === "NOT_LEADER" || error.reason === "LEASE_OVER") this.#moved = error;
     // Stored, and perhaps dropped by the next leader: as after a broken stream.
     if (error.reason === "LEASE_OVER") batch.wasSent = true;

@@ -296,7 +296,7 @@ class SendQueue:
 
     def wait_s(self, now_s: float) -> float | None:
         """Return seconds until `pop` may return a batch, None if it returns none before another event."""
-        if (not self._ready and self._open is None) or self._moved is not None:
+        if (not self._ready and self._open is None) or self._must_wait:
             return None
         until_s = 0.0 if self._ready else self._open_until_s
         return max(0.0, max(until_s, self.blocked_until_s) - now_s)

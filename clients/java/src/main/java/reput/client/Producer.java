@@ -20,8 +20,9 @@ import reput.commitlog.v1.AppendStreamResponse;
  *
  * <p>At least once: when the connection breaks, messages without an outcome are sent again and may then be stored
  * twice, with the same unique id. With {@link RetryPolicy#NONE} they fail instead, with {@link
- * ReputException#isOutcomeUnknown}. Messages are stored in the order of the calls, except for messages that are sent
- * again. A refused message does not fail the other messages of its batch.
+ * ReputException#isOutcomeUnknown}. Messages are stored in the order of the calls, also when some are refused or
+ * sent again; a second copy of a message comes behind the first. A refused message does not fail the other messages of
+ * its batch.
  *
  * <p>Callbacks of the futures run on a thread that the whole producer waits for: they should be quick, and may not wait
  * for the producer themselves.

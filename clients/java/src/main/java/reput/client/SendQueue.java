@@ -27,9 +27,13 @@ import reput.common.v1.Host;
  * <p>The states of a message: in the open batch, ready, in flight, settled; or ready again when it is retried.
  *
  * <p>Invariants: batches are in flight in the order in which {@code pop} returned them, and outcomes come in this
- * order. {@code unsettledBytes} is the size of all messages that were added and not settled. Messages are sent in the
- * order of {@code add}, except for retried messages. While {@code blockedUntilNs} lies ahead, or after a refusal that
- * moves appends to another target, {@code pop} returns no batch.
+ * order. {@code unsettledBytes} is the size of all messages that were added and not settled. While {@code
+ * blockedUntilNs} lies ahead, or after a refusal that moves appends to another target, {@code pop} returns no batch.
+ *
+ * <p>Messages are stored in the order of {@code add}, apart from repetitions behind their first copy. A batch that is
+ * sent while others are in flight needs the batch before it: the server refuses it with AFTER_REFUSAL if that one was
+ * refused, and it waits again behind the refused messages. After a refusal or a broken stream a single batch is in
+ * flight until a batch is stored.
  *
  * <p>Callers: a single caller at a time, under a lock of the caller. Outcomes are collected for {@link #popSettled} and
  * not given to their futures here, so that the caller can release its lock before. Times are nanoseconds of a clock
@@ -42,6 +46,8 @@ import reput.common.v1.Host;
 final class SendQueue {
     /** Most messages of a batch; as in append_service.proto. */
     static final int BATCH_MESSAGE_COUNT_MAX = 32_768;
+    /** The reason of the refusal of a batch that needs the batch before it. */
+    private static final String AFTER_REFUSAL = "AFTER_REFUSAL";
     /** The value of {@link #waitNs} if no time is known. */
     static final long FOREVER = Long.MAX_VALUE;
 
@@ -64,6 +70,7 @@ final class SendQueue {
     private long unsettledBytes;
     private long blockedUntilNs;
     private ReputException moved;
+    private boolean isProbing;
     private List<Settlement> settled = new ArrayList<>();
 
     /** An encoded message in the queue. {@code sequence} is its place among all added messages. */
@@ -72,11 +79,20 @@ final class SendQueue {
 
     /**
      * Messages that are sent together. {@code followCount}: the number of attempts in a row that were sent to the
-     * leader of an answer; these are no failed attempts. {@code wasSent}: a failed attempt may have stored it.
+     * leader of an answer; these are no failed attempts. {@code wasSent}: a failed attempt may have stored it. {@code
+     * needsPrevious}: it was sent while other batches were in flight.
      */
-    record Batch(List<Entry> entries, int attempt, int followCount, boolean wasSent) {
+    record Batch(List<Entry> entries, int attempt, int followCount, boolean wasSent, boolean needsPrevious) {
+        Batch(List<Entry> entries, int attempt, int followCount, boolean wasSent) {
+            this(entries, attempt, followCount, wasSent, false);
+        }
+
         Batch(List<Entry> entries, int attempt, boolean wasSent) {
             this(entries, attempt, 0, wasSent);
+        }
+
+        Batch inFlight(boolean needsPrevious) {
+            return new Batch(entries, attempt, followCount, wasSent, needsPrevious);
         }
 
         long sequence() {
@@ -86,7 +102,7 @@ final class SendQueue {
         AppendStreamRequest toRequest(Durability durability) {
             AppendStreamRequest.Builder request = AppendStreamRequest.newBuilder();
             entries.forEach(entry -> request.addMessages(entry.message));
-            return request.setDurabilityValue(durability.ordinal()).build();
+            return request.setDurabilityValue(durability.ordinal()).setNeedsPrevious(needsPrevious).build();
         }
     }
 
@@ -185,22 +201,28 @@ final class SendQueue {
 
     /** Pops the next batch to send, null if no batch is due. It is in flight from now on. */
     Batch pop(long nowNs) {
-        if (moved != null || nowNs < blockedUntilNs) {
+        if (mustWait() || nowNs < blockedUntilNs) {
             return null;
         }
         if (ready.isEmpty() && nowNs >= openUntilNs) {
             closeBatch();
         }
-        Batch batch = ready.poll();
-        if (batch != null) {
-            inFlight.add(batch);
+        if (ready.isEmpty()) {
+            return null;
         }
+        Batch batch = ready.poll().inFlight(hasInFlight());
+        inFlight.add(batch);
         return batch;
+    }
+
+    /** Returns whether {@link #pop} returns no batch before another outcome, or before the end of the stream. */
+    private boolean mustWait() {
+        return moved != null || (isProbing && hasInFlight());
     }
 
     /** Returns nanoseconds until {@link #pop} may return a batch; {@link #FOREVER} if it needs another event first. */
     long waitNs(long nowNs) {
-        if (moved != null || (ready.isEmpty() && open.isEmpty())) {
+        if (mustWait() || (ready.isEmpty() && open.isEmpty())) {
             return FOREVER;
         }
         return Math.max(0, Math.max(ready.isEmpty() ? openUntilNs : 0, blockedUntilNs) - nowNs);
@@ -220,6 +242,7 @@ final class SendQueue {
             if (outcome.hasResult()) {
                 settle(new Settlement(batch.entries, results(batch.entries, outcome.getResult()), null));
                 inFlight.remove();
+                isProbing = false;
             } else {
                 ReputException error = ReputException.of(outcome.getError());
                 inFlight.remove();
@@ -238,6 +261,7 @@ final class SendQueue {
     /** Makes the batches in flight ready again after the end of the stream, or fails them if no retry is left. */
     void onBroken(ReputException error, boolean wasSent, long nowNs) {
         moved = null;
+        isProbing = true;
         for (Batch batch : inFlight) {
             Batch failed = new Batch(batch.entries, batch.attempt, batch.wasSent || wasSent);
             if (!again(failed, error, nowNs)) {
@@ -289,6 +313,11 @@ final class SendQueue {
     }
 
     private void onRefused(Batch batch, ReputException error, long nowNs) {
+        isProbing = true;
+        if (error.reason().equals(AFTER_REFUSAL)) { // As if it had never been sent.
+            ready.add(batch);
+            return;
+        }
         boolean isLeaseOver = error.reason().equals(Route.LEASE_OVER);
         if (isLeaseOver || error.reason().equals(Route.NOT_LEADER)) {
             moved = error;

@@ -62,6 +62,17 @@ class SendQueueTest {
         return batches;
     }
 
+    /** Sends all messages, each batch after the batch before is stored, and returns the bodies by batch. */
+    private List<List<String>> sendAll() {
+        queue.closeBatch();
+        List<List<String>> batches = new ArrayList<>();
+        for (SendQueue.Batch batch; (batch = queue.pop(nowNs)) != null;) {
+            batches.add(bodies(batch));
+            answer(stored(batch.entries().size(), 0));
+        }
+        return batches;
+    }
+
     private static List<String> bodies(SendQueue.Batch batch) {
         return batch.entries().stream().map(entry -> entry.message().getBody().toStringUtf8()).toList();
     }
@@ -262,8 +273,9 @@ class SendQueueTest {
         popAll();
         refuse(Code.INVALID_ARGUMENT, "BATCH_TOO_LARGE");
         add("d");
-        assertEquals(List.of(List.of("a"), List.of("b", "c"), List.of("d")), popAll(), "in order, before younger ones");
+        assertEquals(List.of("a"), bodies(queue.pop(nowNs)));
         refuse(Code.INVALID_ARGUMENT, "BATCH_TOO_LARGE");
+        assertEquals(List.of(List.of("b", "c"), List.of("d")), sendAll(), "in order, before younger ones");
         assertEquals("BATCH_TOO_LARGE", errorOf("a").reason());
         assertEquals(1, failedCount());
     }
@@ -274,7 +286,7 @@ class SendQueueTest {
         popAll();
         Status error = Errors.status(Code.INVALID_ARGUMENT, "BAD_ARGUMENT", Map.of());
         answer(refused(Errors.withField(error, "messages[2]")));
-        assertEquals(List.of(List.of("a"), List.of("b")), popAll());
+        assertEquals(List.of(List.of("a"), List.of("b")), sendAll());
     }
 
     @Test
@@ -296,7 +308,39 @@ class SendQueueTest {
         assertEquals(List.of(), popAll(), "nothing overtakes it");
         assertEquals(Duration.ofSeconds(3).toNanos(), queue.waitNs(nowNs));
         nowNs += Duration.ofSeconds(3).toNanos();
-        assertEquals(List.of(List.of("a"), List.of("b")), popAll());
+        assertEquals(List.of(List.of("a"), List.of("b")), sendAll());
+    }
+
+    @Test
+    void batchesBehindARefusedBatchWaitForIt() {
+        queue = new SendQueue(OPTIONS.withBatchSizeBytes(1).withRetry(RetryPolicy.DEFAULT.withRetries(1)));
+        List.of("a", "b", "c", "d").forEach(this::add);
+        assertFalse(queue.pop(nowNs).needsPrevious());
+        assertTrue(queue.pop(nowNs).needsPrevious());
+        assertTrue(queue.pop(nowNs).needsPrevious());
+        refuse(Code.UNAVAILABLE, "RECOVERING");
+        nowNs += HOUR_NS;
+        for (int behind = 0; behind < 2; behind++) {
+            assertNull(queue.pop(nowNs), "batches are in flight");
+            assertEquals(SendQueue.FOREVER, queue.waitNs(nowNs));
+            refuse(Code.ABORTED, "AFTER_REFUSAL");
+        }
+        SendQueue.Batch again = queue.pop(nowNs);
+        assertEquals(List.of("a"), bodies(again));
+        assertFalse(again.needsPrevious());
+        assertEquals(1, again.attempt());
+        assertNull(queue.pop(nowNs), "none is stored yet");
+        answer(stored(1, 0));
+        SendQueue.Batch next = queue.pop(nowNs);
+        SendQueue.Batch last = queue.pop(nowNs);
+        assertEquals(List.of(List.of("b"), List.of("c")), List.of(bodies(next), bodies(last)));
+        assertFalse(next.needsPrevious());
+        assertTrue(last.needsPrevious());
+        assertEquals(0, last.attempt(), "it counts no attempt");
+        refuse(Code.FAILED_PRECONDITION, "STORE_SEALED");
+        refuse(Code.ABORTED, "AFTER_REFUSAL");
+        assertEquals(List.of(List.of("c"), List.of("d")), sendAll());
+        assertEquals(1, failedCount());
     }
 
     @Test
@@ -321,7 +365,7 @@ class SendQueueTest {
         breakStream(true);
         assertNull(queue.pop(nowNs), "not before the delay is over");
         nowNs += HOUR_NS;
-        assertEquals(List.of(List.of("a"), List.of("b"), List.of("c")), popAll());
+        assertEquals(List.of(List.of("a"), List.of("b"), List.of("c")), sendAll());
         assertEquals(0, failedCount());
     }
 
@@ -383,7 +427,7 @@ class SendQueueTest {
         queue.onBroken(queue.moved(), true, nowNs);
         nowNs += HOUR_NS;
         assertNull(queue.moved());
-        assertEquals(List.of(List.of("a"), List.of("b")), popAll());
+        assertEquals(List.of(List.of("a"), List.of("b")), sendAll());
     }
 
     @Test

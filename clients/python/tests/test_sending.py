@@ -2,6 +2,7 @@
 """The send queue, step by step and without a network: batches, window, outcomes, retries, splits."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import grpc
@@ -20,7 +21,7 @@ from reput_client import (
 from reput_client.core.errors import from_status
 from reput_client.core.producing import settle_all
 from reput_client.core.retry import FOLLOWS_MAX
-from reput_client.core.sending import Batch, SendQueue
+from reput_client.core.sending import Batch, SendQueue, Stored
 from reput_client.core.telemetry.unread import Unread
 
 from clients.python.tests.support import NotingSink, status
@@ -154,6 +155,18 @@ def test_results() -> None:
     assert [bench.outcomes[name].queue_offset for name in "abcde"] == [0, 1, 2, 3, 4]
     assert bench.outcomes["c"].unique_id == "id-c"
     assert bench.outcomes["c"].durability.name == "LOCAL_DISK"
+
+
+def test_threads_read_results_of_a_batch_at_the_same_time() -> None:
+    """The results are made when the first of them is read, by any thread."""
+    numbers = range(20_000)
+    answer = AppendResult(physical_offsets=numbers, queue_offsets=numbers, queue_ids=[0] * 20_000, durability=2)
+    stored = Stored(answer, [str(number) for number in numbers])
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(stored.at, range(0, 20_000, 100)))
+    assert [(result.physical_offset, result.unique_id) for result in found] == [
+        (number, str(number)) for number in range(0, 20_000, 100)
+    ]
 
 
 def test_passing_refusals_are_retried_in_order() -> None:

@@ -183,6 +183,21 @@ def test_ids_have_one_layout(packer: MakePacker, start_ms: int, first: int) -> N
     assert packed[1].isascii()
 
 
+def test_fields_of_other_classes_are_not_read(packer: MakePacker) -> None:
+    """A message of a class of its own is left to Encoder, and a field that is deleted is an error, not a crash."""
+
+    class Named(NewMessage):
+        __slots__ = ()
+
+    assert packer(None, False, CHUNK_SIZE_BYTES_MAX).pack(Named("t", b"x")) is None
+    assert outcome_of(packer, Named("t", b"x")) == outcome_of(None, NewMessage("t", b"x"))
+    for name in NewMessage.__slots__:
+        message = NewMessage("t", b"x")
+        delattr(message, name)
+        with pytest.raises(AttributeError, match=name):
+            packer(None, False, CHUNK_SIZE_BYTES_MAX).pack(message)
+
+
 def test_a_new_month_begins(packer: MakePacker) -> None:
     """A message after the end of the month gets an id with its time in the next month."""
     now_ns = time.time_ns()

@@ -216,7 +216,10 @@ class _SendFuture(_Asked, OneSink, asyncio.Future[Any]):
     _row = asyncio.Future.result
 
     def result(self) -> SendResult:
-        if self.stored is None:
+        stored = self.stored
+        if isinstance(stored, SendResult):
+            return stored
+        if stored is None:
             super().result()
         return self.read()
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendStreamRequest, Writer
@@ -203,15 +204,16 @@ def property_string(properties: Mapping[str, str]) -> bytes:
     has_odd_name = "" in properties or (text.count("\x01") > len(properties) and "\x01" in "".join(properties))
     if has_odd_name or text.count("\x02") != len(properties):
         raise ValueError("a property name is empty or has a separator (0x01, 0x02), or a value has one (0x02)")
-    if not all(properties.values()):
+    if "" in properties.values():
         raise ValueError("a property value is empty")
     return text.encode()
 
 
+@lru_cache(1024)
 def _varint(number: int) -> bytes:
     """Return a number as protobuf's base-128 integer.
 
-    To make a request object that contains the message would take a sixth more time.
+    To make a request object that contains the message would take longer.
     """
     if number < 0x80:
         return bytes((number,))

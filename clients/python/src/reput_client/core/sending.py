@@ -22,13 +22,13 @@ invalid cuts the batch in halves.
 """
 
 import bisect
-import itertools
 import re
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise, repeat
 from operator import attrgetter
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from reput.commitlog.v1.append_service_pb2 import AppendOutcome, AppendResult, AppendStreamRequest
 from reput.common.v1.message_pb2 import StoredMessage
@@ -62,36 +62,32 @@ ONCE_PREFIX = "once/"
 
 
 class Stored:
-    """Where the messages of a batch are stored, as the columns of the answer: a result is made when it is read.
+    """Where the messages of a batch are stored, as the columns of the answer: results are made when one is read.
 
     `unique_ids` has the unique ids of the messages. Raises ValueError for an inconsistent answer.
     """
 
-    __slots__ = ("_durability", "_places", "_store_host", "_store_time_ms", "_unique_ids")
+    __slots__ = ("_rows",)
 
     def __init__(self, result: AppendResult, unique_ids: Sequence[str]) -> None:
-        columns = result.physical_offsets, result.queue_ids, result.queue_offsets
-        if any(len(column) != len(unique_ids) for column in columns):
-            raise ValueError(f"the answer has {[*map(len, columns)]} places for {len(unique_ids)} messages")
+        places = result.physical_offsets, result.queue_ids, result.queue_offsets
+        if any(len(column) != len(unique_ids) for column in places):
+            raise ValueError(f"the answer has {[*map(len, places)]} places for {len(unique_ids)} messages")
         if not 0 <= result.store_host.port <= PORT_MAX:
             raise ValueError(f"{result.store_host.port} is no port")
-        self._places, self._unique_ids = columns, unique_ids
-        self._store_time_ms, self._durability = result.store_time_ms, Durability(result.durability)
-        self._store_host = result.store_host.address + result.store_host.port.to_bytes(4)
+        store_host = result.store_host.address + result.store_host.port.to_bytes(4)
+        store = repeat(result.store_time_ms), repeat(Durability(result.durability))
+        self._rows: tuple[Any, ...] | list[SendResult] = (*places, *store, unique_ids, repeat(store_host))
 
     def at(self, row: int) -> SendResult:
-        """Return where the message of a row of the batch is stored."""
-        physical_offsets, queue_ids, queue_offsets = self._places
-        return _new_tuple(
-            SendResult,
-            (
-                physical_offsets[row], queue_ids[row], queue_offsets[row],
-                self._store_time_ms, self._durability, self._unique_ids[row], self._store_host,
-            ),
-        )  # fmt: skip
+        """Return where the message of a row of the batch is stored. Safe to call from any thread."""
+        rows = self._rows
+        if isinstance(rows, tuple):
+            rows = self._rows = list(map(_new_tuple, repeat(SendResult), zip(*rows, strict=False)))
+        return rows[row]
 
 
-_new_tuple = tuple.__new__
+_new_tuple: Any = tuple.__new__
 """SendResult's own constructor costs a call in Python more."""
 
 
@@ -178,8 +174,8 @@ class Batch:
 
     def _cut(self) -> list[bytes]:
         """Return the chunks of the messages, cut from the request if it is made."""
-        ends = list(itertools.accumulate(self._sizes_bytes, initial=0))
-        return self.chunks or [self._request[start:end] for start, end in itertools.pairwise(ends)]
+        ends = list(accumulate(self._sizes_bytes, initial=0))
+        return self.chunks or [self._request[start:end] for start, end in pairwise(ends)]
 
 
 def as_first(result: AppendResult, message: StoredMessage | None) -> str:

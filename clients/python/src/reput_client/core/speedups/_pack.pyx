@@ -9,6 +9,8 @@ A message takes an id only if it is packed, so that Encoder's ids have no gap.
 
 from time import time_ns
 
+from reput_client.core.types import NewMessage
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_Next
 from cpython.object cimport PyObject
@@ -20,10 +22,29 @@ cdef extern from "Python.h":
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 largest)
     void *PyUnicode_DATA(object text)
 
+cdef extern from *:
+    """
+    #include <structmember.h>
+    static Py_ssize_t slot_at(PyObject *type, PyObject *name) {
+        PyObject *slot = PyObject_GetAttr(type, name);
+        Py_ssize_t at = -1;
+        if (slot != NULL && Py_TYPE(slot) == &PyMemberDescr_Type)
+            at = ((PyMemberDescrObject *)slot)->d_member->offset;
+        Py_XDECREF(slot);
+        return at;
+    }
+    """
+    Py_ssize_t slot_at(object type, object name)
+
 cdef enum:
     TEXTS_MAX = 32  # keys, and properties of a dict; more are not plain
+    FIELD_COUNT = 14
     UNIQUE_ID_SIZE = 32
     NUMBER_SIZE = 12  # the digits of a unique id that differ between the messages of a producer
+
+cdef enum Field:
+    TOPIC, BODY, TAG, KEYS, PROPERTIES, QUEUE_ID, SHARDING_KEY, UNIQUE_ID, FLAG, BORN_TIME_MS, PROPERTY_STRING
+    DELAY_LEVEL, DELIVER_AT, DELAY_S
 
 cdef struct Text:
     const char *start
@@ -32,6 +53,25 @@ cdef struct Text:
 cdef frozenset OWN_NAMES = frozenset(
     ("TAGS", "KEYS", "UNIQ_KEY", "__SHARDINGKEY", "DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS")
 )
+cdef Py_ssize_t FIELD_AT[FIELD_COUNT]
+NAMES = (
+    "topic", "body", "tag", "keys", "properties", "queue_id", "sharding_key", "unique_id", "flag", "born_time_ms",
+    "property_string", "delay_level", "deliver_at", "delay_s",
+)
+for _index, _name in enumerate(NAMES):
+    FIELD_AT[_index] = slot_at(NewMessage, _name)
+    if FIELD_AT[_index] < 0:
+        raise ImportError(f"{_name} is no slot of NewMessage")
+
+
+cdef inline object _field(object message, Field field):
+    """Return a field of a NewMessage without a look-up of its name. Raises AttributeError for a deleted field."""
+    cdef PyObject *value = (<PyObject **>(<char *><PyObject *>message + FIELD_AT[<int>field]))[0]
+    if value == NULL:
+        raise AttributeError(NAMES[<int>field])
+    return <object>value
+
+
 cdef int64_t BORN_TIME_MS_MAX = 253_402_300_799_999
 cdef const char *DIGITS = b"0123456789ABCDEF"
 
@@ -104,8 +144,10 @@ cdef class Packer:
 
         It is None also for an entry of more than `size_max` bytes.
         """
+        if type(message) is not NewMessage:
+            return None
         cdef int64_t now_ns = time_ns()
-        cdef object unique_id = message.unique_id, born_time_ms = message.born_time_ms
+        cdef object unique_id = _field(message, UNIQUE_ID), born_time_ms = _field(message, BORN_TIME_MS)
         if born_time_ms is None:
             born_time_ms = now_ns // 1_000_000 if self.makes_born_times else 0
         cdef bint makes_id = not unique_id and self.ids is not None
@@ -138,14 +180,14 @@ cdef class Packer:
         cdef int64_t queue_id = 0, flag, born_ms
         cdef char *to
 
-        cdef object body = message.body, given = message.keys, properties = message.properties
-        cdef object given_topic = message.topic, given_tag = message.tag, given_key = message.sharding_key
-        cdef object given_queue = message.queue_id, given_flag = message.flag
+        cdef object body = _field(message, BODY), given = _field(message, KEYS), properties = _field(message, PROPERTIES)
+        cdef object given_topic = _field(message, TOPIC), given_tag = _field(message, TAG), given_key = _field(message, SHARDING_KEY)
+        cdef object given_queue = _field(message, QUEUE_ID), given_flag = _field(message, FLAG)
         if type(body) is not bytes or type(properties) is not dict or not _text(given_topic, &topic):
             return None
-        if message.property_string is not None or message.delay_level or message.deliver_at is not None:
+        if _field(message, PROPERTY_STRING) is not None or _field(message, DELAY_LEVEL) or _field(message, DELIVER_AT) is not None:
             return None
-        if message.delay_s is not None or type(given_flag) is not int or type(born_time_ms) is not int:
+        if _field(message, DELAY_S) is not None or type(given_flag) is not int or type(born_time_ms) is not int:
             return None
         if given_queue is not None and type(given_queue) is not int:
             return None

@@ -157,7 +157,14 @@ class TelemetryConfig:
     next release."""
 
     otlp_endpoint: Advanced[str] = ""
-    """Address to which traces are sent by OTLP over gRPC, for example http://127.0.0.1:4317; empty sends no traces."""
+    """Address to which traces, metrics and logs are sent by OTLP over gRPC, for example http://127.0.0.1:4317; empty
+    sends nothing."""
+
+    otlp_metrics_interval_ms: Advanced[Annotated[int, Meta(ge=0)]] = 15_000
+    """Milliseconds between two sendings of all metrics by OTLP; 0 sends no metrics."""
+
+    otlp_logs: Advanced[bool] = True
+    """Send log lines by OTLP, too; standard error always has them."""
 
     trace_ratio: Advanced[Annotated[float, Meta(ge=0, le=1)]] = 0.1
     """Share of the calls without a traced caller that are traced; a caller's own decision always has priority."""

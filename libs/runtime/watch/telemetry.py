@@ -18,8 +18,12 @@ from typing import TYPE_CHECKING, Any, Self
 import grpc
 import structlog
 from opentelemetry import propagate, trace
+from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.instrumentation.grpc import aio_client_interceptors
+from opentelemetry.sdk._logs.export import LogRecordExporter
+from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
@@ -31,7 +35,9 @@ from libs.runtime.errors import ListenFailed, PortInUse
 from libs.runtime.settings import TelemetryConfig
 from libs.runtime.watch.durations import CallDurations
 from libs.runtime.watch.identity import Build
+from libs.runtime.watch.log_export import LogExport
 from libs.runtime.watch.metrics import Metrics
+from libs.runtime.watch.metrics_export import MetricsExport
 from libs.runtime.watch.metrics_server import MetricsServer
 
 if TYPE_CHECKING:
@@ -53,7 +59,7 @@ def end_span(span: trace.Span, code: grpc.StatusCode) -> None:
 
 
 class Telemetry:
-    """The metrics and traces of a service. Make it with `set_up`, or with `off` to report nothing."""
+    """The metrics, traces and exported logs of a service. Make it with `set_up`, or with `off` to report nothing."""
 
     def __init__(
         self, service: str, *, exporter: SpanExporter | None, trace_ratio: float, has_old_names: bool = False
@@ -77,7 +83,10 @@ class Telemetry:
             self.tracer_provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
             self.tracer_provider.add_span_processor(BatchSpanProcessor(exporter))
             self._tracer = self.tracer_provider.get_tracer("reput")
+        self._resource = resource
         self._http: MetricsServer | None = None
+        self._metrics_export: MetricsExport | None = None
+        self._log_export: LogExport | None = None
         self.is_serving: Callable[[], bool] | None = None
         """Returns for /healthz whether the service's gRPC health is SERVING. None before a service exists."""
 
@@ -96,6 +105,16 @@ class Telemetry:
                 raise PortInUse(address, setting="metrics_port") from error
             raise ListenFailed(address, reason=error.strerror or str(error)) from error
         return self._http.server_port
+
+    def export_metrics(self, exporter: MetricExporter, *, interval_s: float) -> None:
+        """Send all metrics by OTLP at an interval, until `shutdown`."""
+        self._metrics_export = MetricsExport(self.registry, exporter, self._resource, interval_s=interval_s)
+        self._metrics_export.start()
+
+    def export_logs(self, exporter: LogRecordExporter) -> None:
+        """Send all log lines by OTLP, too, until `shutdown`."""
+        self._log_export = LogExport(exporter, self._resource)
+        logging.getLogger().addHandler(self._log_export)
 
     def _is_serving(self) -> bool:
         return self.is_serving is not None and self.is_serving()
@@ -157,6 +176,13 @@ class Telemetry:
         if self._http is not None:
             self._http.close()
             self._http = None
+        if self._metrics_export is not None:
+            self._metrics_export.stop()
+            self._metrics_export = None
+        if self._log_export is not None:
+            logging.getLogger().removeHandler(self._log_export)
+            self._log_export.close()
+            self._log_export = None
         if self.tracer_provider is not None:
             self._end_traces(self.tracer_provider)
             self.tracer_provider = self._tracer = None
@@ -178,14 +204,16 @@ def set_up(service: str, config: TelemetryConfig) -> Telemetry:
     Raises PortInUse or ListenFailed.
     """
     set_up_logging(service, config.log_level, config.log_format)
-    exporter = (
-        OTLPSpanExporter(config.otlp_endpoint, insecure=config.otlp_endpoint.startswith("http://"))
-        if config.otlp_endpoint
-        else None
-    )
+    endpoint, is_insecure = config.otlp_endpoint, config.otlp_endpoint.startswith("http://")
+    exporter = OTLPSpanExporter(endpoint, insecure=is_insecure) if endpoint else None
     telemetry = Telemetry(
         service, exporter=exporter, trace_ratio=config.trace_ratio, has_old_names=config.metrics_old_names
     )
+    if endpoint and config.otlp_metrics_interval_ms:
+        metrics = OTLPMetricExporter(endpoint, insecure=is_insecure)
+        telemetry.export_metrics(metrics, interval_s=config.otlp_metrics_interval_ms / 1000)
+    if endpoint and config.otlp_logs:
+        telemetry.export_logs(OTLPLogExporter(endpoint, insecure=is_insecure))
     if config.metrics_port:
         telemetry.serve_metrics(config.metrics_host, config.metrics_port)
     return telemetry

@@ -22,7 +22,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup wheels demo test test-services check test-pure test-containers test-kubernetes test-clients clients failovers interop conformance timed crash crash-long crash-planted crash-planted-rounds attack sanitize harm lint format gen bench bench-full bench-spark bench-deletion test-long test-spark spark-matrix spark-dist clean
+.PHONY: help setup wheels demo test test-services check test-pure test-containers test-kubernetes test-clients clients failovers interop conformance timed crash crash-long crash-planted crash-planted-rounds attack alarm-drills sanitize harm lint format gen bench bench-full bench-spark bench-deletion test-long test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -99,6 +99,9 @@ crash-planted-rounds: $(READY) ## the same for three logs as processes: as root,
 attack: $(READY) ## greedy clients and hostile requests; what each costs in memory, pauses and others' time; SEED=N repeats, ONLY=row, COUNT=N, SECONDS=S and JSON=FILE
 	@$(VENV)/python -m tests.attack $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
 		$(if $(COUNT),--count $(COUNT)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(JSON),--json $(JSON))
+
+alarm-drills: $(READY) $(ETCD) ## a real Prometheus with our rules sees services killed, frozen, full: the expected alarm and no other; ONLY=text
+	@$(VENV)/python -m tests.alarms $(if $(ONLY),--only '$(ONLY)')
 
 sanitize: $(READY) ## hostile bytes for the front's compiled session under the sanitizers of addresses and undefined behaviour; SECONDS=S, SEED=N
 	@$(VENV)/python -m tools.sanitize_session $(or $(SECONDS),60) $(SEED)

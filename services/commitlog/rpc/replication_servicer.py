@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.commitlog.v1 import replication_service_pb2 as pb
 
-from libs.formats import fields
-from libs.formats.crc import crc32
 from libs.formats.limits import INT32_MAX, MIB
-from libs.formats.protobuf_wire import FIXED32, LENGTH_DELIMITED, int_field, tag, varint
 from libs.formats.state.replication import RoleName, RoleSetting
 from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument
@@ -62,7 +59,7 @@ class ReplicationServicer:
             hearing = asyncio.create_task(self._hear(stream, requests), name="acknowledgements of a replica")
             try:
                 async for step in replicas.steps(stream):
-                    yield chunk_response(step) if isinstance(step, Chunk) else _response(step)
+                    yield step.response if isinstance(step, Chunk) else _response(step)
             finally:
                 hearing.cancel()
 
@@ -148,23 +145,6 @@ def _ack(request: pb.ReplicateRequest) -> Ack:
     ack = request.ack
     received, flushed = ack.received_physical_offset, ack.flushed_physical_offset
     return Ack(ack.epoch, received, flushed, ack.step_count, ack.is_leaving)
-
-
-def chunk_response(chunk: Chunk) -> bytes:
-    """Return a serialized ReplicateResponse. The data is copied once, from the segment to gRPC's buffer."""
-    head = b"".join(
-        (
-            int_field(fields.REPLICATE_CHUNK_START_PHYSICAL_OFFSET, chunk.start_physical_offset),
-            int_field(fields.REPLICATE_CHUNK_EPOCH, chunk.epoch.number),
-            int_field(fields.REPLICATE_CHUNK_CONFIRMED_PHYSICAL_OFFSET, chunk.confirmed_physical_offset),
-            int_field(fields.REPLICATE_CHUNK_EPOCH_START_PHYSICAL_OFFSET, chunk.epoch.start_physical_offset),
-            int_field(fields.REPLICATE_CHUNK_SYNC_TO_PHYSICAL_OFFSET, chunk.sync_to_physical_offset),
-            tag(fields.REPLICATE_CHUNK_CHECKSUM, FIXED32) + crc32(chunk.data).to_bytes(4, "little"),
-            tag(fields.REPLICATE_CHUNK_DATA, LENGTH_DELIMITED) + varint(len(chunk.data)),
-        )
-    )
-    size_bytes = varint(len(head) + len(chunk.data))
-    return b"".join((tag(fields.REPLICATE_RESPONSE_CHUNK, LENGTH_DELIMITED), size_bytes, head, chunk.data))
 
 
 def _response(step: Beat | State | Handshake) -> pb.ReplicateResponse:

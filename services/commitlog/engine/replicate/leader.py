@@ -2,9 +2,9 @@
 """Replicas: the followers of this log, with a stream for each.
 
 Invariants: a stream begins at the end of the common history, so a follower gets exactly the bytes behind its own. At
-most a window of bytes is in flight to a follower; a slow follower costs this memory and nothing else. The leader
-stores no position per follower: each follower reports its own. A second stream of the same follower ends the first,
-and a new epoch ends all streams.
+most a window of bytes is in flight to a follower; a slow follower costs this memory, several followers also that of
+SharedChunks, and nothing else. The leader stores no position per follower: each follower reports its own. A second
+stream of the same follower ends the first, and a new epoch ends all streams.
 Callers: the loop that owns the log. RocketMQ's counterpart is HAConnection.
 """
 
@@ -25,6 +25,7 @@ from services.commitlog.engine.keep.queue_snapshot import SnapshotKeeper
 from services.commitlog.engine.replicate.catch_up import CatchUpPace
 from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
 from services.commitlog.engine.replicate.ledger import LeasePromises
+from services.commitlog.engine.replicate.shared_chunks import SharedChunks
 from services.commitlog.engine.replicate.steps import PROMISED_EPOCH, QUEUE_OFFSETS, Hello, State, Step
 from services.commitlog.engine.replicate.stream import Replica, ReplicaStream
 from services.commitlog.engine.write.gate import WriteGate
@@ -54,6 +55,7 @@ class Replicas:
     _streams: dict[str, ReplicaStream] = field(default_factory=dict)
     _is_draining: bool = False
     _pace: CatchUpPace = field(init=False)
+    _shared: SharedChunks = field(default_factory=SharedChunks)
 
     def __post_init__(self) -> None:
         self._pace = CatchUpPace(self._config.catch_up_bytes_per_s)
@@ -105,9 +107,10 @@ class Replicas:
             former.end()
         at = common_end(self._epochs.epochs, self._marks.committed.value, hello.epochs, hello.max_physical_offset)
         stream = self._streams[hello.replica_id] = ReplicaStream(
-            self._chain, self._epochs, self._marks, self._topics, self._in_sync, self._pace, self._clock,
-            hello, self._promises, common_end_physical_offset=at,
+            self._chain, self._epochs, self._marks, self._topics, self._in_sync, self._pace, self._shared,
+            self._clock, hello, self._promises, common_end_physical_offset=at,
         )  # fmt: skip
+        self._shared.note_followers(len(self._streams))
         self._in_sync.join(stream.member, stream.replica.flushed_physical_offset)
         return stream
 
@@ -137,6 +140,7 @@ class Replicas:
         finally:
             if self._streams.get(stream.replica.replica_id) is stream:
                 del self._streams[stream.replica.replica_id]
+                self._shared.note_followers(len(self._streams))
                 assert self._in_sync is not None
                 self._in_sync.leave(stream.member)
 

@@ -3,7 +3,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from libs.formats.epoch import Epoch
@@ -69,12 +69,13 @@ class Chunk:
 
     start_physical_offset: int
     data: bytes | memoryview
-    """A view of a segment is valid only until the event loop runs again."""
     epoch: Epoch
     """Epoch of the bytes."""
     confirmed_physical_offset: int
     sync_to_physical_offset: int = 0
     """An append at the leader waits for an fsync up to this offset."""
+    response: bytes = field(default=b"", repr=False, compare=False)
+    """At a leader, the serialized ReplicateResponse, whose last bytes are the data."""
 
     @property
     def end_physical_offset(self) -> int:

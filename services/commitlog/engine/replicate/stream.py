@@ -9,7 +9,7 @@ Callers: the loop that owns the log; Replicas creates it.
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from libs.formats.config import topics_json
 from libs.formats.state.log_history import TopicBeginsFile
@@ -23,6 +23,7 @@ from services.commitlog.engine.replicate.catch_up import CatchUpPace
 from services.commitlog.engine.replicate.chunks import ChunkReader
 from services.commitlog.engine.replicate.in_sync_keeper import InSyncKeeper
 from services.commitlog.engine.replicate.ledger import LeasePromises
+from services.commitlog.engine.replicate.shared_chunks import SHARED_SIZE_BYTES_MIN, SharedChunks
 from services.commitlog.engine.replicate.steps import (
     TOPIC_BEGINS,
     TOPICS,
@@ -77,6 +78,7 @@ class ReplicaStream:
         topics: TopicRegistry,
         in_sync: InSyncKeeper,
         pace: CatchUpPace,
+        shared: SharedChunks,
         clock: Clock,
         hello: Hello,
         promises: LeasePromises | None,
@@ -105,6 +107,7 @@ class ReplicaStream:
         self._topics = topics
         self._in_sync = in_sync
         self._pace = pace
+        self._shared = shared
         self._clock = clock
         self._chunks = ChunkReader(chain, epochs, marks)
         self._sent_physical_offset = at
@@ -225,17 +228,38 @@ class ReplicaStream:
                 await self._wait()
 
     async def _next_chunk(self) -> Chunk:
-        start = self._sent_physical_offset
-        is_new = self._chunks.is_new(start)
-        chunk = await self._chunks.read(start, self._room_bytes)
-        if not is_new:
-            self._pace.take(len(chunk.data), _now_s())
-        if self.member in self._in_sync.set.hurried:
-            chunk = replace(chunk, sync_to_physical_offset=chunk.end_physical_offset)
+        start, room_bytes = self._sent_physical_offset, self._room_bytes
+        is_new, is_hurried = self._chunks.is_new(start), self.member in self._in_sync.set.hurried
+        kept = self._shared.find(start) if is_new else None
+        if kept is not None and self._fits(kept, room_bytes):
+            room_bytes = len(kept.data)
+            chunk = kept if self._tells_enough(kept, is_hurried=is_hurried) else None
+        else:
+            chunk = None
+        if chunk is None:
+            chunk = await self._chunks.read(start, room_bytes, is_hurried=is_hurried)
+            if is_new:
+                self._shared.keep(chunk)
+            else:
+                self._pace.take(len(chunk.data), _now_s())
         self._sent_physical_offset = chunk.end_physical_offset
         self._told_physical_offset = chunk.confirmed_physical_offset
         self._told_sync_physical_offset = chunk.sync_to_physical_offset
         return chunk
+
+    def _fits(self, kept: Chunk, room_bytes: int) -> bool:
+        """Return whether a kept chunk fits the window, and is as large as is worth it."""
+        is_all = kept.end_physical_offset == self._marks.committed.value
+        return len(kept.data) <= room_bytes and (is_all or len(kept.data) >= SHARED_SIZE_BYTES_MIN)
+
+    def _tells_enough(self, kept: Chunk, *, is_hurried: bool) -> bool:
+        """Return whether a kept chunk tells nothing older than this follower knows, and hurries it if it should."""
+        sync_to, wanted = kept.sync_to_physical_offset, self._marks.replicated.wanted
+        if is_hurried:
+            is_asked_right = sync_to >= kept.end_physical_offset
+        else:
+            is_asked_right = self._told_sync_physical_offset <= sync_to <= wanted
+        return is_asked_right and kept.confirmed_physical_offset >= self._told_physical_offset
 
     @property
     def _room_bytes(self) -> int:

@@ -13,9 +13,9 @@ from reput.commitlog.v1 import replication_service_pb2 as pb
 from libs.formats.epoch import Epoch
 from libs.requests.errors import DependencyUnavailable
 from libs.runtime.peer.connection import Connection
+from services.commitlog.engine.replicate.chunks import chunk_response
 from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Handshake, Hello, State, Step
 from services.commitlog.rpc.replication_link import LeaderLink
-from services.commitlog.rpc.replication_servicer import chunk_response
 
 HELLO = Hello("b", "1" * 32, "h", (Epoch(1, 0),), 10, 5, 65_536, needs_queue_offsets=True, window_bytes=1 << 20)
 CHUNK = {"start_physical_offset": 10, "data": b"abc", "epoch": 2, "epoch_start_physical_offset": 7}

@@ -8,6 +8,7 @@ Spec: docs/formats/reput_files.md section 8.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -72,6 +73,31 @@ def decode(data: bytes) -> TopicJournal:
         changes.append(change)
         position += checksummed.HEADER_SIZE_BYTES + len(payload)
     return TopicJournal(changes, position)
+
+
+def decode_whole(data: bytes) -> list[TopicChange]:
+    """Return the changes of a journal that ends with a whole change, at least one.
+
+    Raises as `decode`, and BadField for other bytes.
+    """
+    changes, end = decode(data)
+    if not changes or end < len(data):
+        raise BadField(position=end, reason="the last change is not whole", field="content")
+    return changes
+
+
+def merged(changes: Sequence[TopicChange]) -> TopicChange:
+    """Return a single change that does the same as these, which continue each other. There is at least one."""
+    put: dict[str, TopicConfig] = {}
+    removed: dict[str, None] = {}
+    for change in changes:
+        for name in change.put:
+            removed.pop(name, None)
+        put.update(change.put)
+        for name in change.removed:
+            put.pop(name, None)
+            removed[name] = None
+    return TopicChange(changes[0].before, changes[-1].after, put, tuple(removed))
 
 
 def missing(file: TopicsFile, changes: list[TopicChange]) -> list[TopicChange]:

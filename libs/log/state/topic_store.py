@@ -67,21 +67,19 @@ class TopicStore:
         """Return a copy of all topics."""
         return TopicsFile(dict(self.topics), self.version)
 
-    async def change(
-        self, version: DataVersion, *, put: Mapping[str, TopicConfig] | None = None, removed: tuple[str, ...] = ()
-    ) -> None:
-        """Put topics and remove others, durably. `version` is the version after it. Raises OSError, nothing changed.
+    async def change(self, change: TopicChange) -> None:
+        """Make a change of the current version, durably. Raises OSError, nothing changed.
 
         After an error a start may find the change made.
         """
+        assert change.before == self.version
         if self._is_beyond(FULL_FACTOR) or not self._is_file_known:
             await self.save()
-        change = TopicChange(self.version, version, dict(put or {}), removed)
         async with self._journal:
             await self._append(change.encode())
-            self.version = version
+            self.version = change.after
             self.topics.update(change.put)
-            for name in removed:
+            for name in change.removed:
                 self.topics.pop(name, None)
         if self._is_beyond(1):
             self.is_due.set()

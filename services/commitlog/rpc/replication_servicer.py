@@ -124,6 +124,7 @@ def _hello(request: pb.ReplicateRequest) -> Hello:
         window_bytes=check_range(hello.window_bytes, "hello.window_bytes", least=MIB, most=WINDOW_BYTES_MAX),
         promised_epoch=check_range(hello.promised_epoch, PROMISED_EPOCH, most=INT32_MAX),
         is_witness=hello.is_witness,
+        topic_journal_version=check_range(hello.topic_journal_version, "hello.topic_journal_version", most=INT32_MAX),
     )
 
 

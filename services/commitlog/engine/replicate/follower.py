@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from libs.formats.config import topics_json
 from libs.formats.errors import FormatError, NewerVersion
+from libs.formats.state import topic_journal
 from libs.formats.state.log_history import TopicBeginsFile
 from libs.formats.state.queue_snapshot import QueueSnapshot
 from libs.machine.clock import Clock
@@ -36,6 +37,7 @@ from services.commitlog.engine.replicate.steps import (
     NOBODY,
     QUEUE_OFFSETS,
     TOPIC_BEGINS,
+    TOPIC_CHANGES,
     TOPICS,
     Ack,
     Beat,
@@ -51,7 +53,7 @@ from services.commitlog.engine.start.cut import Cut
 from services.commitlog.engine.write.gate import Reason, WriteGate
 from services.commitlog.engine.write.marks import Marks
 from services.commitlog.engine.write.state import LogState
-from services.commitlog.engine.write.topics import TopicRegistry
+from services.commitlog.engine.write.topics import TopicRegistry, TopicsDiffer
 from services.commitlog.errors import HistoryDiffers, NotLeader, StaleEpoch
 
 RETRY_MS = 100
@@ -260,6 +262,7 @@ class Follower:
             window_bytes=self._config.replica_window_bytes,
             promised_epoch=self._identity.promised_epoch,
             is_witness=self.leader.stand_back is not None,
+            topic_journal_version=topic_journal.VERSION,
         )
 
     async def _begin(self, handshake: Handshake) -> None:
@@ -359,10 +362,15 @@ class Follower:
             self._identity.note_replicated(shown)
 
     async def _restore(self, name: str, content: bytes) -> None:
-        """Replace the own state by the leader's. Raises DependencyUnavailable if it cannot be decoded."""
+        """Replace the own state by the leader's, or change it likewise.
+
+        Raises DependencyUnavailable if it cannot be decoded, or continues other topics: the next stream has all topics.
+        """
         try:
             if name == TOPICS:
                 await self._topics.replace(topics_json.loads(content.decode()))
+            elif name == TOPIC_CHANGES:
+                await self._topics.follow(topic_journal.merged(topic_journal.decode_whole(content)))
             elif name == TOPIC_BEGINS:
                 await self._topics.replace_begins(TopicBeginsFile.decode(content).begins)
             elif name == QUEUE_OFFSETS:
@@ -370,6 +378,8 @@ class Follower:
                 self._gate.put(Reason.QUEUE_OFFSETS_UNKNOWN, holds=False)
         except (FormatError, NewerVersion, UnicodeDecodeError) as error:
             raise DependencyUnavailable("leader", f"its {name} can't be read: {error}") from error
+        except TopicsDiffer as error:
+            raise DependencyUnavailable("leader", str(error)) from error
 
     async def _acknowledge(self, stream: Replication) -> None:
         """Acknowledge to the leader whenever more bytes have arrived or are flushed."""

@@ -12,6 +12,8 @@ from services.commitlog.engine.start.cut import Cut
 
 TOPICS, TOPIC_BEGINS, QUEUE_OFFSETS = "topics", "topic_begins", "queue_offsets"
 """Names of the files that are sent beside the log."""
+TOPIC_CHANGES = "topic_changes"
+"""Name of changes of the topics that were sent before on the same stream, as the journal of topics has them."""
 
 PROTOCOL_VERSION = 1
 """Version of the stream, which a follower sends with its hello."""
@@ -39,6 +41,8 @@ class Hello:
     """Newest epoch that the follower knows."""
     is_witness: bool = False
     """Whether the follower can promise not to stand, as `Beat.lease_ms` asks."""
+    topic_journal_version: int = 0
+    """Newest version of the journal of topics that it reads. With 0 it gets all topics after each change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class Handshake:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A file of the leader's store, with one of the names above."""
+    """A file of the leader's store, or changes of it, with one of the names above."""
 
     name: str
     content: bytes

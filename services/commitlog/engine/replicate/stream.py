@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 from libs.formats.config import topics_json
+from libs.formats.state import topic_journal
 from libs.formats.state.log_history import TopicBeginsFile
 from libs.formats.state.replication import Member
 from libs.machine.clock import Clock
@@ -26,6 +27,7 @@ from services.commitlog.engine.replicate.ledger import LeasePromises
 from services.commitlog.engine.replicate.shared_chunks import SHARED_SIZE_BYTES_MIN, SharedChunks
 from services.commitlog.engine.replicate.steps import (
     TOPIC_BEGINS,
+    TOPIC_CHANGES,
     TOPICS,
     Ack,
     Beat,
@@ -68,7 +70,7 @@ class Replica:
 
 
 class ReplicaStream:
-    """The stream to one follower: topics after changes, chunks while the window has room, beats otherwise."""
+    """The stream to one follower: topics, then their changes, chunks while the window has room, beats otherwise."""
 
     def __init__(
         self,
@@ -188,7 +190,7 @@ class ReplicaStream:
             self._beat_at_s = _now_s()
             if step.lease_ms:
                 self._asked.append((self._sent_step_count, self._clock.monotonic_s()))
-        if isinstance(step, State) and step.name == TOPICS:
+        if isinstance(step, State) and step.name in (TOPICS, TOPIC_CHANGES):
             self._topics_sent.append((self._sent_step_count, self._topics.change_count))
         return step
 
@@ -215,8 +217,7 @@ class ReplicaStream:
                 self._sent_begins = self._topics.begins.by_topic
                 yield State(TOPIC_BEGINS, TopicBeginsFile(begins=dict(self._sent_begins)).encode())
             elif self._sent_change_count != self._topics.change_count:  # after the begins, which its answer covers
-                self._sent_change_count = self._topics.change_count
-                yield State(TOPICS, topics_json.dumps(self._topics.file).encode())
+                yield self._topics_state()
             elif self._has_chunk and not self._is_beat_late:
                 yield await self._next_chunk()
             elif self._is_beat_late or self._has_news:
@@ -226,6 +227,16 @@ class ReplicaStream:
                 yield beat
             else:
                 await self._wait()
+
+    def _topics_state(self) -> State:
+        """Return the changes since the topics that were sent last, or all topics."""
+        before, self._sent_change_count = self._sent_change_count, self._topics.change_count
+        changes = None
+        if self.hello.topic_journal_version >= topic_journal.VERSION:
+            changes = self._topics.recent.since(before)
+        if changes is None:
+            return State(TOPICS, topics_json.dumps(self._topics.file).encode())
+        return State(TOPIC_CHANGES, changes)
 
     async def _next_chunk(self) -> Chunk:
         start, room_bytes = self._sent_physical_offset, self._room_bytes

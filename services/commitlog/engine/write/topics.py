@@ -27,6 +27,7 @@ from libs.formats.state.system_topics import (
     SYSTEM_TOPICS,
     is_system_topic,
 )
+from libs.formats.state.topic_journal import TopicChange
 from libs.kernel.append.topic_table import REDIRECTS, TopicTable
 from libs.log.state.set_apart import SetApart
 from libs.log.state.topic_begins import TopicBegins
@@ -36,9 +37,17 @@ from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
 from libs.requests.errors import BadArgument, BadTopicName, TopicNotFound, TopicSetApart
 from services.commitlog.config import CommitLogConfig
+from services.commitlog.engine.write.recent_topic_changes import RecentTopicChanges
 from services.commitlog.errors import TopicExists, TopicForbidden
 
 _SHOWN_SIZE_MAX = 80
+
+
+class TopicsDiffer(Exception):
+    """A change that continues other topics than these."""
+
+    def __init__(self, *, mine: int, theirs: int) -> None:
+        super().__init__(f"a change of topics of version {theirs}, and the topics here have version {mine}")
 
 
 def check_topic_name(name: str) -> None:
@@ -66,6 +75,8 @@ class TopicRegistry:
         """Where the messages of deleted topics begin."""
         self.change_count = 1
         """How often topics or begins have changed since the process began, plus 1 for the state at its begin."""
+        self.recent = RecentTopicChanges()
+        """The changes that a follower may lack."""
         self._fs = fs
         self._config = config
         self._clock = clock
@@ -244,6 +255,10 @@ class TopicRegistry:
         """Replace the topics by the topics of another store, durably."""
         await uninterrupted(self._replace(file))
 
+    async def follow(self, change: TopicChange) -> None:
+        """Make a change that another store has made, durably. Raises TopicsDiffer if it continues other topics."""
+        await uninterrupted(self._follow(change))
+
     async def replace_begins(self, begins: Mapping[str, int]) -> None:
         """Replace the begins by the begins of another store, durably. They come before the topics."""
         await uninterrupted(self._replace_begins(begins))
@@ -277,14 +292,37 @@ class TopicRegistry:
             before = dict(self._topics)
             await self.store.replace(file)
             self.change_count += 1
-            reasons = {topic.name: why_by_attributes(topic.attributes) for topic in file.topics.values()}
-            self.set_apart.learn({name: why for name, why in reasons.items() if why})
+            self.recent.clear()
+            self._learn_set_apart(file.topics.values())
             self._names = sorted(file.topics)
             for name in before.keys() - file.topics.keys():
                 self.table.remove_topic(name.encode())
             for topic in file.topics.values():
                 if before.get(topic.name) != topic:
                     self._put(self.table, topic)
+
+    async def _follow(self, change: TopicChange) -> None:
+        async with self._changing:
+            if change.before != self.store.version:
+                raise TopicsDiffer(mine=self.store.version.counter, theirs=change.before.counter)
+            if change.put or change.removed:
+                new = change.put.keys() - self._topics.keys()
+                gone = [name for name in change.removed if name in self._topics]
+                await self.store.change(change)
+                self.change_count += 1
+                self.recent.clear()
+                self._learn_set_apart(change.put.values())
+                for name in gone:
+                    self._names.remove(name)
+                    self.table.remove_topic(name.encode())
+                for name in new:
+                    bisect.insort(self._names, name)
+                for topic in change.put.values():
+                    self._put(self.table, topic)
+
+    def _learn_set_apart(self, topics: Iterable[TopicConfig]) -> None:
+        reasons = {topic.name: why_by_attributes(topic.attributes) for topic in topics}
+        self.set_apart.learn({name: why for name, why in reasons.items() if why})
 
     async def _update(self, name: str, changed: Callable[[TopicConfig], TopicConfig]) -> TopicConfig:
         async with self._changing:
@@ -305,7 +343,7 @@ class TopicRegistry:
             self._names.remove(name)
             self.table.remove_topic(name.encode())
             await self.begins.note(name, had_messages=bool(self.table.counters_of(name.encode())))
-            self.change_count += 1
+            self._count(TopicChange(self.store.version, self.store.version))  # so that followers have the begins, too
 
     def _changeable(self, name: str, permission: str) -> TopicConfig:
         """Return a topic that callers may change. Raises TopicNotFound, TopicForbidden and TopicSetApart."""
@@ -362,5 +400,10 @@ class TopicRegistry:
 
     async def _change(self, *, put: Mapping[str, TopicConfig] | None = None, removed: tuple[str, ...] = ()) -> None:
         """Make a change durable and count it. Raises OSError."""
-        await self.store.change(self._next_version(), put=put, removed=removed)
+        change = TopicChange(self.store.version, self._next_version(), dict(put or {}), removed)
+        await self.store.change(change)
+        self._count(change)
+
+    def _count(self, change: TopicChange) -> None:
         self.change_count += 1
+        self.recent.note(self.change_count, change)

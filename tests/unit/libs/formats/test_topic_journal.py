@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The journal of topics: whole changes are read, an unfinished append is no damage, a wrong byte before others is."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -113,3 +114,32 @@ def test_a_version_without_its_third_number_is_the_same() -> None:
     """RocketMQ 4.9 writes the file without `stateVersion`: the journal continues the file all the same."""
     file = TopicsFile({}, replace(VERSIONS[1], state_version=0))
     assert topic_journal.missing(file, CHANGES) == CHANGES[1:]
+
+
+def test_changes_as_one() -> None:
+    """A merged change leads to the same topics and version, whatever order topics come and go in."""
+    chance = random.Random(5)
+    for _ in range(200):
+        file = TopicsFile({name: TopicConfig(name, 1, 1) for name in "ab"}, DataVersion(1, 1))
+        changes = []
+        for counter in range(2, chance.randint(3, 9)):
+            names = chance.sample("abcd", chance.randint(0, 3))
+            split = chance.randint(0, len(names))
+            put = {name: TopicConfig(name, counter, counter) for name in names[:split]}
+            before = changes[-1].after if changes else file.data_version
+            changes.append(TopicChange(before, DataVersion(counter, counter), put, tuple(names[split:])))
+        whole = topic_journal.decode_whole(b"".join(change.encode() for change in changes))
+        assert topic_journal.applied(file, [topic_journal.merged(whole)]) == topic_journal.applied(file, changes)
+
+
+@pytest.mark.parametrize("cut", [1, 20, -1])
+def test_changes_that_are_not_whole(cut: int) -> None:
+    """Changes that are cut anywhere are refused, and so are no changes."""
+    change = TopicChange(DataVersion(1, 1), DataVersion(2, 2), {"a": TopicConfig("a", 1, 1)}).encode()
+    with pytest.raises(FormatError):
+        topic_journal.decode_whole(change[:cut])
+    with pytest.raises(FormatError):
+        topic_journal.decode_whole(change + change[:cut])
+    for data in (b"", change + change):
+        with pytest.raises(FormatError):
+            topic_journal.decode_whole(data)

@@ -15,6 +15,7 @@ from libs.formats.config.config_json import DataVersion
 from libs.formats.config.topics_json import TopicConfig, TopicsFile
 from libs.formats.errors import NewerVersion
 from libs.formats.state import checksummed, topic_journal
+from libs.formats.state.topic_journal import TopicChange
 from libs.log.errors import ConfigFileDamaged
 from libs.log.state import topic_store, topics_file
 from libs.log.state.topic_store import TopicStore
@@ -56,12 +57,12 @@ def next_version(store: TopicStore) -> DataVersion:
 
 async def put(store: TopicStore, name: str, queue_count: int = 1) -> None:
     """Make a topic, or change it."""
-    await store.change(next_version(store), put={name: TopicConfig(name, 1, queue_count)})
+    await store.change(TopicChange(store.version, next_version(store), {name: TopicConfig(name, 1, queue_count)}))
 
 
 async def remove(store: TopicStore, name: str) -> None:
     """Remove a topic."""
-    await store.change(next_version(store), removed=(name,))
+    await store.change(TopicChange(store.version, next_version(store), removed=(name,)))
 
 
 async def change_by_chance(store: TopicStore, chance: random.Random) -> Queues:

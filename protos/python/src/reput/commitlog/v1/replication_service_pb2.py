@@ -26,7 +26,7 @@ from reput.commitlog.v1 import log_service_pb2 as reput_dot_commitlog_dot_v1_dot
 from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,reput/commitlog/v1/replication_service.proto\x12\x12reput.commitlog.v1\x1a$reput/commitlog/v1/log_service.proto\x1a!reput/common/v1/method_rule.proto\"|\n\x10ReplicateRequest\x12\x31\n\x05hello\x18\x01 \x01(\x0b\x32 .reput.commitlog.v1.ReplicaHelloH\x00\x12-\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x1e.reput.commitlog.v1.ReplicaAckH\x00\x42\x06\n\x04step\"\xc6\x02\n\x0cReplicaHello\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12)\n\x06\x65pochs\x18\x02 \x03(\x0b\x32\x19.reput.commitlog.v1.Epoch\x12\x1b\n\x13max_physical_offset\x18\x03 \x01(\x03\x12\x10\n\x08store_id\x18\x04 \x01(\t\x12\x12\n\nhistory_id\x18\x05 \x01(\t\x12\x16\n\x0epromised_epoch\x18\x06 \x01(\x05\x12\x1f\n\x17\x66lushed_physical_offset\x18\x07 \x01(\x03\x12\x1a\n\x12segment_size_bytes\x18\x08 \x01(\x03\x12\x1b\n\x13needs_queue_offsets\x18\t \x01(\x08\x12\x14\n\x0cwindow_bytes\x18\n \x01(\x05\x12\x18\n\x10protocol_version\x18\x0c \x01(\x05\x12\x12\n\nis_witness\x18\r \x01(\x08\"\x86\x01\n\nReplicaAck\x12\x1f\n\x17\x66lushed_physical_offset\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12 \n\x18received_physical_offset\x18\x03 \x01(\x03\x12\x12\n\nstep_count\x18\x06 \x01(\x03\x12\x12\n\nis_leaving\x18\x07 \x01(\x08\"\xfc\x01\n\x11ReplicateResponse\x12;\n\thandshake\x18\x01 \x01(\x0b\x32&.reput.commitlog.v1.ReplicateHandshakeH\x00\x12\x33\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\".reput.commitlog.v1.ReplicateChunkH\x00\x12\x31\n\x04\x62\x65\x61t\x18\x04 \x01(\x0b\x32!.reput.commitlog.v1.ReplicateBeatH\x00\x12\x34\n\x05state\x18\x05 \x01(\x0b\x32#.reput.commitlog.v1.ReplicatedStateH\x00\x42\x06\n\x04stepJ\x04\x08\x03\x10\x04\"\xfd\x01\n\x12ReplicateHandshake\x12\"\n\x1a\x63ommon_end_physical_offset\x18\x01 \x01(\x03\x12)\n\x06\x65pochs\x18\x02 \x03(\x0b\x32\x19.reput.commitlog.v1.Epoch\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\x12\n\nhistory_id\x18\x04 \x01(\t\x12\x1d\n\x15start_physical_offset\x18\x05 \x01(\x03\x12\x1b\n\x13min_physical_offset\x18\x06 \x01(\x03\x12!\n\x19\x63onfirmed_physical_offset\x18\x07 \x01(\x03\x12\x16\n\x0eis_synchronous\x18\n \x01(\x08\"\xc7\x01\n\x0eReplicateChunk\x12\x1d\n\x15start_physical_offset\x18\x01 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12!\n\x19\x63onfirmed_physical_offset\x18\x04 \x01(\x03\x12#\n\x1b\x65poch_start_physical_offset\x18\x05 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x06 \x01(\x07\x12\x1f\n\x17sync_to_physical_offset\x18\x07 \x01(\x03\"\xe6\x01\n\rReplicateBeat\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x1b\n\x13max_physical_offset\x18\x03 \x01(\x03\x12!\n\x19\x63onfirmed_physical_offset\x18\x04 \x01(\x03\x12\x1b\n\x13min_physical_offset\x18\x05 \x01(\x03\x12\x1f\n\x17sync_to_physical_offset\x18\x06 \x01(\x03\x12\x12\n\nis_in_sync\x18\x07 \x01(\x08\x12\"\n\x1areplicated_physical_offset\x18\x08 \x01(\x03\x12\x10\n\x08lease_ms\x18\t \x01(\x05\"-\n\x0fReplicatedState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"~\n\x0ePromoteRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12&\n\x04role\x18\x02 \x01(\x0e\x32\x18.reput.commitlog.v1.Role\x12\x1b\n\x13\x65nd_physical_offset\x18\x03 \x01(\x03\x12\x18\n\x10\x61\x63\x63\x65pt_data_loss\x18\x04 \x01(\x08\"c\n\x0fPromoteResponse\x12(\n\x05\x65poch\x18\x01 \x01(\x0b\x32\x19.reput.commitlog.v1.Epoch\x12&\n\x04role\x18\x02 \x01(\x0e\x32\x18.reput.commitlog.v1.Role\"I\n\rDemoteRequest\x12\x15\n\rleader_target\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x12\n\nreplica_id\x18\x03 \x01(\t\"k\n\x0e\x44\x65moteResponse\x12-\n\x0b\x66ormer_role\x18\x01 \x01(\x0e\x32\x18.reput.commitlog.v1.Role\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x1b\n\x13\x65nd_physical_offset\x18\x03 \x01(\x03\x32\xaf\x02\n\x12ReplicationService\x12\x64\n\tReplicate\x12$.reput.commitlog.v1.ReplicateRequest\x1a%.reput.commitlog.v1.ReplicateResponse\"\x06\xa2\xbb\x18\x02\x08\x02(\x01\x30\x01\x12Z\n\x07Promote\x12\".reput.commitlog.v1.PromoteRequest\x1a#.reput.commitlog.v1.PromoteResponse\"\x06\xa2\xbb\x18\x02\x08\x03\x12W\n\x06\x44\x65mote\x12!.reput.commitlog.v1.DemoteRequest\x1a\".reput.commitlog.v1.DemoteResponse\"\x06\xa2\xbb\x18\x02\x08\x03\x42^\n\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,reput/commitlog/v1/replication_service.proto\x12\x12reput.commitlog.v1\x1a$reput/commitlog/v1/log_service.proto\x1a!reput/common/v1/method_rule.proto\"|\n\x10ReplicateRequest\x12\x31\n\x05hello\x18\x01 \x01(\x0b\x32 .reput.commitlog.v1.ReplicaHelloH\x00\x12-\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x1e.reput.commitlog.v1.ReplicaAckH\x00\x42\x06\n\x04step\"\xe5\x02\n\x0cReplicaHello\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12)\n\x06\x65pochs\x18\x02 \x03(\x0b\x32\x19.reput.commitlog.v1.Epoch\x12\x1b\n\x13max_physical_offset\x18\x03 \x01(\x03\x12\x10\n\x08store_id\x18\x04 \x01(\t\x12\x12\n\nhistory_id\x18\x05 \x01(\t\x12\x16\n\x0epromised_epoch\x18\x06 \x01(\x05\x12\x1f\n\x17\x66lushed_physical_offset\x18\x07 \x01(\x03\x12\x1a\n\x12segment_size_bytes\x18\x08 \x01(\x03\x12\x1b\n\x13needs_queue_offsets\x18\t \x01(\x08\x12\x14\n\x0cwindow_bytes\x18\n \x01(\x05\x12\x18\n\x10protocol_version\x18\x0c \x01(\x05\x12\x12\n\nis_witness\x18\r \x01(\x08\x12\x1d\n\x15topic_journal_version\x18\x0e \x01(\x05\"\x86\x01\n\nReplicaAck\x12\x1f\n\x17\x66lushed_physical_offset\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12 \n\x18received_physical_offset\x18\x03 \x01(\x03\x12\x12\n\nstep_count\x18\x06 \x01(\x03\x12\x12\n\nis_leaving\x18\x07 \x01(\x08\"\xfc\x01\n\x11ReplicateResponse\x12;\n\thandshake\x18\x01 \x01(\x0b\x32&.reput.commitlog.v1.ReplicateHandshakeH\x00\x12\x33\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\".reput.commitlog.v1.ReplicateChunkH\x00\x12\x31\n\x04\x62\x65\x61t\x18\x04 \x01(\x0b\x32!.reput.commitlog.v1.ReplicateBeatH\x00\x12\x34\n\x05state\x18\x05 \x01(\x0b\x32#.reput.commitlog.v1.ReplicatedStateH\x00\x42\x06\n\x04stepJ\x04\x08\x03\x10\x04\"\xfd\x01\n\x12ReplicateHandshake\x12\"\n\x1a\x63ommon_end_physical_offset\x18\x01 \x01(\x03\x12)\n\x06\x65pochs\x18\x02 \x03(\x0b\x32\x19.reput.commitlog.v1.Epoch\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\x12\n\nhistory_id\x18\x04 \x01(\t\x12\x1d\n\x15start_physical_offset\x18\x05 \x01(\x03\x12\x1b\n\x13min_physical_offset\x18\x06 \x01(\x03\x12!\n\x19\x63onfirmed_physical_offset\x18\x07 \x01(\x03\x12\x16\n\x0eis_synchronous\x18\n \x01(\x08\"\xc7\x01\n\x0eReplicateChunk\x12\x1d\n\x15start_physical_offset\x18\x01 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12!\n\x19\x63onfirmed_physical_offset\x18\x04 \x01(\x03\x12#\n\x1b\x65poch_start_physical_offset\x18\x05 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x06 \x01(\x07\x12\x1f\n\x17sync_to_physical_offset\x18\x07 \x01(\x03\"\xe6\x01\n\rReplicateBeat\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x1b\n\x13max_physical_offset\x18\x03 \x01(\x03\x12!\n\x19\x63onfirmed_physical_offset\x18\x04 \x01(\x03\x12\x1b\n\x13min_physical_offset\x18\x05 \x01(\x03\x12\x1f\n\x17sync_to_physical_offset\x18\x06 \x01(\x03\x12\x12\n\nis_in_sync\x18\x07 \x01(\x08\x12\"\n\x1areplicated_physical_offset\x18\x08 \x01(\x03\x12\x10\n\x08lease_ms\x18\t \x01(\x05\"-\n\x0fReplicatedState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"~\n\x0ePromoteRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12&\n\x04role\x18\x02 \x01(\x0e\x32\x18.reput.commitlog.v1.Role\x12\x1b\n\x13\x65nd_physical_offset\x18\x03 \x01(\x03\x12\x18\n\x10\x61\x63\x63\x65pt_data_loss\x18\x04 \x01(\x08\"c\n\x0fPromoteResponse\x12(\n\x05\x65poch\x18\x01 \x01(\x0b\x32\x19.reput.commitlog.v1.Epoch\x12&\n\x04role\x18\x02 \x01(\x0e\x32\x18.reput.commitlog.v1.Role\"I\n\rDemoteRequest\x12\x15\n\rleader_target\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x12\n\nreplica_id\x18\x03 \x01(\t\"k\n\x0e\x44\x65moteResponse\x12-\n\x0b\x66ormer_role\x18\x01 \x01(\x0e\x32\x18.reput.commitlog.v1.Role\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x1b\n\x13\x65nd_physical_offset\x18\x03 \x01(\x03\x32\xaf\x02\n\x12ReplicationService\x12\x64\n\tReplicate\x12$.reput.commitlog.v1.ReplicateRequest\x1a%.reput.commitlog.v1.ReplicateResponse\"\x06\xa2\xbb\x18\x02\x08\x02(\x01\x30\x01\x12Z\n\x07Promote\x12\".reput.commitlog.v1.PromoteRequest\x1a#.reput.commitlog.v1.PromoteResponse\"\x06\xa2\xbb\x18\x02\x08\x03\x12W\n\x06\x44\x65mote\x12!.reput.commitlog.v1.DemoteRequest\x1a\".reput.commitlog.v1.DemoteResponse\"\x06\xa2\xbb\x18\x02\x08\x03\x42^\n\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,27 +43,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPLICATEREQUEST']._serialized_start=141
   _globals['_REPLICATEREQUEST']._serialized_end=265
   _globals['_REPLICAHELLO']._serialized_start=268
-  _globals['_REPLICAHELLO']._serialized_end=594
-  _globals['_REPLICAACK']._serialized_start=597
-  _globals['_REPLICAACK']._serialized_end=731
-  _globals['_REPLICATERESPONSE']._serialized_start=734
-  _globals['_REPLICATERESPONSE']._serialized_end=986
-  _globals['_REPLICATEHANDSHAKE']._serialized_start=989
-  _globals['_REPLICATEHANDSHAKE']._serialized_end=1242
-  _globals['_REPLICATECHUNK']._serialized_start=1245
-  _globals['_REPLICATECHUNK']._serialized_end=1444
-  _globals['_REPLICATEBEAT']._serialized_start=1447
-  _globals['_REPLICATEBEAT']._serialized_end=1677
-  _globals['_REPLICATEDSTATE']._serialized_start=1679
-  _globals['_REPLICATEDSTATE']._serialized_end=1724
-  _globals['_PROMOTEREQUEST']._serialized_start=1726
-  _globals['_PROMOTEREQUEST']._serialized_end=1852
-  _globals['_PROMOTERESPONSE']._serialized_start=1854
-  _globals['_PROMOTERESPONSE']._serialized_end=1953
-  _globals['_DEMOTEREQUEST']._serialized_start=1955
-  _globals['_DEMOTEREQUEST']._serialized_end=2028
-  _globals['_DEMOTERESPONSE']._serialized_start=2030
-  _globals['_DEMOTERESPONSE']._serialized_end=2137
-  _globals['_REPLICATIONSERVICE']._serialized_start=2140
-  _globals['_REPLICATIONSERVICE']._serialized_end=2443
+  _globals['_REPLICAHELLO']._serialized_end=625
+  _globals['_REPLICAACK']._serialized_start=628
+  _globals['_REPLICAACK']._serialized_end=762
+  _globals['_REPLICATERESPONSE']._serialized_start=765
+  _globals['_REPLICATERESPONSE']._serialized_end=1017
+  _globals['_REPLICATEHANDSHAKE']._serialized_start=1020
+  _globals['_REPLICATEHANDSHAKE']._serialized_end=1273
+  _globals['_REPLICATECHUNK']._serialized_start=1276
+  _globals['_REPLICATECHUNK']._serialized_end=1475
+  _globals['_REPLICATEBEAT']._serialized_start=1478
+  _globals['_REPLICATEBEAT']._serialized_end=1708
+  _globals['_REPLICATEDSTATE']._serialized_start=1710
+  _globals['_REPLICATEDSTATE']._serialized_end=1755
+  _globals['_PROMOTEREQUEST']._serialized_start=1757
+  _globals['_PROMOTEREQUEST']._serialized_end=1883
+  _globals['_PROMOTERESPONSE']._serialized_start=1885
+  _globals['_PROMOTERESPONSE']._serialized_end=1984
+  _globals['_DEMOTEREQUEST']._serialized_start=1986
+  _globals['_DEMOTEREQUEST']._serialized_end=2059
+  _globals['_DEMOTERESPONSE']._serialized_start=2061
+  _globals['_DEMOTERESPONSE']._serialized_end=2168
+  _globals['_REPLICATIONSERVICE']._serialized_start=2171
+  _globals['_REPLICATIONSERVICE']._serialized_end=2474
 # @@protoc_insertion_point(module_scope)

@@ -69,6 +69,7 @@ class ReplicaHello(_message.Message):
     WINDOW_BYTES_FIELD_NUMBER: _builtins.int
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     IS_WITNESS_FIELD_NUMBER: _builtins.int
+    TOPIC_JOURNAL_VERSION_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
     """Stable name of the replica."""
     max_physical_offset: _builtins.int
@@ -91,6 +92,10 @@ class ReplicaHello(_message.Message):
     """Version of the protocol: 1."""
     is_witness: _builtins.bool
     """True if it does not stand for election for ReplicateBeat.lease_ms after it has taken a beat that asks for this."""
+    topic_journal_version: _builtins.int
+    """Newest version of the journal of topics (docs/formats/reput_files.md, section 8) that it reads. A leader that writes
+    a later version, and any leader with 0, sends all topics after each change.
+    """
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[_log_service_pb2.Epoch]:
         """Its epochs, ascending."""
@@ -110,10 +115,11 @@ class ReplicaHello(_message.Message):
         window_bytes: _builtins.int = ...,
         protocol_version: _builtins.int = ...,
         is_witness: _builtins.bool = ...,
+        topic_journal_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "flushed_physical_offset", b"flushed_physical_offset", "history_id", b"history_id", "is_witness", b"is_witness", "max_physical_offset", b"max_physical_offset", "needs_queue_offsets", b"needs_queue_offsets", "promised_epoch", b"promised_epoch", "protocol_version", b"protocol_version", "replica_id", b"replica_id", "segment_size_bytes", b"segment_size_bytes", "store_id", b"store_id", "window_bytes", b"window_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "flushed_physical_offset", b"flushed_physical_offset", "history_id", b"history_id", "is_witness", b"is_witness", "max_physical_offset", b"max_physical_offset", "needs_queue_offsets", b"needs_queue_offsets", "promised_epoch", b"promised_epoch", "protocol_version", b"protocol_version", "replica_id", b"replica_id", "segment_size_bytes", b"segment_size_bytes", "store_id", b"store_id", "topic_journal_version", b"topic_journal_version", "window_bytes", b"window_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -362,8 +368,9 @@ class ReplicatedState(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """`topics`: config/topics.json, whenever it has changed. `queue_offsets`: reput/queue_offsets, to a replica that
-    needs them.
+    """`topics`: config/topics.json, at the begin of a stream and whenever it has changed. `topic_changes`: in its place,
+    to a replica that reads them, the changes since the topics before it on this stream, as in reput/topic_journal.
+    `queue_offsets`: reput/queue_offsets, to a replica that needs them.
     """
     data: _builtins.bytes
     """Its content."""

@@ -9,10 +9,11 @@ import pytest
 from libs.formats.epoch import Epoch
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate import shared_chunks
+from services.commitlog.engine.replicate import stream as leader_side
 from services.commitlog.engine.replicate.shared_chunks import SharedChunks
-from services.commitlog.engine.replicate.steps import Ack, Chunk, Hello
+from services.commitlog.engine.replicate.steps import Ack, Beat, Chunk, Hello
 from services.commitlog.engine.replicate.stream import ReplicaStream
-from tests.support.commitlog import Machine, append, message
+from tests.support.commitlog import Machine, append, message, synced
 
 WINDOW_BYTES = 1 << 20
 
@@ -97,18 +98,22 @@ async def test_only_a_member_that_should_is_hurried() -> None:
         assert all(stored(machine, chunk) for chunk in (relaxed, hurried, late))
 
 
-async def test_nothing_older_is_told() -> None:
+async def test_nothing_older_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower that knows a later visible end than a kept chunk has gets a chunk of its own, with the same end."""
-    machine = Machine(segment_size_bytes=4 << 20)
+    machine = Machine(segment_size_bytes=4 << 20, flush_mode="sync", flush_interval_ms=3_600_000)
     async with machine.running() as leader:
         one, two = Reader(leader, "b"), Reader(leader, "c")
-        await append(leader, message(bytes(100_000)))
-        told = leader.marks.visible.value
+        await append(leader, message(bytes(100_000)), durability=1)
         first = await one.next()
-        two.stream._told_physical_offset = told + 1
+        await synced(leader)
+        monkeypatch.setattr(leader_side, "BEAT_S", 0.0)
+        while not isinstance(await anext(two.steps), Beat):
+            pass
+        monkeypatch.undo()
         own = await two.next()
+        assert first.confirmed_physical_offset < own.confirmed_physical_offset == leader.marks.visible.value
         assert own.response is not first.response
-        assert own == first
+        assert (own.start_physical_offset, own.data) == (first.start_physical_offset, first.data)
 
 
 def test_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from libs.formats import java, limits
 from libs.formats.indexes import consume_queue, index_file
 from libs.formats.records import host, properties, record
+from libs.formats.state import index_filter
 
 KERNEL = Path("libs/kernel")
 LINE_SIZE_MAX = 120
@@ -74,6 +75,7 @@ TABLE: dict[str, dict[str, int]] = {
     "Most entries and files that a search of index files looks at in a call.": {"LOOK_COUNT_MAX": 8192},
     "How many slots around an empty slot are read: all of a small file, or INDEX_AROUND_FACTOR / load, which are all"
     " empty by chance only once in exp(20) cases.": {"INDEX_COUNTED_SLOT_COUNT": 1024, "INDEX_AROUND_FACTOR": 20},
+    "What a filter of an index file says about a key hash.": numbered("FILTER_", "DENIES HOLDS DAMAGED"),
     "Numbers of the formats.": {
         "MAGIC_V1": record.MAGIC_V1,
         "MAGIC_V2": record.MAGIC_V2,
@@ -105,11 +107,14 @@ TABLE: dict[str, dict[str, int]] = {
         "INDEX_HEADER_SIZE": index_file.HEADER_SIZE_BYTES,
         "INDEX_SLOT_SIZE": index_file.SLOT_SIZE_BYTES,
         "INDEX_ENTRY_SIZE": index_file.ENTRY_SIZE_BYTES,
+        "FILTER_BLOCK_SIZE": index_filter.BLOCK_SIZE_BYTES,
+        "FILTER_WORD_COUNT": index_filter.BLOCK_SIZE_BYTES // 8,
     },
 }
 
 WIDE: dict[str, tuple[str, int]] = {
     "M32": ("unsigned int", 2**32 - 1),
+    "M64": ("unsigned long long", 2**64 - 1),
     "INT32_MAX": ("long long", limits.INT32_MAX),
     "INT32_SPAN": ("long long", 2**32),
     "TIME_MAX": ("long long", 2**62 - 1),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processor time of the search for keys in index files, without records: for 1,000 keys in a call, and for one."""
 
+import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from services.indexer.engine.answer.many_keys import ROOM
 from services.indexer.engine.tables.index import IndexTable
+from services.indexer.engine.upkeep.filter_loop import FilterLoop
 
 STORED_KEY_COUNT = 1_000_000
 CALL_KEY_COUNT = 1_000
@@ -48,7 +50,10 @@ def key_walk(file_count: int) -> Callable[[Path, Durability, float], Figures]:
 
 
 def filled(directory: Path, file_count: int) -> IndexTable:
-    """Return a table of so many files, of RocketMQ's proportions, in which all keys are entered."""
+    """Return a table of so many files, of RocketMQ's proportions, in which all keys are entered.
+
+    All files but the newest are finished and have filters.
+    """
     capacity = -(-STORED_KEY_COUNT // file_count) + 1
     slot_count = capacity // 4 + 1  # not a multiple of 31, the factor of Java's hash
     table = IndexTable(PosixFs(), directory, SystemClock(), slot_count=slot_count, entry_capacity=capacity)
@@ -71,6 +76,10 @@ def filled(directory: Path, file_count: int) -> IndexTable:
                 key_hashes=table.hashes(batches.TOPIC, keys),
             )
         )
+    table.mark_finished(table.unfinished()[:-1])
+    filters = FilterLoop(table, interval_ms=1)
+    while table.without_filter():
+        asyncio.run(filters.give())
     return table
 
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps
 from libs.formats.config import consumer_offsets_json, delay_offsets_json, subscription_groups_json, topics_json
 from libs.formats.errors import FormatError, NewerVersion
-from libs.formats.state import abort_file, checksummed, epoch_file, store_checkpoint, topic_journal
+from libs.formats.state import abort_file, checksummed, epoch_file, index_filter, store_checkpoint, topic_journal
 from libs.formats.store_layout import LOCK_CONTENT
+from libs.kernel.scan.filter_cy import first_damaged
 
 _TIME_MS_MAX = 4_102_444_800_000
 """1 January 2100: a later time in a checkpoint is damage."""
@@ -63,6 +64,17 @@ def _topic_journal(data: bytes) -> Steps:
         position += checksummed.HEADER_SIZE_BYTES + checksummed.COVERED.unpack_from(data, position)[3]
     if journal.end < len(data):
         yield Finding(journal.end, "file", "size", f"the last {len(data) - journal.end} bytes are no whole change")
+
+
+def _index_filter(data: bytes) -> Steps:
+    header = index_filter.decode_filter_header(data)
+    yield Item("filter", 0, 0, {**header._asdict(), "index_header": header.index_header._asdict()})
+    if len(data) != header.file_size_bytes:
+        yield Finding(min(len(data), header.file_size_bytes), "file", "size", f"{len(data)} bytes for {header}")
+        return
+    if (number := first_damaged(data[index_filter.FILTER_HEADER_SIZE_BYTES :], header.seed)) >= 0:
+        position = index_filter.FILTER_HEADER_SIZE_BYTES + index_filter.BLOCK_SIZE_BYTES * number
+        yield Finding(position, f"block {number}", "check", "the block does not have its check")
 
 
 def _consumer_offsets(data: bytes) -> Steps:
@@ -150,6 +162,7 @@ _INSPECTION_OF: dict[str, Callable[[bytes], Steps]] = {
     "epoch_file": _epochs,
     "topics": _topics,
     "topic_journal": _topic_journal,
+    "index_filter": _index_filter,
     "consumer_offsets": _consumer_offsets,
     "delay_offsets": _delay_offsets,
     "subscription_groups": _subscription_groups,

@@ -2,10 +2,11 @@
 """Offline dump and check of any store file, behind `reput inspect FILE`.
 
 The file is mapped read-only and never changed. Kinds: segment, consume_queue, index_file, checkpoint, epoch_file,
-topics, topic_journal, consumer_offsets, delay_offsets, subscription_groups, checksummed, retention_history, ballast,
-cut, lock, abort; and batch_queue and queue_extension, which only RocketMQ uses. The cost of a damaged file is bounded
-by its size; memory is not proportional to it, except for the small files (cli/inspect/small.py). A store that is being
-written may show an unfinished last item: stop it first for a verdict.
+topics, topic_journal, index_filter, consumer_offsets, delay_offsets, subscription_groups, checksummed,
+retention_history, ballast, cut, lock, abort; and batch_queue and queue_extension, which only RocketMQ uses. The cost of
+a damaged file is bounded by its size; memory is not proportional to it, except for the small files and the filters of
+index files (cli/inspect/small.py). A store that is being written may show an unfinished last item: stop it first for a
+verdict.
 """
 
 from __future__ import annotations
@@ -103,6 +104,8 @@ def detect_kind(path: Path) -> str:
                 return kind
     if folders[-1] == store_layout.INDEX and store_layout.is_index_file_name(path.name):
         return "index_file"
+    if folders[-1] == _last(store_layout.INDEX_FILTERS) and store_layout.is_index_file_name(path.name):
+        return "index_filter"
     if folders[-1] == _last(store_layout.CUT) and store_layout.cut_offset(path.name) is not None:
         return "cut"
     with mapped(path) as data:

@@ -38,6 +38,7 @@ REBUILD = "stop the Indexer and run `reput index rebuild`: queues and index are 
 RECOVER = "nothing: the next start of the CommitLog truncates it and keeps a copy in `reput/cut/`"
 NOTHING = "nothing"
 REPLACE = "stop the service and restore the file from a backup, or remove it"
+REFILTER = "stop the Indexer and remove the filter: the Indexer makes it again"
 CLEAR = "find out its origin, and move it away"
 EXPIRE = "nothing: the next retention run deletes them; `reput index rebuild` would bring them back"
 RESCAN = "remove it: the next start scans the log"
@@ -167,6 +168,13 @@ _INDEX: dict[str, tuple[Severity, str, str]] = {
         "run `reput index rebuild` if queries by key matter",
     ),
     "INDEX_BEHIND": ("note", "the index does not have the newest records yet", WAIT),
+    "INDEX_FILTER_DAMAGED": ("fault", "a filter of an index file can't be used; its index file is searched", REFILTER),
+    "INDEX_FILTER_DENIES": ("fault", "a filter denies keys of its index file, so that look-ups miss them", REFILTER),
+    "INDEX_FILTER_UNUSED": (
+        "note",
+        "a filter belongs to no index file as it is now",
+        "nothing: the Indexer removes it or makes it again",
+    ),
     "INDEX_ENTRY_UNCHECKED": ("note", "entries point into damaged parts of the log and can't be judged", NOTHING),
 }
 _FILES: dict[str, tuple[Severity, str, str]] = {

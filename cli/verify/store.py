@@ -15,6 +15,7 @@ from pathlib import Path
 from cli.verify.files import Files
 from cli.verify.findings import Report
 from cli.verify.index.check import IndexCheck
+from cli.verify.index.filters import check_filters
 from cli.verify.log.check import LogCheck
 from cli.verify.log.comparison import Comparison
 from cli.verify.log.files import LogFiles
@@ -101,6 +102,7 @@ def verify_store(
             check_snapshot_counters(state, facts, queues.states, report)
         queues.finish()
         index.finish()
+        check_filters(files, indexes, index.slot_count, report)
         check_small_files(indexes, log, facts, state, queues.states, report)
         compared_bytes = 0 if against is None else Comparison(files, log, facts, state, report).run(against, progress)
     report.add_tallies()

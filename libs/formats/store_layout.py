@@ -3,7 +3,8 @@
 
 A segment is named by the physical offset of its first byte, and a file of a queue by the byte position of its first
 unit, so the name alone identifies the content. An index file is named by the local time of its creation.
-Owners: ARCHITECTURE.md. Specs: docs/formats/commit_log.md section 2, index_file.md, config_files.md, reput_files.md.
+Owners: ARCHITECTURE.md. Specs: docs/formats/commit_log.md section 2, index_file.md, index_filter.md, config_files.md,
+reput_files.md.
 RocketMQ's counterpart is StorePathConfigHelper.
 """
 
@@ -49,6 +50,8 @@ SHARED_STATE = f"{REPUT}/shared_state"
 UNSENT_OFFSETS = f"{REPUT}/unsent_offsets"
 INDEXER_LOCK = f"{REPUT}/indexer.lock"
 INDEX_BALLAST = f"{REPUT}/index_ballast"
+INDEX_FILTERS = f"{REPUT}/index_filters"
+"""Directory of the filters of finished index files, which have the names of these files."""
 RETENTION_HISTORY = f"{REPUT}/retention_history.jsonl"
 
 BACKUP_SUFFIX = ".bak"

@@ -2,6 +2,7 @@
 """Golden queue, index, checkpoint, epoch and config bytes, in both directions."""
 
 import struct
+from array import array
 
 import msgspec
 import pytest
@@ -26,7 +27,8 @@ from libs.formats.indexes.consume_queue import ConsumeQueueUnit
 from libs.formats.indexes.index_file import IndexEntry, IndexHeader
 from libs.formats.records import record
 from libs.formats.records.state_record import CopyPart, DelayProgress, StateRecord
-from libs.formats.state import checksummed, epoch_file, store_checkpoint, topic_journal
+from libs.formats.state import checksummed, epoch_file, index_filter, store_checkpoint, topic_journal
+from libs.formats.state.index_filter import FilterHeader
 from libs.formats.state.leadership import LeadershipRecord
 from libs.formats.state.log_history import LogHistoryFile, QueueEnd, TopicBeginsFile
 from libs.formats.state.replication import (
@@ -39,6 +41,8 @@ from libs.formats.state.replication import (
 )
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.formats.state.topic_journal import TopicChange
+from libs.kernel.scan.filter_cy import fill_filter, seal_filter
+from libs.kernel.scan.index_cy import put_index_entries
 from tests.support import reference
 from tests.support.golden import golden
 
@@ -274,6 +278,42 @@ def test_topic_journal() -> None:
     assert b"".join(change.encode() for change in changes) == data
     assert topic_journal.decode(data) == (changes, len(data))
     assert checksummed.unwrap("topic-journal", data[302:]).startswith(b'{"before":[8,')
+
+
+def plain_mix(value: int) -> int:
+    """Mix a number as SplitMix64 does."""
+    value = (value + 0x9E3779B97F4A7C15) % 2**64
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    value = (value ^ value >> 27) * 0x94D049BB133111EB % 2**64
+    return value ^ value >> 31
+
+
+def test_index_filter() -> None:
+    """A filter has a header that names its index file, and a block with seven bits for each of three keys."""
+    hashes, slots, capacity = [1, 2_598_919, 2**31 - 1], 7, 12
+    file = bytearray(index_file.file_size_bytes(slots, capacity))
+    columns = array("q", [100, 300]), array("q", [STORE_TIME_MS, STORE_TIME_MS + 5_000]), array("i", [1, 2])
+    assert put_index_entries(file, 0, *columns, 0, array("i", hashes), 2, slots, capacity) == (2, 3)
+    data = golden("index_filter/v1/three_keys.hex")
+    header = index_filter.encode_header("20231114221320123", lambda at, size: file[at : at + size], slots)
+    blocks = bytearray(64)
+    assert fill_filter(file, slots, 1, 4, array("i", bytes(4 * slots)), blocks) == 4
+    seal_filter(blocks, index_filter.header_seed(header))
+    assert header + blocks == data
+    seed = int.from_bytes(data[28:32], "big")
+    found = index_filter.decode_filter_header(data)
+    assert found == FilterHeader("20231114221320123", index_file.decode_header(file), 1, 0xD8824BBA, seed)
+    assert found.file_size_bytes == len(data)
+    words = [0] * 8
+    for bits in map(plain_mix, hashes):
+        for number in range(1, 8):
+            words[number] |= 1 << (bits >> 6 * (number - 1)) % 64
+    factors = [(0xBF58476D1CE4E5B9 + 2 * 0x9E3779B97F4A7C15 * number) % 2**64 for number in range(7)]
+    terms = [(word ^ word >> 32) * factor for word, factor in zip(words[1:], factors, strict=True)]
+    words[0] = (plain_mix(seed) + sum(terms)) % 2**64 | 1
+    assert struct.pack(">8Q", *words) == data[128:]
+    with pytest.raises(NewerVersion):
+        index_filter.decode_filter_header(checksummed.wrap("index-filter", data[32:128], version=2))
 
 
 def test_replication() -> None:

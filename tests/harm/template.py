@@ -20,6 +20,7 @@ from reput.commitlog.v1 import topic_service_pb2_grpc
 from reput.indexer.v1 import consumer_offset_service_pb2 as offset_pb
 from reput.janitor.v1 import retention_service_pb2 as janitor_pb
 
+from libs.formats import store_layout
 from libs.formats.indexes.consume_queue import UNIT_SIZE_BYTES
 from libs.formats.limits import KIB
 from tests.crash.history import LOCAL_DISK
@@ -41,6 +42,7 @@ from tests.harm.expected import (
     time_question,
 )
 from tests.harm.look import CALL_TIMEOUT_S, Questions
+from tests.support.patience import eventually
 
 SIZES = Sizes(
     segment_size_bytes=64 * KIB,
@@ -59,7 +61,7 @@ LAST_COUNT = 10
 """Messages that come right before the kill."""
 PAUSE_S = 0.2
 """Longer than each interval of the services, and than the store time of a batch is behind the clock."""
-SEGMENT_COUNT_MIN, QUEUE_FILE_COUNT_MIN, INDEX_FILE_COUNT_MIN = 3, 3, 3
+SEGMENT_COUNT_MIN, QUEUE_FILE_COUNT_MIN, INDEX_FILE_COUNT_MIN, FILTER_COUNT_MIN = 3, 3, 3, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ async def _fill(store: LiveStore, expected: Expected) -> None:
             await asyncio.sleep(PAUSE_S)
     for topic, queue_id in QUEUES[:3]:
         await commit(store, expected, topic, queue_id, 7 + queue_id)
+    await eventually(lambda: len(list((store.data_dir / store_layout.INDEX_FILTERS).glob("*"))) >= FILTER_COUNT_MIN)
     await _learn(questions, expected)
 
 
@@ -175,6 +178,7 @@ def _check(files: list[str]) -> None:
         "commitlog/": SEGMENT_COUNT_MIN,
         f"consumequeue/{ORDERS}/0/": QUEUE_FILE_COUNT_MIN,
         "index/": INDEX_FILE_COUNT_MIN,
+        f"{store_layout.INDEX_FILTERS}/": FILTER_COUNT_MIN,
     }
     for prefix, count in counts.items():
         found = [file for file in files if file.startswith(prefix)]

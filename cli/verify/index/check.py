@@ -73,7 +73,8 @@ class IndexCheck:
         self._is_wanted = Area.INDEX in report.areas and self._directory.is_dir()
         if Area.INDEX in report.areas and not self._is_wanted:
             report.add("NO_INDEX", store_layout.INDEX, "there is no index")
-        self._slot_count = slot_count or 0
+        self.slot_count = slot_count or 0
+        """Slots of an index file, 0 if that is not known."""
         self._entry_capacity = 0
         self._names = self._list()
         self._has_files = bool(self._names)
@@ -127,9 +128,9 @@ class IndexCheck:
             return []
         self.size_bytes = sum(sizes.values())
         common = common_size([(int(name), size) for name, size in sizes.items()])
-        self._slot_count = self._slot_count or guess_slot_count(common)
-        entries_bytes = common - HEADER_SIZE_BYTES - SLOT_SIZE_BYTES * self._slot_count
-        if self._slot_count < 1 or entries_bytes < 2 * ENTRY_SIZE_BYTES or entries_bytes % ENTRY_SIZE_BYTES:
+        self.slot_count = self.slot_count or guess_slot_count(common)
+        entries_bytes = common - HEADER_SIZE_BYTES - SLOT_SIZE_BYTES * self.slot_count
+        if self.slot_count < 1 or entries_bytes < 2 * ENTRY_SIZE_BYTES or entries_bytes % ENTRY_SIZE_BYTES:
             message = f"{common} bytes do not tell how many slots a file has; give --index-slots"
             self._report.add("INDEX_FILE_SIZE", f"{store_layout.INDEX}/{min(sizes)}", message)
             return []
@@ -159,7 +160,7 @@ class IndexCheck:
                     self._directory / name,
                     f"{store_layout.INDEX}/{name}",
                     self._report,
-                    slot_count=self._slot_count,
+                    slot_count=self.slot_count,
                     entry_capacity=self._entry_capacity,
                     is_doubtful=self._store.is_index_file_doubtful(name),
                     previous_end_time_ms=self._previous_end_time_ms,

@@ -24,8 +24,6 @@ from cython.cimports.libs.kernel.layout import *
 from cython.cimports.libs.kernel.scan.record_cy import Record, read_record
 from cython.cimports.libs.kernel.text_cy import Property, is_utf8, next_property
 
-M64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-
 
 def encode_messages(records, positions, sizes, count, field_number):
     """Serialize the records at these positions as `repeated StoredMessage` of this field number.

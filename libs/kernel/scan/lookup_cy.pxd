@@ -10,10 +10,16 @@ cdef class SearchedFile:
     cdef public long long next_entry
     cdef public long long counted_entry
     cdef public bint is_finished
+    cdef public bint is_filter_damaged
+    cdef const unsigned char[::1] filter_view
+    cdef Source filter
+    cdef unsigned long long filter_block_count
+    cdef unsigned long long filter_start
 
 
 cdef class Search:
     cdef long long[::1] out
+    cdef long long[::1] tally
     cdef Py_ssize_t start
     cdef Py_ssize_t limit
     cdef Py_ssize_t count
@@ -29,6 +35,7 @@ cdef class Search:
 
 
 cdef void search_files(Search job, list files)
+cdef bint is_denied(SearchedFile file, unsigned long long bits) noexcept
 cdef int search_file(Search job, SearchedFile file) noexcept nogil
 cdef bint is_header_good(Search job, SearchedFile file) noexcept nogil
 cdef bint is_around_empty(Search job, SearchedFile file, long long slot) noexcept nogil

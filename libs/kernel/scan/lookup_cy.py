@@ -4,6 +4,7 @@
 
 Files are big-endian. Every number that comes from a file is checked before it is used as a place, so that damage is
 found and nothing outside of a file is read. A call looks at LOOK_COUNT_MAX entries and files at most, of any hash.
+A file whose filter denies the key is skipped, and nothing of it is read.
 Not handled: the records themselves; keys are compared by hash only, and times to the second.
 Layout: docs/formats/index_file.md.
 """
@@ -13,6 +14,7 @@ from array import array
 import cython
 from cython.cimports.libs.kernel._bytes import get_int32, get_int64, source_of
 from cython.cimports.libs.kernel.layout import *
+from cython.cimports.libs.kernel.scan.filter_cy import checked_block_count, look, mixed
 from cython.cimports.libs.kernel.text_cy import java_hash
 
 FILE_DONE = cython.declare(cython.int, 0)
@@ -26,6 +28,7 @@ class SearchedFile:
     `next_entry` is the next entry of the header at the last look, -1 before the first; a finished file has entries.
     `counted_entry` was its next entry when all slots were counted and none was lost, 0 before: where keys are unevenly
     spread, empty places are common, and are looked at again only after the file has twice as many entries.
+    `is_filter_damaged` is set when a search finds that the filter is damaged: it is not used from then on.
     Raises ValueError for a file that is too small for its slots.
     """
 
@@ -38,6 +41,16 @@ class SearchedFile:
         self.next_entry = -1
         self.counted_entry = 0
         self.is_finished = False
+        self.is_filter_damaged = False
+        self.filter_block_count = 0
+
+    def set_filter(self, blocks, seed):
+        """Skip the file in searches for keys that this filter of it denies. Raises ValueError for no whole blocks."""
+        self.filter_view = blocks
+        self.filter_block_count = checked_block_count(len(self.filter_view))
+        self.filter = source_of(self.filter_view)
+        self.filter_start = mixed(seed)
+        self.is_filter_damaged = False
 
 
 class Search:
@@ -74,6 +87,7 @@ def search(
     below_physical_offset,
     end_physical_offset,
     out,
+    tally,
 ):
     """Find records that may have a key, newest first, below an offset, into the first values of `out` (int64).
 
@@ -97,6 +111,7 @@ def search(
     job.limit = len(job.out)
     job.start = 0
     job.looks_left = LOOK_COUNT_MAX
+    job.tally = tally
     job.key_hash = key_hash
     job.start_time_ms = min(max(start_time_ms, 0), TIME_MAX)
     job.end_time_ms = min(max(end_time_ms, 0), TIME_MAX)
@@ -108,7 +123,7 @@ def search(
     return job.count, job.position, job.entry, job.doubt_at
 
 
-def search_many(files, hashes, first_key, start_time_ms, end_time_ms, end_physical_offset, room, out, counts):
+def search_many(files, hashes, first_key, start_time_ms, end_time_ms, end_physical_offset, room, out, counts, tally):
     """Search all files for each key from number first_key on, as `search` does. Returns the number of the next key.
 
     The records of key number n are out[n * room : n * room + counts[n]] (int64 and int32). A count of -1 says that the
@@ -124,6 +139,7 @@ def search_many(files, hashes, first_key, start_time_ms, end_time_ms, end_physic
     job.out = out
     if room < 1 or first_key < 0 or len(count_view) < len(hash_view) or len(job.out) < room * len(hash_view):
         raise ValueError(f"no room for {len(hash_view)} keys from {first_key} on with {room} records each")
+    job.tally = tally
     job.limit = room
     job.looks_left = LOOK_COUNT_MAX
     job.start_time_ms = min(max(start_time_ms, 0), TIME_MAX)
@@ -151,18 +167,34 @@ def search_files(job, files):
     """Search from job.position and job.entry on. Sets count and doubt_at, and where the search stopped."""
     file: SearchedFile
     result: cython.int
+    bits: cython.ulonglong = mixed(job.key_hash)
     job.count = 0
     job.doubt_at = -1
     while job.position >= 0:
         if job.looks_left <= 0 or job.count == job.limit:
             return
         file = files[job.position]
+        if file.filter_block_count > 0 and job.entry == 0 and is_denied(file, bits):
+            job.looks_left -= 1
+            job.tally[1] += 1
+            job.position -= 1
+            continue
+        job.tally[0] += 1
         with cython.nogil:
             result = search_file(job, file)
         if result != FILE_DONE:
             return
         job.position -= 1
         job.entry = 0
+
+
+def is_denied(file, bits):
+    """Return whether the filter of a file denies a mixed hash. A damaged filter denies nothing from now on."""
+    said: cython.int = look(file.filter, file.filter_block_count, file.filter_start, bits)
+    if said == FILTER_DAMAGED:
+        file.is_filter_damaged = True
+        file.filter_block_count = 0
+    return said == FILTER_DENIES
 
 
 def search_file(job, file):

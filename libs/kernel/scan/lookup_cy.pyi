@@ -11,7 +11,9 @@ class SearchedFile:
     next_entry: int
     counted_entry: int
     is_finished: bool
+    is_filter_damaged: bool
     def __init__(self, buffer: Buffer, slot_count: int) -> None: ...
+    def set_filter(self, blocks: Buffer, seed: int) -> None: ...
 
 def key_hashes(topic: bytes, keys: list[bytes]) -> array[int]: ...
 def search(
@@ -24,6 +26,7 @@ def search(
     below_physical_offset: int,
     end_physical_offset: int,
     out: Column,
+    tally: Column,
 ) -> tuple[int, int, int, int]: ...
 def search_many(
     files: list[SearchedFile],
@@ -35,4 +38,5 @@ def search_many(
     room: int,
     out: Column,
     counts: Column,
+    tally: Column,
 ) -> int: ...

@@ -29,6 +29,7 @@ from services.indexer.engine.share.shared_state import SharedState
 from services.indexer.engine.tables.index import IndexTable
 from services.indexer.engine.tables.progress import ProgressFile
 from services.indexer.engine.tables.queues import ConsumeQueueTable
+from services.indexer.engine.upkeep.filter_loop import FilterLoop
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
 from services.indexer.engine.upkeep.trim import Trim
@@ -93,6 +94,7 @@ def build(
             OnlineRebuild(indexes, states, reput, flush, clock),
             group_configs,
             TimerWheel(small_files, config.data_dir, clock),
+            FilterLoop(index, interval_ms=config.flush_interval_ms),
         ),
     )
 

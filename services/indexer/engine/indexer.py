@@ -32,6 +32,7 @@ from services.indexer.engine.groups.delay_offsets import DelayOffsets
 from services.indexer.engine.groups.group_configs import GroupConfigs
 from services.indexer.engine.groups.timer_wheel import TimerWheel
 from services.indexer.engine.share.shared_state import SharedState
+from services.indexer.engine.upkeep.filter_loop import FilterLoop
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
 from services.indexer.engine.upkeep.trim import Trim
@@ -59,6 +60,7 @@ class Upkeep:
     rebuild: OnlineRebuild
     group_configs: GroupConfigs
     timer_wheel: TimerWheel
+    filters: FilterLoop
 
 
 class Indexer:
@@ -119,6 +121,7 @@ class Indexer:
         self._end_check = asyncio.create_task(checking, name="check of the queues' ends")
         self._group_loop.start()
         self.follow.shared_state.start()
+        self.upkeep.filters.start()
 
     def drain(self) -> None:
         """End all waiting pulls."""
@@ -144,6 +147,7 @@ class Indexer:
         if self._end_check is not None:
             self._end_check.cancel()
             await asyncio.wait([self._end_check])
+        await self.upkeep.filters.stop()
         await self.upkeep.rebuild.stop()
         await self.follow.reput.stop()
         await self.follow.live.loop.stop()

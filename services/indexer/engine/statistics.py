@@ -30,6 +30,8 @@ class IndexerStatistics:
     """Queues that have an index."""
     index_file_count: int
     """Files of the index by key."""
+    index_filter_count: int
+    """Files of the index by key whose filter is in use."""
     consumer_offset_count: int
     """Consumer offsets of groups that keep offsets."""
     waiting_pull_count: int
@@ -48,6 +50,10 @@ class IndexerStatistics:
     """Rows that scans sent."""
     scanned_frames_bytes_total: int
     """Bytes of frames that scans sent."""
+    index_files_searched_total: int
+    """Files of the index by key that look-ups read, counted for each key."""
+    index_files_skipped_total: int
+    """Files of the index by key that look-ups did not read, because their filters deny the key."""
     sync_rounds_total: int
     """Rounds of syncs of the indexes to the disk."""
     gaps_total: int
@@ -80,6 +86,7 @@ def statistics(indexer: Indexer) -> IndexerStatistics:
         epoch=reached.epoch,
         queue_count=indexes.queues.sums.queue_count,
         index_file_count=indexes.index.file_count,
+        index_filter_count=indexer.upkeep.filters.filter_count,
         consumer_offset_count=indexer.groups.count,
         waiting_pull_count=follow.polls.count,
         running_scan_count=answers.scanner.count,
@@ -89,6 +96,8 @@ def statistics(indexer: Indexer) -> IndexerStatistics:
         locally_read_records_total=answers.records.read_count if isinstance(answers.records, LocalRecords) else 0,
         scanned_rows_total=answers.scanner.row_count,
         scanned_frames_bytes_total=answers.scanner.frame_bytes,
+        index_files_searched_total=indexes.index.searched_count,
+        index_files_skipped_total=indexes.index.skipped_count,
         sync_rounds_total=follow.flush.sync_round_count,
         gaps_total=follow.reput.gap_count,
         history_changes_total=follow.reput.history_change_count,

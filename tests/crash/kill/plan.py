@@ -55,7 +55,7 @@ tests of the cut end it at each of these places.
 """
 
 ORDINALS_MAX = {
-    **dict.fromkeys(("settle.", "mark_clean.", "delay_offsets.", "file.reserve"), 1),
+    **dict.fromkeys(("settle.", "mark_clean.", "delay_offsets.", "file.reserve", "index_filter."), 1),
     **dict.fromkeys(("delete_segment.", "retention.", "index_file.before_remove", "index_file.after_remove"), 3),
     **dict.fromkeys(("append.", "queue.", "index.", "segment.before_write", "file.write"), 100),
 }

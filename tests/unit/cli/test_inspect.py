@@ -215,6 +215,7 @@ SMALL_FILES = {
     "retention_history.jsonl": ("retention_history", b'{"time_ms":1,"trigger":"SCHEDULED"}\n'),
     "ballast": ("ballast", bytes(64)),
     "index_ballast": ("ballast", b""),
+    "index_filters/20231114221320123": ("index_filter", golden("index_filter/v1/three_keys.hex")),
     "cut/00000000000000000550-3": ("cut", b"\0\0\1"),
     "lock": ("lock", b"lock"),
     "abort": ("abort", b"4711"),
@@ -250,6 +251,9 @@ def test_small_files_are_recognised_and_sound(tmp_path: Path, name: str) -> None
         ("topics.json", b'{"topicConfigTable":{"a":7}}', 0, "a"),
         ("topics.json", b"\xff", 0, ""),
         ("topic_journal", golden("reput_files/v1/topic_journal.hex") + b"RPUT", 415, "size"),
+        ("index_filters/20231114221320123", golden("index_filter/v1/three_keys.hex")[:-1], 191, "size"),
+        ("index_filters/20231114221320123", flipped(golden("index_filter/v1/three_keys.hex"), 150, 1), 128, "check"),
+        ("index_filters/20231114221320123", flipped(golden("index_filter/v1/three_keys.hex"), 50, 1), 28, "checksum"),
         ("consumerOffset.json", b'{"offsetTable":{"t@g":{0:-5}}}', 0, "queue offset"),
         ("index_progress", flipped(checksummed.wrap("x", b"abc"), 34, 1), 28, "checksum"),
         ("delayOffset.json", b'{"offsetTable":{"a":5}}', 0, "delay level"),
@@ -264,6 +268,7 @@ def test_damaged_small_files_are_named_by_position(
 ) -> None:
     """Damage in a small file is a single finding with position and field."""
     path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
     assert [(finding.position, finding.field) for finding in findings_in(inspect_file(path))] == [(position, field)]
 

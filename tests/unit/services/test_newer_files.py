@@ -50,11 +50,12 @@ async def test_the_commit_log_refuses_a_later_file(name: str, kind: str) -> None
         (store_layout.LOG_HISTORY, "log-history"),
         (store_layout.SHARED_STATE, "shared-state"),
         (store_layout.UNSENT_OFFSETS, "unsent-offsets"),
+        (f"{store_layout.INDEX_FILTERS}/20231114221320123", "index-filter"),
     ],
 )
 def test_the_indexer_refuses_a_later_file(name: str, kind: str) -> None:
     """The Indexer refuses a file of a later version, and drops neither indexes nor ends of queues."""
-    fs, data = MemoryFs(), checksummed.wrap(kind, b"{}", version=2)
+    fs, data = MemoryFs(), checksummed.wrap(kind, b"{}" * 48, version=2)
     fs.make_directory((INDEX_DIR / name).parent)
     fs.write_atomic(INDEX_DIR / name, data)
     log = FakeLog()

@@ -31,6 +31,7 @@ from libs.machine.failpoints import failpoint
 from libs.machine.fs import Fs, MappedFile
 from libs.segments.errors import SegmentSizeWrong, StoreFull
 from services.indexer.engine.tables.index_file import IndexFile
+from services.indexer.engine.tables.index_filters import IndexFilters
 from services.indexer.errors import Inapplicable
 
 _log = logging.getLogger(__name__)
@@ -75,6 +76,8 @@ class IndexTable:
         self._files: list[IndexFile] = []
         self._searched: list[SearchedFile] = []
         """The files as the kernel searches them."""
+        self._tally = np.zeros(2, np.int64)
+        self.filters = IndexFilters(fs, directory.parent / store_layout.INDEX_FILTERS)
         self.expired: list[str] = []
         """Names of files that the table has dropped and that wait for their removal, oldest first."""
         self._last_name = ""
@@ -86,9 +89,11 @@ class IndexTable:
 
         After an unclean stop all files after the last finished file are dropped, to be built again. The same happens if
         RocketMQ has worked on the same directory since a clean stop, or meanwhile, and left another newest file.
-        If a finished file is missing, all files are built again. Raises SegmentSizeWrong.
+        If a finished file is missing, all files are built again. Raises SegmentSizeWrong, and NewerVersion for a
+        filter of a later version.
         """
         self._fs.make_directory(self.directory)
+        self.filters.check_versions()
         names = self._listed()
         finished_file, is_clean = progress.index_finished_file, progress.is_clean
         replay_physical_offset = progress.index_replay_physical_offset
@@ -129,6 +134,35 @@ class IndexTable:
     def file_count(self) -> int:
         """Number of files."""
         return len(self._files)
+
+    @property
+    def names(self) -> set[str]:
+        """Names of the files."""
+        return {file.name for file in self._files}
+
+    @property
+    def filter_count(self) -> int:
+        """Number of files whose filter is in use."""
+        return sum(file.has_filter for file in self._files)
+
+    @property
+    def searched_count(self) -> int:
+        """Files that searches have looked into since the start, counted for each key."""
+        return int(self._tally[0])
+
+    @property
+    def skipped_count(self) -> int:
+        """Files that searches have skipped since the start because of their filters, counted for each key."""
+        return int(self._tally[1])
+
+    def without_filter(self) -> list[IndexFile]:
+        """Return the finished files without a filter in use, newest first."""
+        finished = self._files[: self._finished_count()]
+        return [file for file in reversed(finished) if not file.has_filter]
+
+    def has(self, file: IndexFile) -> bool:
+        """Return whether the table still has a file."""
+        return file in self._files
 
     @property
     def entry_count(self) -> int:
@@ -190,7 +224,9 @@ class IndexTable:
         files, bounds = self._searched, (start_time_ms, end_time_ms, below_physical_offset, self.next_physical_offset)
         while doubt_at >= 0:
             out = found[total:]
-            count, position, entry, doubt_at = lookup_cy.search(files, position, entry, key_hash, *bounds, out)
+            count, position, entry, doubt_at = lookup_cy.search(
+                files, position, entry, key_hash, *bounds, out, self._tally
+            )
             total += count
             if doubt_at >= 0:
                 self._look_closer(position, entry, doubt_at)
@@ -219,7 +255,9 @@ class IndexTable:
         """
         end, room = self.next_physical_offset, found.shape[1]
         times = start_time_ms, end_time_ms
-        return lookup_cy.search_many(self._searched, hashes, first, *times, end, room, found.ravel(), counts)
+        return lookup_cy.search_many(
+            self._searched, hashes, first, *times, end, room, found.ravel(), counts, self._tally
+        )
 
     def _look_closer(self, position: int, entry: int, doubt_at: int) -> None:
         """Raise IndexDamaged if a file in which a search found a doubtful place is damaged."""
@@ -381,6 +419,7 @@ class IndexTable:
         return self._files.pop()
 
     def _remove(self, name: str) -> None:
+        self.filters.remove(name)  # first, so that no filter remains for a later file of the same name
         failpoint("index_file.before_remove")
         self._fs.remove(self.directory / name)
         self._fs.sync_directory(self.directory)

@@ -8,6 +8,7 @@ is IndexFile. Unlike there, the first entry of a later file has the time differe
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from libs.formats.errors import FormatError
 from libs.formats.indexes.index_file import (
@@ -15,13 +16,17 @@ from libs.formats.indexes.index_file import (
     ENTRY_SIZE_BYTES,
     HEADER_SIZE_BYTES,
     PREVIOUS_ENTRY_AT,
+    SLOT_SIZE_BYTES,
     TIME_MAX_MS,
     IndexHeader,
     decode_header,
     entry_position,
     read_next_entry,
+    slot_position,
 )
 from libs.formats.records.dispatch_columns import DispatchBatch
+from libs.formats.state.index_filter import FILTER_HEADER_SIZE_BYTES, encode_header, header_seed
+from libs.kernel.scan.filter_cy import fill_filter
 from libs.kernel.scan.index_cy import put_index_entries
 from libs.kernel.scan.lookup_cy import SearchedFile
 from libs.machine.failpoints import failpoint
@@ -38,6 +43,7 @@ class IndexFile:
         """The file as the kernel searches it. Its next entry is -1 before the first look: a start reads no content."""
         self.searched.is_finished = is_finished
         self._mapped = mapped
+        self._filter: MappedFile | None = None
         self._slot_count = slot_count
         self._entry_capacity = entry_capacity
 
@@ -81,6 +87,58 @@ class IndexFile:
         """Size of the file."""
         return self._mapped.size_bytes
 
+    @property
+    def slot_count(self) -> int:
+        """Number of hash slots."""
+        return self._slot_count
+
+    @property
+    def has_filter(self) -> bool:
+        """Whether a filter is in use."""
+        return self._filter is not None and not self.searched.is_filter_damaged
+
+    def filter_header(self) -> bytes:
+        """Return the header of the file's filter. Reads some pages of the file. Raises IndexDamaged and OSError."""
+        mapped = self._mapped
+
+        def read(position: int, size_bytes: int) -> memoryview:
+            if position + size_bytes > mapped.size_bytes:
+                return memoryview(b"")
+            mapped.check_readable(position, size_bytes)
+            return mapped.buffer[position : position + size_bytes]
+
+        try:
+            return encode_header(self.name, read, self._slot_count)
+        except FormatError as error:
+            raise self._damaged(error.position, error.reason) from error
+
+    def use_filter(self, mapped: MappedFile) -> None:
+        """Skip the file in searches for keys that this filter denies. Its header must be `filter_header`."""
+        seed = header_seed(mapped.buffer[:FILTER_HEADER_SIZE_BYTES])
+        self.searched.set_filter(mapped.buffer[FILTER_HEADER_SIZE_BYTES:], seed)
+        if self._filter is not None:
+            self._filter.close()
+        self._filter = mapped
+
+    def fill_filter(self, first_entry: int, end_entry: int, newest: NDArray[np.int32], blocks: memoryview) -> None:
+        """Enter the hashes of these entries into a filter. `newest` has the newest entry of each slot before them.
+
+        Blocks without the GIL. Raises IndexDamaged for entries that are not as they were put, and OSError.
+        """
+        start = entry_position(first_entry, self._slot_count)
+        self._mapped.check_readable(start, entry_position(end_entry, self._slot_count) - start)
+        done = fill_filter(self._mapped.buffer, self._slot_count, first_entry, end_entry, newest, blocks)
+        if done < end_entry:
+            position = entry_position(done, self._slot_count)
+            raise self._damaged(position, f"entry {done} does not follow from the entries before it")
+
+    def check_slots(self, newest: NDArray[np.int32]) -> None:
+        """Raise IndexDamaged unless each slot has its newest entry. Raises OSError."""
+        self._mapped.check_readable(HEADER_SIZE_BYTES, SLOT_SIZE_BYTES * self._slot_count)
+        wrong = np.flatnonzero(self._slots() != newest)
+        if len(wrong):
+            raise self._damaged(slot_position(int(wrong[0]), self._slot_count), "a slot has not its newest entry")
+
     def put(self, batch: DispatchBatch, row: int, key: int) -> tuple[int, int]:
         """Enter the keys of the batch's records from `row` on. Their first key is number `key` of the batch.
 
@@ -110,11 +168,13 @@ class IndexFile:
         A disk returns zeros for a lost page. The kernel has read the slots around it, in which a used slot is nearly
         certain. Here all slots are counted.
         """
-        slots = np.frombuffer(self._mapped.buffer, ">i4", self._slot_count, HEADER_SIZE_BYTES)
-        count, used_count = int(np.count_nonzero(slots)), self.header.used_slot_count
+        count, used_count = int(np.count_nonzero(self._slots())), self.header.used_slot_count
         if count < used_count and count < self._chain_count():
             raise self._damaged(position, f"{count} slots are in use, {used_count} were")
         self.searched.counted_entry = self.header.next_entry
+
+    def _slots(self) -> NDArray[np.int32]:
+        return np.frombuffer(self._mapped.buffer, ">i4", self._slot_count, HEADER_SIZE_BYTES)
 
     def _chain_count(self) -> int:
         """Count the entries that begin a chain: RocketMQ before 4.7 counted every entry as a slot in use."""
@@ -138,5 +198,7 @@ class IndexFile:
         failpoint("index_file.after_sync")
 
     def close(self) -> None:
-        """Close the file. Makes nothing durable."""
+        """Close the file and its filter. Makes nothing durable."""
+        if self._filter is not None:
+            self._filter.close()
         self._mapped.close()

@@ -44,8 +44,9 @@ class Trim:
         """Return the size that `trim` would remove, and the whole size. Removes nothing. Raises OffsetBeyondEnd."""
         self._check_indexed(min_physical_offset)
         leaving = {file.path for file in self._queues.expired}
-        leaving |= {self._index.directory / name for name in self._index.expired}
-        directories = (self._queues.directory, self._index.directory)
+        filters = self._index.filters.directory
+        leaving |= {folder / name for folder in (self._index.directory, filters) for name in self._index.expired}
+        directories = (self._queues.directory, self._index.directory, filters)
         own_bytes = await asyncio.to_thread(_allocated_bytes, self._fs, directories, leaving)
         queue_file_count = self._queues.trimmable_count(min_physical_offset)
         return self._trimmed(queue_file_count, self._index.trimmable_count(min_physical_offset), own_bytes)

@@ -12,6 +12,13 @@ import pytest
 from libs.formats.indexes.consume_queue import PRE_BLANK
 from libs.formats.indexes.index_file import entry_position
 from libs.formats.limits import INT32_MAX
+from libs.formats.state.index_filter import FILTER_HEADER_SIZE_BYTES, header_seed
+from libs.formats.state.index_progress import IndexProgress
+from libs.kernel.scan.filter_cy import seal_filter
+from libs.machine.posix_fs import PosixFs
+from libs.machine.testing.manual_clock import ManualClock
+from services.indexer.engine.tables.index import IndexTable
+from services.indexer.engine.upkeep.filter_loop import FilterLoop
 from tests.support import reference
 from tests.unit.cli.verify.damage import Case, Target
 from tests.unit.cli.verify.made_store import ENTRY_CAPACITY, QUEUE_FILE_SIZE, SLOT_COUNT, index
@@ -151,6 +158,34 @@ def _begin_anew(t: Target) -> None:
         t.write_unit(number, PRE_BLANK)
 
 
+def _filter(t: Target) -> Path:
+    """Give the finished index files their filters, as the Indexer does, and return the second."""
+    progress = IndexProgress.decode((t.root / "reput" / "index_progress").read_bytes())
+    sizes = {"slot_count": SLOT_COUNT, "entry_capacity": ENTRY_CAPACITY}
+    table = IndexTable(PosixFs(), t.root / "index", ManualClock(), **sizes)
+    table.load(progress)
+    loop = FilterLoop(table, interval_ms=1)
+    while table.without_filter():
+        asyncio.run(loop.give())
+    table.close()
+    return t.root / "reput" / "index_filters" / t.index_files[1].name
+
+
+def _deny(t: Target) -> None:
+    """Clear the bits of a filter, with right checks."""
+    path = _filter(t)
+    data = bytearray(path.read_bytes())
+    blocks = memoryview(data)[FILTER_HEADER_SIZE_BYTES:]
+    blocks[:] = bytes(len(blocks))
+    seal_filter(blocks, header_seed(data))
+    path.write_bytes(data)
+
+
+def _rename_filter(t: Target) -> None:
+    path = _filter(t)
+    path.rename(path.parent / t.index_files[0].name)
+
+
 QUEUES = [
     Case("QUEUE_DIRECTORY_NAME", lambda t: (t.queue().parent / "one").mkdir()),
     Case("QUEUE_DIRECTORY_NAME", lambda t: (t.root / "consumequeue" / "bad topic").mkdir(), "topic"),
@@ -244,6 +279,12 @@ INDEX = [
     Case("INDEX_ENTRY_DOUBLED", _insert_entry, is_note=True, is_rebuilt=True),
     Case("INDEX_FIRST_TIME", _first_time_of_rocketmq, is_note=True, is_rebuilt=True),
     Case("INDEX_RANGE_MISSING", _drop_first_file_as_rocketmq, is_note=True, is_rebuilt=True),
+    Case("INDEX_FILTER_DAMAGED", lambda t: t.flip(_filter(t), 200), is_rebuilt=True),
+    Case("INDEX_FILTER_DAMAGED", lambda t: t.flip(_filter(t), 50), "header", is_rebuilt=True),
+    Case("INDEX_FILTER_DAMAGED", lambda t: os.truncate(_filter(t), 129), "size", is_rebuilt=True),
+    Case("INDEX_FILTER_DENIES", _deny, is_rebuilt=True),
+    Case("INDEX_FILTER_UNUSED", _rename_filter, is_note=True, is_rebuilt=True),
+    Case("INDEX_FILTER_UNUSED", lambda t: (_filter(t).parent / f"{0:017d}").write_bytes(b""), "alone", is_note=True),
     Case(
         "INDEX_BEHIND",
         _drop_last_file_and_be_behind,
@@ -251,6 +292,12 @@ INDEX = [
         is_rebuilt=True,
     ),
 ]
+
+
+def test_a_store_with_filters_is_sound(store: Path) -> None:
+    """Filters of index files are no damage."""
+    assert _filter(Target(store)).exists()
+    assert verified(store)[1] == []
 
 
 @pytest.mark.parametrize("case", QUEUES + INDEX, ids=lambda case: case.id)

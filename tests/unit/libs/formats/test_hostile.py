@@ -15,6 +15,7 @@ from libs.formats.records.host import Host
 from libs.formats.state import (
     checksummed,
     epoch_file,
+    index_filter,
     log_history,
     store_checkpoint,
     topic_journal,
@@ -57,6 +58,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "extension unit": (consume_queue_ext.decode_unit, golden("consume_queue/v1/extension_unit.hex")),
     "index header": (index_file.decode_header, golden("index_file/v1/first_record.hex")),
     "index entry": (lambda data: index_file.decode_entry(data, 0), golden("index_file/v1/successor_entry.hex")),
+    "index filter": (index_filter.decode_filter_header, golden("index_filter/v1/three_keys.hex")[:128]),
     "checkpoint": (store_checkpoint.decode, golden("store_checkpoint/v1/version_5.hex")),
     "epoch file": (epoch_file.decode, golden("epoch_file/v1/two_epochs.hex")),
     "JSON": (_text(config_json.loads), b'{"T@G":{0:5,1:7,"x":[1.5,null,true,"\\u0041"]}}'),
@@ -113,7 +115,7 @@ def test_hostile_input_ends_in_a_format_error(name: str) -> None:
 # Decoders of items with a fixed or self-declared size: a cut item is never accepted as a whole item.
 WHOLE = ["record", "record with IPv6", "record with CRC property", "record without checks", "CRC property", "host"]
 WHOLE += ["offset id", "batch queue unit", "extension unit", "checkpoint"]
-WHOLE += ["envelope", "epoch file", "JSON", "topics", "consumer offsets", "file name"]
+WHOLE += ["index filter", "envelope", "epoch file", "JSON", "topics", "consumer offsets", "file name"]
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -126,7 +128,7 @@ def test_no_truncation_is_accepted(name: str) -> None:
 
 
 CHECKED = ["record with CRC property", "envelope", "epoch file", "queue snapshot", "index progress"]
-CHECKED += ["log history", "history's name", "log directories"]
+CHECKED += ["index filter", "log history", "history's name", "log directories"]
 
 
 @pytest.mark.parametrize("name", CHECKED)

@@ -22,6 +22,7 @@ MODULES = (
     "scan.record_cy",
     "scan.scan_cy",
     "scan.index_cy",
+    "scan.filter_cy",
     "scan.lookup_cy",
     "scan.tails_cy",
     "answer.encode_cy",

@@ -25,6 +25,7 @@ SLOTS, CAPACITY = 7, 12
 FILE_SIZE = file_size_bytes(SLOTS, CAPACITY)
 BEGIN_MS = 1_700_000_000_123
 ALL = 2**62
+TALLY = array("q", [0, 0])
 
 
 class Found(NamedTuple):
@@ -52,7 +53,7 @@ def search(
     searched = [build.lookup_cy.SearchedFile(file, SLOTS) for file in files]
     out = array("q", bytes(8 * limit))
     first = len(files) - 1 if position is None else position
-    count, *place = build.lookup_cy.search(searched, first, entry, key, start, end, below, log_end, out)
+    count, *place = build.lookup_cy.search(searched, first, entry, key, start, end, below, log_end, out, TALLY)
     return Found(out[:count].tolist(), *place)
 
 
@@ -116,7 +117,7 @@ def test_many_keys_are_searched_as_one(build: Build, seed: int) -> None:
     out, counts = array("q", bytes(8 * room * 20)), array("i", bytes(4 * 20))
     first = chance.randrange(20)
     bounds = chance.choice(((0, ALL), (BEGIN_MS + 5_000, BEGIN_MS + 40_000)))
-    assert build.lookup_cy.search_many(searched, hashes, first, *bounds, ALL, room, out, counts) == 20
+    assert build.lookup_cy.search_many(searched, hashes, first, *bounds, ALL, room, out, counts, TALLY) == 20
     assert counts[:first].tolist() == [0] * first
     for number in range(first, 20):
         alone = search(build, files, hashes[number], start=bounds[0], end=bounds[1], limit=room)
@@ -147,7 +148,7 @@ def test_damage_is_told_by_its_place(build: Build) -> None:
         assert found.offsets == list(range(110, 110 - len(found.offsets), -1))
         hashes, counts = array("i", [1]), array("i", [7])
         searched = [build.lookup_cy.SearchedFile(guarded.hold(bytes(damaged)), SLOTS)]
-        build.lookup_cy.search_many(searched, hashes, 0, 0, ALL, ALL, 20, array("q", bytes(160)), counts)
+        build.lookup_cy.search_many(searched, hashes, 0, 0, ALL, ALL, 20, array("q", bytes(160)), counts, TALLY)
         assert counts[0] == -1
         for before in (1, 5, 11, 12, 2**31 - 1, 2**40, -3):
             search(build, [guarded.hold(bytes(damaged))], 1, entry=before, limit=2)
@@ -160,7 +161,7 @@ def test_a_header_that_changes_or_cannot_be_is_damage(build: Build) -> None:
     assert search(build, [file], 1, log_end=101).offsets == [100]
     assert search(build, [file], 1, log_end=100)[1:] == (0, -1, 0)
     searched, out = build.lookup_cy.SearchedFile(file, SLOTS), array("q", [0])
-    arguments = ([searched], 0, 0, 1, 0, ALL, ALL, ALL, out)
+    arguments = ([searched], 0, 0, 1, 0, ALL, ALL, ALL, out, TALLY)
     assert build.lookup_cy.search(*arguments) == (1, -1, 0, -1)
     assert searched.next_entry == 2
     struct.pack_into(">i", file, 36, 3)
@@ -177,10 +178,10 @@ def test_bad_arguments(build: Build) -> None:
     out, counts = array("q", [0]), array("i", [0])
     for files, position, key in (([file], 0, -1), ([file], 0, 2**31), ([file], 1, 1), ([file], -2, 1), ([], 0, 1)):
         with pytest.raises(ValueError, match=r"."):
-            build.lookup_cy.search(files, position, 0, key, 0, 1, 1, 1, out)
+            build.lookup_cy.search(files, position, 0, key, 0, 1, 1, 1, out, TALLY)
     for hashes, first, room in (([1, 2], 0, 1), ([1], -1, 1), ([1], 0, 2), ([1], 0, 0), ([-1], 0, 1)):
         with pytest.raises(ValueError, match=r"."):
-            build.lookup_cy.search_many([file], array("i", hashes), first, 0, 1, 1, room, out, counts)
+            build.lookup_cy.search_many([file], array("i", hashes), first, 0, 1, 1, room, out, counts, TALLY)
     for data, slots in ((b"", 1), (bytes(FILE_SIZE), 0), (bytes(FILE_SIZE), 10**6)):
         with pytest.raises(ValueError, match="too small"):
             build.lookup_cy.SearchedFile(data, slots)
@@ -204,7 +205,7 @@ def test_a_call_looks_at_so_many_entries(build: Build) -> None:
     assert search(build, [file], 3, entry=found.entry) == ([1], -1, 0, -1)
     assert len(search(build, [file], 3 + SLOTS, limit=count).offsets) == look_count_max - 1
     searched, counts = [build.lookup_cy.SearchedFile(file, SLOTS)], array("i", [7, 7, 7])
-    arguments = (0, ALL, ALL, 2, array("q", bytes(8 * 6)), counts)
+    arguments = (0, ALL, ALL, 2, array("q", bytes(8 * 6)), counts, TALLY)
     assert build.lookup_cy.search_many(searched, array("i", [4, 3, 4]), 0, *arguments) == 1
     assert build.lookup_cy.search_many(searched, array("i", [4, 3, 4]), 1, *arguments) == 2
     assert build.lookup_cy.search_many(searched, array("i", [4, 3, 4]), 2, *arguments) == 3
@@ -235,7 +236,7 @@ def test_empty_places_are_looked_at_again_when_a_file_has_grown(build: Build) ->
 
     fill(0, 400)
     searched, out = build.lookup_cy.SearchedFile(file, slots), array("q", [0])
-    arguments = ([searched], 0, 0, 3_000, 0, ALL, ALL, ALL, out)
+    arguments = ([searched], 0, 0, 3_000, 0, ALL, ALL, ALL, out, TALLY)
     slot_at = index_file.slot_position(3_000, slots)
     assert build.lookup_cy.search(*arguments) == (0, 0, 0, slot_at)
     searched.counted_entry = searched.next_entry

@@ -41,6 +41,7 @@ CASES: list[tuple[type, type[Message], set[str]]] = [
                 "gaps_total",
             ),
             *("locally_read_records_total", "scanned_rows_total", "scanned_frames_bytes_total", "sync_rounds_total"),
+            *("index_filter_count", "index_files_searched_total", "index_files_skipped_total"),
             *("history_changes_total", "removed_queues_total", "is_other_log", "damaged_record_count"),
         },
     ),

@@ -44,7 +44,11 @@ def many_topics(folder: Path, mode: Durability, seconds: float) -> Figures:
     figures = {}
     for name, topic_count in (("one_topic", 1), ("many_topics", TOPIC_COUNT)):
         (folder / name).mkdir()
-        with running(folder / name, mode, REPUT_INDEXER_QUEUE_FILE_SIZE_BYTES=str(QUEUE_FILE_SIZE_BYTES)) as store:
+        settings = {
+            "REPUT_INDEXER_QUEUE_FILE_SIZE_BYTES": str(QUEUE_FILE_SIZE_BYTES),
+            "REPUT_COMMITLOG_NEW_QUEUES_PER_S_MAX": "0",  # all queues begin at once
+        }
+        with running(folder / name, mode, **settings) as store:
             words = {"body": BODY_SIZE_BYTES, "seconds": 0, "topics": topic_count, "indexer": store.indexer}
             making = filling.load(store, "append", words)
             done = filling.load(store, "append", words | {"seconds": seconds})
@@ -136,7 +140,7 @@ async def _enter(table: ConsumeQueueTable, batch: DispatchBatch) -> int:
 
 async def _sync(table: ConsumeQueueTable) -> None:
     await sync_all(table.begin_sync(0), [])
-    table.unsynced.mark_synced()
+    table.end_sync()
 
 
 def main() -> None:

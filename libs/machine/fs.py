@@ -84,6 +84,10 @@ class MappedFile(Protocol):
         """
         ...
 
+    def check_written(self) -> None:
+        """Raise the error that `sync` would raise, after `Fs.write_back` has written the bytes. Waits for no disk."""
+        ...
+
     def reserve(self, position: int, size_bytes: int) -> None:
         """Reserve the blocks of these bytes, so that no later store into `buffer` there can lack space.
 
@@ -231,6 +235,15 @@ class Fs(Protocol):
 
     def sync_directory(self, path: Path) -> None:
         """Make the names in the directory durable: names that were created, renamed or removed in it."""
+        ...
+
+    def write_back(self, directory: Path) -> bool:
+        """Make all bytes and names below a directory durable that were written before, as one work of the disk.
+
+        It may write more, up to the whole file system. Files whose bytes could not be written are reported by
+        `MappedFile.check_written`, if they were mapped during the whole call, and only there. Returns False, and
+        promises nothing, where the file system is not known to do this. Raises OSError.
+        """
         ...
 
     def disk_usage(self, path: Path) -> DiskUsage:

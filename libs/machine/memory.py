@@ -25,6 +25,9 @@ _LIBC.mlock.argtypes = _LIBC.munlock.argtypes = _LIBC.munmap.argtypes = (ctypes.
 _LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
 _LIBC.mmap.restype = ctypes.c_void_p
 _LIBC.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+_LIBC.syncfs.argtypes = (ctypes.c_int,)
+SYNC_FILE_RANGE_WAIT_BEFORE = 1
+"""linux/fs.h: wait for pages that are being written, and report an error that no sync has reported."""
 SYNC_FILE_RANGE_WRITE = 2
 """linux/fs.h: start writing dirty pages that are not being written yet. A recorded error stays for the next sync."""
 MAP_FAILED = ctypes.c_void_p(-1).value
@@ -65,6 +68,20 @@ def populate(buffer: memoryview) -> None:
 def write_out(descriptor: int, position: int, size_bytes: int) -> None:
     """Start writing a file's dirty pages to the disk (sync_file_range(2)). Does not report the result."""
     _LIBC.sync_file_range(descriptor, position, size_bytes, SYNC_FILE_RANGE_WRITE)
+
+
+def check_written(descriptor: int) -> None:
+    """Wait for pages of a file that are being written. Raises OSError if one was not written since the last sync."""
+    if _LIBC.sync_file_range(descriptor, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def write_back(descriptor: int) -> None:
+    """Write all dirty pages and names of the file system that holds the open file (syncfs(2)). Raises OSError."""
+    if _LIBC.syncfs(descriptor) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def lock(buffer: memoryview) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from libs.formats.store_layout import LOCK_CONTENT
 from libs.machine import memory
-from libs.machine.btrfs import ensure_not_copy_on_write
+from libs.machine.btrfs import ensure_not_copy_on_write, file_system_type
 from libs.machine.errors import DiskFull, StoreLocked
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, TEMPORARY_SUFFIX, DiskUsage
@@ -29,6 +29,9 @@ STAT_BLOCK_BYTES = 512
 
 NO_UNNAMED_FILES_ERRORS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
 """Errors of a file system or a kernel that does not know O_TMPFILE (open(2))."""
+
+WRITTEN_BACK_TYPES = {0xEF53, 0x58465342}
+"""linux/magic.h: ext4 and XFS. Their syncfs(2) waits for all data and names, and each file keeps its errors."""
 
 READ_CHUNK_BYTES = 1 << 20
 """Size of a read of `check_readable`: it stays in the processor's cache."""
@@ -77,6 +80,13 @@ class PosixMappedFile:
         with self._opened() as descriptor:
             self._check_in_place(os.fstat(descriptor))
             os.fdatasync(descriptor)
+
+    def check_written(self) -> None:
+        """See `MappedFile.check_written`. A new descriptor reports an error that no other descriptor has reported."""
+        failpoint("file.sync")
+        with self._opened() as descriptor:
+            self._check_in_place(os.fstat(descriptor))
+            memory.check_written(descriptor)
 
     def populate(self, position: int, size_bytes: int) -> None:
         """See `MappedFile.populate`."""
@@ -328,6 +338,17 @@ class PosixFs:
         """See `Fs.sync_directory`."""
         with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
             os.fsync(descriptor)
+
+    def write_back(self, directory: Path) -> bool:
+        """See `Fs.write_back`. The directory's sync flushes the disk's cache, and reports a failed journal."""
+        if file_system_type(directory) not in WRITTEN_BACK_TYPES:
+            return False
+        failpoint("fs.before_write_back")
+        with _opened(directory, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+            memory.write_back(descriptor)
+            os.fsync(descriptor)
+        failpoint("fs.after_write_back")
+        return True
 
     def disk_usage(self, path: Path) -> DiskUsage:
         """See `Fs.disk_usage`."""

@@ -205,17 +205,22 @@ class SegmentChain:
 
         Oldest first, so the flushed bytes never have a hole. Blocks without the GIL. Raises SyncFailed.
         """
+        pending = self.unsynced()
+        if self._shared.error is not None:
+            raise self._shared.error
+        for segment in pending:
+            segment.sync()
+        return self.flushed_physical_offset
+
+    def unsynced(self) -> list[Segment]:
+        """Return the segments with committed bytes that no sync has covered, oldest first."""
         pending: list[Segment] = []
         for segment in reversed(self._segments):
             if segment.committed_position > segment.flushed_position:
                 pending.append(segment)
             elif segment.flushed_position > 0:
                 break
-        if self._shared.error is not None:
-            raise self._shared.error
-        for segment in reversed(pending):
-            segment.sync()
-        return self.flushed_physical_offset
+        return pending[::-1]
 
     def truncate_after(self, physical_offset: int, *, clear_rest: bool = True) -> None:
         """Remove all bytes from this offset on, durably, newest first, so that a crash leaves no hole.

@@ -301,14 +301,23 @@ class Segment:
         Blocks without the GIL, and does nothing for a segment that was deleted meanwhile. Raises SyncFailed when the
         disk refuses, and from then on for every segment of the chain, because no later sync can be believed.
         """
+        return self._flush_to(self.committed_position, lambda mapped: mapped.sync())
+
+    def confirm(self, position: int) -> None:
+        """Record that the bytes below `position`, committed before a call of `Fs.write_back`, were written by it.
+
+        The segment was held during that call. Raises SyncFailed like `sync`.
+        """
+        self._flush_to(position, lambda mapped: mapped.check_written())
+
+    def _flush_to(self, position: int, flush: Callable[[MappedFile], None]) -> int:
         with self._shared.lock:
-            position = self.committed_position
             if self._shared.error is not None:
                 raise self._shared.error
             if position > self.flushed_position and not self._is_closed:
                 try:
                     failpoint("segment.before_sync")
-                    (self._mapped or self._map()).sync()
+                    flush(self._mapped or self._map())
                 except OSError as error:
                     if self._is_closed:
                         return self.flushed_position  # it was deleted meanwhile

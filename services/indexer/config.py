@@ -50,7 +50,7 @@ class IndexerConfig:
 
     queue_mapped_file_count_max: Advanced[Positive] = 49_152
     """Consume queue files that are mapped at once. The number in force is at most three quarters of vm.max_map_count.
-    When 7/8 of them have unsynced units, all are synced before another queue is written to."""
+    When 7/8 of them have unsynced units, the units of further queues stay in memory (64 MiB) until the next sync."""
 
     index_slot_count: Advanced[Annotated[int, Meta(ge=1, le=limits.INT32_MAX)]] = limits.INDEX_SLOT_COUNT
     """Hash slots of an index file. Can't be changed on existing data."""

@@ -6,7 +6,8 @@ import pytest
 from services.indexer.engine.answer.pull import SCAN_UNIT_COUNT_MIN, PullQuery, PullResult
 from services.indexer.engine.answer.tags import TagFilter
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.tables.queue import ConsumeQueue, Units
+from services.indexer.engine.tables.queue import ConsumeQueue
+from services.indexer.engine.tables.unit_scan import Units
 from tests.cost.computed_log import ComputedLog
 from tests.cost.counting_fs import paths_of
 from tests.cost.indexed import IndexedStore, indexed

@@ -13,7 +13,7 @@ PLANTS = (
     plant(
         "skip the sync",
         "libs/segments/segment.py",
-        "                    (self._mapped or self._map()).sync()\n",
+        "                    flush(self._mapped or self._map())\n",
         "                    pass\n",
     ),
     plant(
@@ -92,6 +92,7 @@ PLANTS = (
     plant(
         "progress is ahead of the effect",
         "services/indexer/engine/follow/flush.py",
+        "                if await self._queues.together.sync(queues, new):\n                    queues, new = [], []\n"
         "                if queues or files_due:\n                    await sync_all(queues, files_due)\n",
         "                pass\n",
     ),
@@ -121,9 +122,9 @@ PLANTS = (
     ),
     plant(
         "queues keep what lies behind their bound",
-        "services/indexer/engine/tables/queue.py",
-        "            return (offsets < 0) | (offsets >= self._bound_physical_offset) | ",
-        "            return (offsets < 0) | ",
+        "services/indexer/engine/tables/unit_scan.py",
+        "        return (offsets < 0) | (offsets >= bound_physical_offset) | ",
+        "        return (offsets < 0) | ",
     ),
     plant(
         "a change of a topic waits for topics.json",
@@ -142,7 +143,7 @@ PLANTS = (
     plant(
         "names of new queues are not synced",
         "services/indexer/engine/follow/flush.py",
-        "                    await asyncio.to_thread(self._queues.sync_names, new)\n",
+        "                    await asyncio.to_thread(self._queues.together.sync_names, new)\n",
         "                    pass\n",
     ),
     plant(

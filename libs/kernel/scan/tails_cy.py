@@ -29,7 +29,7 @@ class Tail:
         self.next = end
         self.next_physical_offset = 0
         self.view = buffer
-        if not 0 <= first <= end < room_end:
+        if not 0 <= first <= end <= room_end:
             raise ValueError(f"a queue that ends at {end} has no room from {first} to {room_end}")
         if (room_end - first) > len(self.view) // UNIT_SIZE:
             raise ValueError(f"{len(self.view)} bytes have no room for the units from {first} to {room_end}")

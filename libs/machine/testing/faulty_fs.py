@@ -3,8 +3,8 @@
 
 A plan decides: it is called before each operation, with the name of the operation and the path, and returns a Fault or
 None. It may also raise: in this way a test ends a process at its n-th call. The operations are the methods of Fs, and
-the methods `sync`, `write`, `reserve` and `check_readable` of MappedFile. `by_ordinal` and `by_chance` make plans; both
-depend only on their arguments.
+the methods `sync`, `check_written`, `write`, `reserve` and `check_readable` of MappedFile. `by_ordinal` and `by_chance`
+make plans; both depend only on their arguments.
 Invariants: a failed call has no effect on the file system, with two exceptions. The bytes that its Fault lets through
 are written, and a sync loses the dirty pages where the wrapped file system can (MemoryFs), like Linux. `disk_usage`,
 `exists`, `is_directory` and the release of a lock never fail.
@@ -95,6 +95,15 @@ class FaultyMappedFile:
                 self._mapped.fail_sync()
             raise OSError(fault.code, os.strerror(fault.code), str(self.path))
         self._mapped.sync()
+
+    def check_written(self) -> None:
+        """See `MappedFile.check_written`. A fault loses the bytes that `write_back` wrote."""
+        fault = self._fs.plan("check_written", self.path)
+        if fault is not None:
+            if isinstance(self._mapped, MemoryMappedFile):
+                self._mapped.fail_write_back()
+            raise OSError(fault.code, os.strerror(fault.code), str(self.path))
+        self._mapped.check_written()
 
     def reserve(self, position: int, size_bytes: int) -> None:
         """See `MappedFile.reserve`."""

@@ -63,6 +63,20 @@ class MemoryMappedFile:
             raise FileNotFoundError(errno.ENOENT, "the file was removed", str(self.path))
         self._file.sync()
 
+    def check_written(self) -> None:
+        """See `MappedFile.check_written`. An error of the failpoint loses the bytes that `write_back` wrote."""
+        try:
+            failpoint("file.sync")
+        except OSError:
+            self._file.fail_write_back()
+            raise
+        if self._file.is_removed:
+            raise FileNotFoundError(errno.ENOENT, "the file was removed", str(self.path))
+
+    def fail_write_back(self) -> None:
+        """Simulate a write-back that lost the dirty pages of the file."""
+        self._file.fail_write_back()
+
     def fail_sync(self) -> None:
         """Simulate a failed sync: the dirty pages of the file are lost, and later syncs do not know them."""
         self._file.fail_sync()
@@ -328,6 +342,14 @@ class MemoryFs:
         """See `Fs.sync_directory`."""
         with self._mutex:
             self._directory(path).sync()
+
+    def write_back(self, directory: Path) -> bool:
+        """See `Fs.write_back`. It writes nothing outside of the directory."""
+        with self._mutex:
+            failpoint("fs.before_write_back")
+            self._directory(directory).write_back()
+            failpoint("fs.after_write_back")
+            return True
 
     def disk_usage(self, path: Path) -> DiskUsage:
         """See `Fs.disk_usage`."""

@@ -85,6 +85,7 @@ class File:
         self.believed = durable
         self.reserved_bytes = reserved_bytes
         self.is_removed = False
+        self._before_write_back = durable
         self._is_size_durable = is_size_durable
         self._durably_reserved_bytes = reserved_bytes
         self._written_pages: set[int] = set()
@@ -114,6 +115,15 @@ class File:
         self.durable = bytes(kept)
         self._is_size_durable, self._durably_reserved_bytes = True, self.reserved_bytes
         self._make_clean()
+
+    def write_back(self) -> None:
+        """Write the dirty pages. `fail_write_back` takes this back."""
+        self._before_write_back = self.durable
+        self.sync()
+
+    def fail_write_back(self) -> None:
+        """Lose the pages of the last `write_back`, like a disk error, and forget that they were dirty."""
+        self.durable = self._before_write_back
 
     def fail_sync(self) -> None:
         """Lose the dirty pages, like a disk error, and forget that they were dirty."""
@@ -163,6 +173,12 @@ class Directory:
     def sync(self) -> None:
         """Write the current names to the disk."""
         self.durable = dict(self.names)
+
+    def write_back(self) -> None:
+        """Write the names and everything below them."""
+        self.sync()
+        for node in self.names.values():
+            node.write_back()
 
     def after_crash(self, path: Path, survives: Survives, tear: Tear) -> "Directory":
         """Return the directory as the disk has it."""

@@ -155,6 +155,8 @@ async def _check_time(world: World, indexer: Indexer, kept: list[Placed], chance
 async def check_rebuilt(world: World) -> None:
     """The Indexer's files, after it caught up, are the same as files that are built from the whole log at once."""
     assert world.log is not None
+    assert world.index is not None
+    await world.call(world.index.process, world.index.indexer.follow.flush.sync_queues())  # units may be in memory only
     config = replace(world.setup.indexer, data_dir=REBUILT)
     first = world.model.min_physical_offset
     if world.setup.shares_disk:
@@ -193,6 +195,7 @@ async def _follow_from_zero(world: World, log: OpenLog, config: IndexerConfig) -
         end = log.marks.visible.value
         while indexer.indexes.reached.indexed_physical_offset < end and not indexer.follow.states.last_error:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
+        await indexer.follow.flush.sync_queues()
 
     await world.call(process, follow())
     process.die()

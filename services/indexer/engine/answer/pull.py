@@ -24,8 +24,9 @@ from services.indexer.engine.answer.where import passing
 from services.indexer.engine.follow.live_end import LiveEnd
 from services.indexer.engine.follow.long_poll import LongPolls
 from services.indexer.engine.log.source import NO_RECORDS, RecordBlock, RecordSource
-from services.indexer.engine.tables.queue import ConsumeQueue, Units
+from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queues import ConsumeQueueTable
+from services.indexer.engine.tables.unit_scan import Units
 
 SCAN_UNIT_COUNT_MIN = 800
 """Units that a pull reads, at least: maxFilterMessageSize of 16,000 bytes."""

@@ -32,8 +32,8 @@ from services.indexer.engine.answer.where import passing
 from services.indexer.engine.log.record_reader import chosen, copy, join
 from services.indexer.engine.log.record_view import RecordView
 from services.indexer.engine.log.source import RecordBlock, RecordSource
-from services.indexer.engine.tables.queue import Units
 from services.indexer.engine.tables.queues import ConsumeQueueTable
+from services.indexer.engine.tables.unit_scan import Units
 from services.indexer.errors import OffsetBeyondEnd, OffsetTrimmed
 
 READ_AHEAD_COUNT = 2

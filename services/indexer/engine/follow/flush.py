@@ -130,14 +130,16 @@ class FlushLoop:
             files = self._index.unfinished()
             files_due = files if is_thorough else files[:-1]
             try:
+                if await self._queues.together.sync(queues, new):
+                    queues, new = [], []
                 if queues or files_due:
                     await sync_all(queues, files_due)
                 if new:
-                    await asyncio.to_thread(self._queues.sync_names, new)
+                    await asyncio.to_thread(self._queues.together.sync_names, new)
             except Exception as error:
                 self.fail(error)
                 raise
-            self._queues.unsynced.mark_synced()
+            self._queues.end_sync()
             self._index.mark_finished(files[:-1])
             self.sync_round_count += 1
             if is_thorough:

@@ -8,7 +8,7 @@ the last unit are zero. min_queue_offset <= max_queue_offset, and min never decr
 It gets them in steps, always before a unit is written there: a write to a place without a block would end the process
 on a full disk.
 While a tail is open, the kernel enters units through it (libs/kernel/scan/tails_cy.py); the file's cursor follows with
-the next look at the queue.
+the next look at the queue. The last units may be in memory only (UnitMemory) until a sync writes them into the file.
 Callers: the event loop's thread; `sync` and `make_room` from a worker thread, a single call at a time, without a tail.
 Not handled: the set of queues (ConsumeQueueTable), the records that belong to a queue (queue_rows), the times of syncs
 (FlushLoop).
@@ -17,14 +17,13 @@ wrong unit, and pre-blank or zero units are never returned as messages.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from libs.formats.indexes.consume_queue import ENTRY, PRE_BLANK, PRE_BLANK_RECORD_SIZE, UNIT, UNIT_SIZE_BYTES
+from libs.formats.indexes.consume_queue import ENTRY, PRE_BLANK, UNIT_SIZE_BYTES
 from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.kernel.answer.reads_cy import read_units
 from libs.kernel.scan.index_cy import encode_queue_units
@@ -32,23 +31,11 @@ from libs.kernel.scan.tails_cy import Tail
 from libs.machine.failpoints import failpoint
 from libs.machine.fs import PAGE_SIZE_BYTES, Fs
 from libs.segments.chain import SegmentChain
-from libs.segments.errors import IndexDamaged
+from libs.segments.errors import IndexDamaged, StoreError
 from libs.segments.map_budget import MapBudget
 from libs.segments.segment import Segment
-
-_UnitOrUnits = NDArray[np.void] | np.void
-
-
-class Units(NamedTuple):
-    """Consecutive units as columns of native numbers. They are copies, so they stay valid when the files change."""
-
-    physical_offsets: NDArray[np.int64]
-    record_sizes: NDArray[np.int32]
-    tags_codes: NDArray[np.int64]
-
-    def first(self, count: int) -> "Units":
-        """Return the first `count` units."""
-        return Units(self.physical_offsets[:count], self.record_sizes[:count], self.tags_codes[:count])
+from services.indexer.engine.tables.unit_memory import MemoryBudget, Taken, UnitMemory, encoded
+from services.indexer.engine.tables.unit_scan import Units, first_unit, is_message, unit_at, valid_count
 
 
 class ConsumeQueue:
@@ -68,6 +55,7 @@ class ConsumeQueue:
         queue_id: int,
         file_size_bytes: int,
         maps: MapBudget,
+        memories: MemoryBudget,
         bound_physical_offset: int,
         is_clean: bool,
         is_new: bool = False,
@@ -86,6 +74,10 @@ class ConsumeQueue:
         self._end_as_found = 0
         self._min_queue_offset = 0
         self._min_physical_offset = 0
+        self._memories = memories
+        self._memory: UnitMemory | None = None
+        self._taken: Taken | None = None
+        """The units in memory that the current sync writes."""
         self._tail: Tail | None = None
         self._followed_end = 0
         """The end of the open tail to which the cursor of the last file was moved."""
@@ -95,6 +87,8 @@ class ConsumeQueue:
     @property
     def max_queue_offset(self) -> int:
         """Queue offset of the next message. It is 0 if the queue never had a message."""
+        if self._memory is not None:
+            return self._memory.tail.end
         self._recover()
         return self._chain.max_physical_offset // UNIT_SIZE_BYTES
 
@@ -113,8 +107,9 @@ class ConsumeQueue:
     @property
     def last_physical_offset(self) -> int:
         """First byte of the record of the last unit. It is 0 if the queue has no unit."""
-        if self._tail is not None:
-            return self._tail.last_physical_offset
+        tail = self._tail if self._memory is None else self._memory.tail
+        if tail is not None:
+            return tail.last_physical_offset
         if self._last_physical_offset is None:
             self._last_physical_offset = 0 if self.is_empty else self._physical_offset_at(self.max_queue_offset - 1)
         return self._last_physical_offset
@@ -122,8 +117,7 @@ class ConsumeQueue:
     @property
     def dirty_page_count(self) -> int:
         """Pages between the synced end and the written end, by page number as RocketMQ counts them."""
-        self._follow_tail()
-        flushed, wrote = self._chain.flushed_physical_offset, self._chain.max_physical_offset
+        flushed, wrote = self._chain.flushed_physical_offset, self.max_queue_offset * UNIT_SIZE_BYTES
         return wrote // PAGE_SIZE_BYTES - flushed // PAGE_SIZE_BYTES
 
     @property
@@ -148,8 +142,12 @@ class ConsumeQueue:
     @property
     def is_empty(self) -> bool:
         """Whether the queue has no unit at all, not even of messages that are gone."""
-        self._recover()
-        return self._chain.max_physical_offset == self._chain.min_physical_offset
+        return self.max_queue_offset * UNIT_SIZE_BYTES == self._chain.min_physical_offset
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the last units are in memory only."""
+        return self._memory is not None
 
     def read(self, queue_offset: int, count: int) -> Units:
         """Read at most `count` units from `queue_offset` on, fewer at the end, and none if their file is gone.
@@ -162,11 +160,10 @@ class ConsumeQueue:
         units = Units(np.empty(room, np.int64), np.empty(room, np.int32), np.empty(room, np.int64))
         position, found_count, last = queue_offset * UNIT_SIZE_BYTES, 0, -1
         while found_count < room and position >= self._chain.min_physical_offset:
-            segment = self._chain.find(position)
-            within = position - segment.base_physical_offset
-            part_count = min(room - found_count, (segment.wrote_position - within) // UNIT_SIZE_BYTES)
+            buffer, within, there_count = self._place_of(position // UNIT_SIZE_BYTES)
+            part_count = min(room - found_count, there_count)
             part = [column[found_count : found_count + part_count] for column in units]
-            good_count = read_units(segment.buffer, within, last, *part)
+            good_count = read_units(buffer, within, last, *part)
             found_count += good_count
             if good_count < part_count:
                 if not found_count:
@@ -178,20 +175,29 @@ class ConsumeQueue:
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
         """Return physical offset and size of the record of a unit, which must exist. Raises IndexDamaged."""
-        position = queue_offset * UNIT_SIZE_BYTES
-        segment = self._chain.find(position)
-        physical_offset, size_bytes, _ = ENTRY.unpack_from(segment.buffer, position - segment.base_physical_offset)
+        physical_offset, size_bytes, _ = ENTRY.unpack_from(*self._place_of(queue_offset)[:2])
         if physical_offset < 0 or size_bytes <= 0:
             raise self.damage_at(queue_offset)
         return physical_offset, size_bytes
 
     def damage_at(self, queue_offset: int) -> IndexDamaged:
         """Return the error for a unit with impossible values. The unit must exist."""
-        segment = self._chain.find(queue_offset * UNIT_SIZE_BYTES)
-        position = queue_offset * UNIT_SIZE_BYTES - segment.base_physical_offset
-        physical_offset, size_bytes, _ = ENTRY.unpack_from(segment.buffer, position)
+        physical_offset, size_bytes, _ = ENTRY.unpack_from(*self._place_of(queue_offset)[:2])
         reason = f"no unit of a queue has physical offset {physical_offset} and {size_bytes} bytes here"
-        return IndexDamaged(path=segment.path, position=position, reason=reason)
+        base, number = self._chain.min_physical_offset, queue_offset * UNIT_SIZE_BYTES
+        segment = self._chain.segments[(number - base) // self._chain.segment_size_bytes]
+        return IndexDamaged(path=segment.path, position=number - segment.base_physical_offset, reason=reason)
+
+    def _place_of(self, queue_offset: int) -> tuple[memoryview | bytearray, int, int]:
+        """Return bytes that have a unit, which must exist, its position in them, and how many units they have there."""
+        memory, at = self._memory, queue_offset * UNIT_SIZE_BYTES
+        if memory is not None and queue_offset >= memory.first:
+            return memory.buffer, at - memory.first * UNIT_SIZE_BYTES, memory.tail.end - queue_offset
+        segment = self._chain.find(at)
+        end = segment.end_physical_offset
+        if memory is not None:  # a sync may be about to write the units in memory
+            end = min(end, memory.first * UNIT_SIZE_BYTES)
+        return segment.buffer, at - segment.base_physical_offset, (end - at) // UNIT_SIZE_BYTES
 
     def next_file_queue_offset(self, queue_offset: int) -> int:
         """Return the first queue offset of the file after the file of this queue offset."""
@@ -200,6 +206,8 @@ class ConsumeQueue:
 
     def open_tail(self) -> Tail | None:
         """Return the end of the queue and the room in its last file, or None without room. At most one is open."""
+        if self._memory is not None:
+            return self._memory.tail
         self._recover()
         segment = self._chain.active
         assert self._tail is None
@@ -232,7 +240,7 @@ class ConsumeQueue:
         """Return whether no file can be written to, or it lacks blocks for `unit_count` more units or up to its end."""
         self._recover()
         active = self._chain.active
-        return active is None or active.reserved_position < _end_of_room(active, unit_count)
+        return active is None or active.reserved_position < self._end_of_room(active, unit_count)
 
     def make_room(self, unit_count: int) -> None:
         """Create the file or the blocks that `lacks_room` misses. A first file has its first page present.
@@ -247,9 +255,69 @@ class ConsumeQueue:
         try:
             if segment.wrote_position == 0:
                 segment.populate(PAGE_SIZE_BYTES)
-            segment.reserve(_end_of_room(segment, unit_count))
+            segment.reserve(self._end_of_room(segment, unit_count))
         finally:
             segment.release()
+
+    def _end_of_room(self, segment: Segment, unit_count: int) -> int:
+        end = (self.max_queue_offset + unit_count) * UNIT_SIZE_BYTES
+        return min(end - segment.base_physical_offset, segment.size_bytes)
+
+    def can_remember(self, rows: NDArray[np.int32], batch: DispatchBatch) -> bool:
+        """Return whether `remember` may be called: the records continue the queue, and its last file has blocks."""
+        active, end = self._chain.active, self.max_queue_offset
+        if active is None or int(batch.queue_offsets[rows[0]]) != end or not self._memories.has_room:
+            return False
+        return (end + len(rows)) * UNIT_SIZE_BYTES <= active.base_physical_offset + active.reserved_position
+
+    def remember(self, rows: NDArray[np.int32], batch: DispatchBatch) -> None:
+        """Enter the records of these rows in memory. The file has no unsynced units, or a sync works on them."""
+        self.close_tail()
+        failpoint("queue.before_append")
+        end = self.max_queue_offset
+        first, units = (end, b"") if self._memory is None else (self._memory.first, self._memory.units())
+        self._keep(first, units + encoded(rows, batch), int(batch.physical_offsets[rows[-1]]))
+        failpoint("queue.after_append")
+
+    def _keep(self, first: int, units: bytes, last_physical_offset: int) -> None:
+        active = self._chain.segments[-1]
+        room_end = (active.base_physical_offset + active.reserved_position) // UNIT_SIZE_BYTES
+        self._drop_memory()
+        self._memory = UnitMemory(
+            self._memories, units, first=first, room_end=room_end, last_physical_offset=last_physical_offset
+        )
+
+    def _drop_memory(self) -> None:
+        if self._memory is not None:
+            self._last_physical_offset = self._memory.tail.last_physical_offset
+            self._memory.close()
+            self._memory = None
+
+    def take_units(self) -> None:
+        """Have the next `sync` write the units in memory. Readers find them in memory until `drop_synced`."""
+        if self._memory is not None:
+            units, segment = self._memory.units(), self._chain.segments[-1]
+            self._taken = Taken(segment, segment.wrote_position, units)
+            segment.advance(segment.wrote_position + len(units))
+
+    def drop_synced(self) -> bool:
+        """Drop the units that the sync after `take_units` wrote from memory. Returns whether memory has later units."""
+        if self._taken is not None and self._memory is not None:
+            memory, written_bytes = self._memory, len(self._taken.units)
+            later, last = memory.units()[written_bytes:], memory.tail.last_physical_offset
+            self._drop_memory()
+            if later:
+                self._keep(memory.first + written_bytes // UNIT_SIZE_BYTES, later, last)
+        self._taken = None
+        return self._memory is not None
+
+    def units_in_file(self) -> AbstractContextManager[None]:
+        """Write the units of `take_units` into the file, which stays mapped within the block. In a worker thread."""
+        return nullcontext() if self._taken is None else self._taken.in_file()
+
+    def unsynced_files(self) -> list[Segment]:
+        """Return the files with bytes that no sync has covered, oldest first."""
+        return self._chain.unsynced()
 
     def append(self, rows: NDArray[np.int32], batch: DispatchBatch) -> None:
         """Enter the records of these consecutive rows of a batch, as `queue_rows.place` returned them.
@@ -258,6 +326,7 @@ class ConsumeQueue:
         the queue begins anew: its units are dropped. Makes nothing durable. Raises StoreFull; the first rows may be
         written then.
         """
+        assert self._memory is None
         self.close_tail()
         first = int(batch.queue_offsets[rows[0]])
         is_behind = self.is_empty or batch.physical_offsets[rows[0]] > self.last_physical_offset
@@ -309,14 +378,21 @@ class ConsumeQueue:
         """Drop the units of records at or past this offset, durably. The bytes become zero."""
         self.close_tail()
         self._recover()
-        self._chain.sync()  # the cut makes the last file durable, and then no sync covers the files before it
+        self.take_units()
+        self.sync()  # the cut makes the last file durable, and then no sync covers the files before it
         self._bound_physical_offset = bound_physical_offset
+        self.drop_synced()
         self._min_physical_offset = min(self._min_physical_offset, bound_physical_offset)
         self._drop_past_bound(clear_rest=True)
 
     def detach(self) -> None:
         """Close the files, which stay on the disk, and be empty. No sync may run."""
         self.close_tail()
+        self.take_units()
+        with suppress(StoreError), self.units_in_file():  # the ends of queues are read from the files before removal
+            pass
+        self._drop_memory()
+        self._taken = None
         chain = self._chain
         self._chain = SegmentChain(self._fs, chain.directory, chain.segment_size_bytes, maps=chain.maps, grows=True)
         self._is_recovered, self._min_queue_offset, self._min_physical_offset = True, 0, 0
@@ -324,15 +400,17 @@ class ConsumeQueue:
         chain.close()
 
     def sync(self) -> None:
-        """Make all units durable that were entered before the call and before `close_tail`.
+        """Make all units durable that were entered before `close_tail` or `take_units`.
 
         Blocks without the GIL. Raises SyncFailed.
         """
-        self._chain.sync()
+        with self.units_in_file():
+            self._chain.sync()
 
     def close(self) -> None:
         """Close the files. Makes nothing durable."""
         self.close_tail()
+        self._drop_memory()
         self._chain.close()
 
     def _recover(self) -> None:
@@ -353,8 +431,8 @@ class ConsumeQueue:
         self._last_physical_offset = None
         is_less = False
         for segment in reversed(self._chain.segments):
-            count = self._valid_count(segment)
-            is_less = is_less or _unit_at(segment, count)["record_size_bytes"] > 0
+            count = valid_count(segment, self._bound_physical_offset, is_clean=self._is_clean)
+            is_less = is_less or unit_at(segment, count)["record_size_bytes"] > 0
             if count > 0:
                 end = segment.base_physical_offset + count * UNIT_SIZE_BYTES
                 self._chain.truncate_after(end, clear_rest=clear_rest)
@@ -370,35 +448,15 @@ class ConsumeQueue:
             self._min_queue_offset = min(max(self._min_queue_offset, first), end)
         return is_less
 
-    def _valid_count(self, segment: Segment) -> int:
-        def is_none(units: _UnitOrUnits) -> Any:
-            offsets = units["physical_offset"]
-            return (offsets < 0) | (offsets >= self._bound_physical_offset) | (units["record_size_bytes"] <= 0)
-
-        data_end = _data_end(segment)
-        count = self._first(segment, is_none, end=data_end)
-        is_last = count == data_end // UNIT_SIZE_BYTES and data_end % UNIT_SIZE_BYTES > 0
-        return count + (is_last and not is_none(_unit_at(segment, count)))
-
     def _first_message_offset(self) -> int | None:
         """Return the queue offset of the first unit that is no pre-blank, or None. Pre-blanks are in the first file."""
         segments = self._chain.segments
         if not segments:
             return None
-        first = self._first(segments[0], _is_message, end=segments[0].wrote_position)
+        first = first_unit(segments[0], is_message, end=segments[0].wrote_position, is_clean=self._is_clean)
         queue_offset = segments[0].base_physical_offset // UNIT_SIZE_BYTES + first
-        return queue_offset if queue_offset < self._chain.max_physical_offset // UNIT_SIZE_BYTES else None
-
-    def _first(self, segment: Segment, holds: Callable[[_UnitOrUnits], Any], *, end: int) -> int:
-        """Return the number of a file's first unit before `end` with `holds`, or else the number of its units.
-
-        After a clean stop it holds for all units behind it, too, so a few are read; otherwise all units are read.
-        """
-        units = np.frombuffer(segment.buffer, UNIT, end // UNIT_SIZE_BYTES)
-        if self._is_clean:
-            return bisect_left(range(len(units)), True, key=lambda number: bool(holds(units[number])))
-        found = holds(units)
-        return int(found.argmax()) if found.any() else len(units)
+        end = self._chain.max_physical_offset // UNIT_SIZE_BYTES if self._memory is None else self._memory.tail.end
+        return queue_offset if queue_offset < end else None
 
     def _physical_offset_at(self, queue_offset: int) -> int:
         return self.place_at(queue_offset)[0]
@@ -431,24 +489,3 @@ class ConsumeQueue:
             )
             segment.advance(end)
             rows = rows[len(part) :]
-
-
-def _data_end(segment: Segment) -> int:
-    """Return the end of the data in a file. A read behind it may use a block, and end the process on a full disk."""
-    return min(max((end for _, end in segment.data_ranges(0)), default=0), segment.wrote_position)
-
-
-def _unit_at(segment: Segment, number: int) -> np.void:
-    """Return a unit, with zeros as far as it lies behind the data."""
-    position = number * UNIT_SIZE_BYTES
-    data = bytes(segment.buffer[position : min(position + UNIT_SIZE_BYTES, max(position, _data_end(segment)))])
-    unit: np.void = np.frombuffer(data.ljust(UNIT_SIZE_BYTES, b"\0"), UNIT)[0]
-    return unit
-
-
-def _end_of_room(segment: Segment, unit_count: int) -> int:
-    return min(segment.wrote_position + unit_count * UNIT_SIZE_BYTES, segment.size_bytes)
-
-
-def _is_message(units: _UnitOrUnits) -> Any:
-    return (units["physical_offset"] != 0) | (units["record_size_bytes"] != PRE_BLANK_RECORD_SIZE)

@@ -4,7 +4,7 @@
 Callers: any thread; all functions block. Layout: docs/formats/consume_queue.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +15,8 @@ from libs.formats.names import is_topic, queue_id_of
 from libs.formats.state.log_history import QueueEnd
 from libs.formats.store_layout import is_file_name, parse_file_name
 from libs.log.state.set_apart import SetApart
-from libs.machine.failpoints import failpoint
 from libs.machine.fs import TEMPORARY_SUFFIX, Fs
-from libs.segments.errors import SyncFailed
-from services.indexer.engine.tables.queue import ConsumeQueue
+from services.indexer.engine.tables.together import sync_directories
 
 
 def listed(fs: Fs, root: Path, set_apart: SetApart) -> list[tuple[str, str]]:
@@ -34,28 +32,45 @@ def listed(fs: Fs, root: Path, set_apart: SetApart) -> list[tuple[str, str]]:
     ]
 
 
-def remove_files(fs: Fs, directory: Path) -> None:
-    """Remove the files of a queue, oldest first, durably, and its directory unless something else is in it. Blocks."""
-    for name in fs.list(directory):
-        if is_file_name(name.removesuffix(TEMPORARY_SUFFIX)):
-            fs.remove(directory / name)
+def remove_files(fs: Fs, directory: Path, *, is_durable: bool = True) -> None:
+    """Remove the files of a queue, oldest first, and its directory unless something else is in it. Blocks.
+
+    The removal is durable on return, or after a sync of the directory above.
+    """
+    names = [name for name in fs.list(directory) if is_file_name(name.removesuffix(TEMPORARY_SUFFIX))]
+    for number, name in enumerate(names):
+        fs.remove(directory / name)
+        if is_durable or number < len(names) - 1:
             fs.sync_directory(directory)  # or a power cut might remove a later file and leave this file
     if not fs.list(directory):
         fs.remove_directory(directory)
-        fs.sync_directory(directory.parent)
+        if is_durable:
+            fs.sync_directory(directory.parent)
+    elif not is_durable:
+        fs.sync_directory(directory)
 
 
-def sync_names(fs: Fs, root: Path, queues: Sequence[ConsumeQueue]) -> None:
-    """Make the names of new queues below `root` durable: each directory is synced once. Blocks. Raises SyncFailed."""
-    directories = [queue.directory for queue in queues]
-    topics = dict.fromkeys(directory.parent for directory in directories)
-    for directory in (*directories, *topics, *([root] if topics else [])):
-        failpoint("queue.before_names_sync")
-        try:
-            fs.sync_directory(directory)
-        except OSError as error:
-            raise SyncFailed(path=directory, position=0, reason=error.strerror or str(error)) from error
-        failpoint("queue.after_names_sync")
+def remove_all(fs: Fs, root: Path, set_apart: SetApart, before_removal: Callable[[Iterator[QueueEnd]], None]) -> None:
+    """Remove the files of all queues below `root`, durably. `before_removal` is called with their ends. Blocks."""
+    found = listed(fs, root, set_apart)
+    ends = (end_on_disk(fs, root / topic / name, topic=topic, queue_id=int(name)) for topic, name in found)
+    before_removal(end for end in ends if end is not None)
+    for topic, name in found:
+        remove_files(fs, root / topic / name, is_durable=False)
+    sync_directories(fs, root, list(dict.fromkeys(root / topic for topic, _ in found)))
+
+
+def remove_queues(fs: Fs, root: Path, names: Sequence[tuple[str, int]]) -> None:
+    """Remove the files of these queues below `root`, and directories that are empty then, durably. Blocks.
+
+    The oldest file is removed first, so that after a crash the rest of a queue has the end of the queue.
+    """
+    for topic, queue_id in names:
+        remove_files(fs, root / topic / str(queue_id))
+    for topic in dict.fromkeys(topic for topic, _ in names):
+        if not fs.list(root / topic):
+            fs.remove_directory(root / topic)
+            fs.sync_directory(root)
 
 
 def end_on_disk(fs: Fs, directory: Path, *, topic: str, queue_id: int) -> QueueEnd | None:

@@ -30,11 +30,12 @@ from libs.segments.errors import StoreFull
 from libs.segments.map_budget import MapBudget
 from libs.segments.segment import Segment
 from services.indexer.engine.tables.queue import ConsumeQueue
-from services.indexer.engine.tables.queue_files import end_on_disk, listed, remove_files, sync_names
+from services.indexer.engine.tables.queue_files import listed, remove_all, remove_files, remove_queues
 from services.indexer.engine.tables.queue_rows import QueueRows, all_stepped, by_queue, joined, place
 from services.indexer.engine.tables.queue_sums import QueueSums
 from services.indexer.engine.tables.stepped_over import SteppedOver
 from services.indexer.engine.tables.tails import OpenTails, PlainTails
+from services.indexer.engine.tables.together import Together
 from services.indexer.engine.tables.unsynced import UnsyncedFiles
 from services.indexer.errors import FilesMissing, QueueGap, SyncNeeded
 
@@ -67,6 +68,7 @@ class ConsumeQueueTable:
         self.expired: list[Segment] = []
         """Files that queues have dropped and that wait for their removal, oldest first."""
         self.unsynced = UnsyncedFiles(mapped_file_count_max)
+        self.together = Together(fs, directory, mapped_file_count_max)
         self.sums = QueueSums()
         self.stepped_over = SteppedOver()
         """Records that have no unit in the queue that they name."""
@@ -241,7 +243,7 @@ class ConsumeQueueTable:
     async def prepare(self, batch: DispatchBatch) -> None:
         """Create the files of the queues that a batch begins, in a thread, and give room to queues that lack it.
 
-        It does not wait for the disk: `sync_names` makes the new names durable, before progress covers the queues.
+        It does not wait for the disk: a thorough flush makes the new names durable, before progress covers the queues.
         Raises StoreFull once all files were tried: a thread that still runs would remove files of the next attempt.
         """
         names, growing = [], []
@@ -298,10 +300,9 @@ class ConsumeQueueTable:
         self._enter_plain(batch)
         for number, (topic, queue_id, entered, stepped, _, reason) in enumerate(placed):
             if len(entered):
-                if not self.unsynced.has_room:
+                if not self._append(topic, queue_id, entered, batch):
                     self._placed_batch, self._placed = batch, placed[number:]  # a sync changes no decision
                     raise SyncNeeded
-                self._append(topic, queue_id, entered, batch)
                 self._grown[topic, queue_id] = None
             if len(stepped):
                 places = batch.physical_offsets[stepped], batch.queue_offsets[stepped]
@@ -318,13 +319,17 @@ class ConsumeQueueTable:
         if names:
             failpoint("queue.after_append")
 
-    def _append(self, topic: str, queue_id: int, rows: NDArray[np.int32], batch: DispatchBatch) -> None:
+    def _append(self, topic: str, queue_id: int, rows: NDArray[np.int32], batch: DispatchBatch) -> bool:
+        """Enter the records of a queue. Returns False if all unsynced queues must be synced first."""
         queue = self._topics.get(topic, {}).get(queue_id) or self._open(topic, queue_id, 0, is_clean=True)
         start, end, file_count = queue.first_file_queue_offset, queue.max_queue_offset, queue.file_count
         if queue.was_changed:  # its number of units at the stop is unknown
             self.sums.forget_end()
+        is_for_memory = queue.is_in_memory or not self.unsynced.may_pin(queue, len(rows))
+        if is_for_memory and not queue.can_remember(rows, batch):
+            return False
         try:
-            queue.append(rows, batch)
+            (queue.remember if is_for_memory else queue.append)(rows, batch)
         finally:
             self.sums.move_start(start, queue)
             if queue.max_queue_offset != end:
@@ -332,20 +337,29 @@ class ConsumeQueueTable:
                 self.sums.move_end(end, queue)
         if queue.max_queue_offset != end:
             self.tails.open(queue)
+        return True
 
     def begin_sync(self, page_count_min: int) -> list[ConsumeQueue]:
-        """Return the queues that must be synced now: see UnsyncedFiles. Their tails are closed."""
-        self._placed_batch = None if self._plain else self._placed_batch
-        self.tails.close(queues := self.unsynced.begin_sync(page_count_min))
+        """Return the queues that must be synced now: see UnsyncedFiles. Tails of their files are closed."""
+        self._forget_plain()
+        queues = self.unsynced.begin_sync(page_count_min)
+        self.tails.close(queue for queue in queues if not queue.is_in_memory)
+        for queue in queues:
+            queue.take_units()
         return queues
+
+    def end_sync(self) -> None:
+        """Record that the queues of the last `begin_sync` are synced."""
+        self._forget_plain()
+        self.unsynced.mark_synced()
+
+    def _forget_plain(self) -> None:
+        """Let `place` decide again if it decided by tails, which are about to be closed."""
+        self._placed_batch = None if self._plain else self._placed_batch
 
     def _close_tails(self, queues: Iterable[ConsumeQueue]) -> None:
         self._placed_batch = None
         self.tails.close(queues)
-
-    def sync_names(self, queues: Sequence[ConsumeQueue]) -> None:
-        """Make the names of these new queues durable. Blocks. May run in any thread."""
-        sync_names(self._fs, self.directory, queues)
 
     def truncate(self, bound_physical_offset: int) -> None:
         """Drop the units of all records at or past this offset, durably."""
@@ -420,27 +434,12 @@ class ConsumeQueueTable:
         self.expired = [file for file in self.expired if file.path.parent not in directories]
 
     def remove_queues(self, names: Sequence[tuple[str, int]]) -> None:
-        """Remove the files of these queues, and directories that are empty then, durably. They must not be open.
-
-        The oldest file is removed first, so that after a crash the rest of a queue has the end of the queue. Blocks.
-        """
-        for topic, queue_id in names:
-            remove_files(self._fs, self._directory_of(topic, queue_id))
-        for topic in dict.fromkeys(topic for topic, _ in names):
-            if not self._fs.list(self.directory / topic):
-                self._fs.remove_directory(self.directory / topic)
-                self._fs.sync_directory(self.directory)
+        """Remove the files of these queues: see `queue_files.remove_queues`. They must not be open. Blocks."""
+        remove_queues(self._fs, self.directory, names)
 
     def remove_files(self) -> None:
         """Remove the files of all queues, durably. They must not be open. Blocks. May be repeated."""
-        found = listed(self._fs, self.directory, self.set_apart)
-        ends = (
-            end_on_disk(self._fs, self.directory / topic / name, topic=topic, queue_id=int(name))
-            for topic, name in found
-        )
-        self._before_removal(end for end in ends if end is not None)
-        for topic, name in found:
-            remove_files(self._fs, self.directory / topic / name)
+        remove_all(self._fs, self.directory, self.set_apart, self._before_removal)
 
     def close(self) -> None:
         """Close all files. Makes nothing durable."""
@@ -494,6 +493,7 @@ class ConsumeQueueTable:
             queue_id=queue_id,
             file_size_bytes=self.file_size_bytes,
             maps=self._maps,
+            memories=self.unsynced.memories,
             bound_physical_offset=bound_physical_offset,
             is_clean=is_clean,
             is_new=is_new,

@@ -89,7 +89,7 @@ def test_a_queue_twice_in_a_batch(build: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "first", "room_end", "size"), [(5, 6, 9, 999), (5, 0, 5, 999), (-1, -1, 5, 999), (5, 2, 9, 139)]
+    ("end", "first", "room_end", "size"), [(5, 6, 9, 999), (6, 0, 5, 999), (-1, -1, 5, 999), (5, 2, 9, 139)]
 )
 def test_numbers_that_do_not_fit(build: Build, end: int, first: int, room_end: int, size: int) -> None:
     """A tail outside of its memory is refused."""

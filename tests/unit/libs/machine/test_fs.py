@@ -379,3 +379,36 @@ def test_what_is_made_is_for_its_user_alone(tmp_path: Path) -> None:
         os.umask(before)
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("store", "store/reput", "store/reput/file")]
     assert modes == [0o700, 0o700, 0o600]
+
+
+def test_many_files_and_names_are_made_durable_as_one_work(world: World) -> None:
+    """Bytes and names below the directory survive a power cut; each file is asked whether its write failed."""
+    world.fs.make_directory(world.home / "d")
+    mapped = world.fs.create_mapped(world.home / "d" / "f", 8192, is_durable=False)
+    mapped.buffer[5000] = 7
+    if not world.fs.write_back(world.home):
+        pytest.skip("the file system of the tests is not known to do this")
+    mapped.check_written()
+    if isinstance(world.fs, MemoryFs):
+        world.fs.crash()
+    assert world.fs.open_mapped(world.home / "d" / "f").buffer[5000] == 7
+    world.fs.remove(world.home / "d" / "f")
+    if isinstance(world.fs, PosixFs):
+        with pytest.raises(FileNotFoundError):
+            mapped.check_written()
+
+
+def test_a_write_back_that_fails_is_reported(world: World) -> None:
+    """The call reports a file system that fails, and a file reports its own bytes that were lost."""
+    mapped = world.fs.create_mapped(world.home / "f", 8192)
+    if not world.fs.write_back(world.home):
+        pytest.skip("the file system of the tests is not known to do this")
+    with armed("fs.before_write_back", "raise"), pytest.raises(FailpointRaised):
+        world.fs.write_back(world.home)
+    mapped.buffer[0] = 1
+    world.fs.write_back(world.home)
+    with armed("file.sync", "raise"), pytest.raises(FailpointRaised):
+        mapped.check_written()
+    if isinstance(world.fs, MemoryFs):
+        world.fs.crash()
+        assert world.fs.open_mapped(world.home / "f").buffer[0] == 0

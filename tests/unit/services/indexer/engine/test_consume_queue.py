@@ -18,6 +18,7 @@ from libs.segments.map_budget import MapBudget
 from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queue_rows import place
 from services.indexer.engine.tables.stepped_over import SteppedOver
+from services.indexer.engine.tables.unit_memory import MemoryBudget
 from services.indexer.errors import QueueConflict
 from tests.support import reference
 
@@ -36,6 +37,7 @@ def open_queue(
         queue_id=0,
         file_size_bytes=20 * UNIT_COUNT,
         maps=maps or MapBudget(64),
+        memories=MemoryBudget(),
         bound_physical_offset=bound,
         is_clean=is_clean,
     )
@@ -331,7 +333,7 @@ def test_dirty_pages_count_until_a_sync() -> None:
     fs = MemoryFs()
     queue = ConsumeQueue(
         fs, DIRECTORY, topic="T", queue_id=0, file_size_bytes=20_000, maps=MapBudget(4),
-        bound_physical_offset=0, is_clean=True,
+        memories=MemoryBudget(), bound_physical_offset=0, is_clean=True,
     )  # fmt: skip
     append(queue, columns(0, 204))
     assert queue.dirty_page_count == 0

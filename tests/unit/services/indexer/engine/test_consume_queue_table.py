@@ -143,7 +143,7 @@ def test_few_files_are_mapped_however_many_there_are() -> None:
             except SyncNeeded:
                 for queue in table.begin_sync(0):
                     queue.sync()
-                table.unsynced.mark_synced()
+                table.end_sync()
     assert set(ends(table).values()) == {2}
 
 
@@ -155,7 +155,7 @@ def test_dirty_queues_are_handed_out_once() -> None:
     feed(table, log)
     taken = table.begin_sync(0)
     assert len(taken) == 2
-    table.unsynced.mark_synced()
+    table.end_sync()
     assert table.begin_sync(0) == []
 
 
@@ -173,7 +173,7 @@ def test_what_a_sync_is_at_work_on_stays_mapped() -> None:
     batch = next(batches)
     with pytest.raises(SyncNeeded):
         table.append(batch)
-    table.unsynced.mark_synced()
+    table.end_sync()
     table.append(batch)
     assert [queue.queue_id for queue in table.begin_sync(0)] == [1, 2, 3]
 
@@ -341,7 +341,7 @@ async def test_new_queues_wait_for_no_disk() -> None:
     await table.prepare(batch)
     table.append(batch)
     assert fs.synced == []
-    table.sync_names(table.unsynced.take_new())
+    table.together.sync_names(table.unsynced.take_new())
     assert len(fs.synced) == len(set(fs.synced)) == 12 + 3 + 1
     for queue in table.begin_sync(0):
         queue.sync()
@@ -360,12 +360,12 @@ async def test_a_flush_while_a_file_is_created() -> None:
     table = make_table(fs)
     table.truncate(0)
     (batch,) = log.batches()
-    fs.before_create = lambda: table.sync_names(table.unsynced.take_new())
+    fs.before_create = lambda: table.together.sync_names(table.unsynced.take_new())
     await table.prepare(batch)
     table.append(batch)
     for queue in table.begin_sync(0):
         queue.sync()
-    table.sync_names(table.unsynced.take_new())
+    table.together.sync_names(table.unsynced.take_new())
     fs.crash()
     assert ends(make_table(fs, bound=log.end_physical_offset)) == {("T", 0): 1}
 
@@ -380,7 +380,7 @@ async def test_names_that_can_not_be_synced() -> None:
     table.append(batch)
     fs.plan = lambda operation, path: Fault(errno.EIO) if (operation, path.name) == ("sync_directory", "T") else None
     with pytest.raises(SyncFailed, match="T: sync up to byte 0 failed"):
-        table.sync_names(table.unsynced.take_new())
+        table.together.sync_names(table.unsynced.take_new())
 
 
 async def test_a_new_queue_may_fill_files_before_its_first_sync() -> None:

@@ -129,6 +129,7 @@ async def test_a_batch_that_is_entered_in_part_is_no_clean_stop() -> None:
     """A stop while a sync is to make room leaves units past the end, which the next start looks for."""
     log, fs = filled(QUEUE_COUNT), MemoryFs()
     indexer = make_indexer(log, fs, FEW)
+    indexer.indexes.queues.unsynced.memories.bytes_max = 0
     begun, may_end = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -156,6 +157,7 @@ async def test_a_sync_that_fails_ends_the_indexer() -> None:
     """If the sync that is to make room fails, the Indexer ends."""
     log = filled(QUEUE_COUNT)
     indexer = make_indexer(log, MemoryFs(), FEW)
+    indexer.indexes.queues.unsynced.memories.bytes_max = 0
     with armed("file.sync", eio):
         indexer.follow.reput.start()
         await eventually(lambda: bool(log.failures))

@@ -14,6 +14,7 @@ from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queues import ConsumeQueueTable
+from services.indexer.engine.tables.unit_memory import MEMORY_BYTES_MAX
 from services.indexer.errors import SyncNeeded
 from tests.support.fake_log import FakeLog
 
@@ -21,10 +22,11 @@ DIRECTORY = Path("/data/consumequeue")
 Units = dict[tuple[str, int], list[tuple[int, int, int]]]
 
 
-def make_table(*, mapped: int = 1_024) -> ConsumeQueueTable:
-    """Return the table of an empty store."""
+def make_table(*, mapped: int = 1_024, memory_bytes: int = MEMORY_BYTES_MAX) -> ConsumeQueueTable:
+    """Return the table of an empty store, with so much memory for units that are in no file."""
     table = ConsumeQueueTable(MemoryFs(), DIRECTORY, file_size_bytes=20 * 16, mapped_file_count_max=mapped)
     table.load(IndexProgress(queue_end_sum=0))
+    table.unsynced.memories.bytes_max = memory_bytes
     return table
 
 
@@ -32,7 +34,7 @@ def sync(table: ConsumeQueueTable, page_count_min: int = 0) -> None:
     """Sync queues as a round of the flush does."""
     for queue in table.begin_sync(page_count_min):
         queue.sync()
-    table.unsynced.mark_synced()
+    table.end_sync()
 
 
 async def enter(table: ConsumeQueueTable, batch: DispatchBatch) -> list[tuple[str, int]]:
@@ -79,8 +81,9 @@ async def test_the_same_queues_without_tails(seed: int, monkeypatch: pytest.Monk
     """With syncs, cuts and set-apart topics between batches, queues and sums equal those of a table without tails."""
     chance = random.Random(seed)
     log = random_log(chance)
-    mapped = chance.choice((2, 5, 1_024))
-    with_tails, without = make_table(mapped=mapped), make_table(mapped=mapped)
+    mapped, memory_bytes = chance.choice((2, 5, 1_024)), chance.choice((0, 3_000, MEMORY_BYTES_MAX))
+    with_tails = make_table(mapped=mapped, memory_bytes=memory_bytes)
+    without = make_table(mapped=mapped, memory_bytes=memory_bytes)
     for batch in log.batches(record_count_max=chance.choice((1, 7, 40))):
         if chance.random() < 0.1:
             sync(with_tails, chance.choice((0, 1)))
@@ -139,7 +142,7 @@ async def test_a_batch_of_more_queues_than_may_be_mapped_is_entered_queue_by_que
     mapped: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A queue is decided about and written once for each batch, and a sync comes for each 7/8 of the files at most."""
-    log, narrow, roomy = FakeLog(), make_table(mapped=mapped), make_table()
+    log, narrow, roomy = FakeLog(), make_table(mapped=mapped, memory_bytes=0), make_table()
     for number in range(800):
         log.append("T", number * 7 % 40)
     sync_count, append, written = 0, ConsumeQueue.append, list[ConsumeQueue]()
@@ -169,7 +172,7 @@ async def test_a_batch_of_more_queues_than_may_be_mapped_is_entered_queue_by_que
 
 async def test_a_flush_between_two_attempts_changes_no_decision() -> None:
     """A batch that was entered in part goes on behind any sync, and behind an error it is decided about again."""
-    log, table = FakeLog(), make_table(mapped=2)
+    log, table = FakeLog(), make_table(mapped=2, memory_bytes=0)
     for number in range(30):
         log.append("T", number % 6)
     (batch,) = log.batches()

@@ -21,6 +21,7 @@ from libs.segments.map_budget import MapBudget
 from libs.segments.segment import GROWTH_BYTES_MAX
 from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queues import ConsumeQueueTable
+from services.indexer.engine.tables.unit_memory import MemoryBudget
 from tests.support.fake_log import FakeLog
 from tests.unit.services.indexer.engine.test_consume_queue import append, columns
 
@@ -48,6 +49,7 @@ def open_queue(fs: PosixFs | MemoryFs | FaultyFs, directory: Path, *, is_clean: 
         queue_id=0,
         file_size_bytes=FILE_SIZE_BYTES,
         maps=MapBudget(64),
+        memories=MemoryBudget(),
         bound_physical_offset=2**62,
         is_clean=is_clean,
     )

@@ -14,6 +14,7 @@ from reput.commitlog.v1 import append_service_pb2 as append
 from reput.commitlog.v1 import log_service_pb2 as log
 from reput.commitlog.v1 import replication_service_pb2 as replication
 from reput.common.v1 import message_pb2 as common
+from reput.delivery.v1 import delivery_service_pb2 as delivery
 from reput.indexer.v1 import query_service_pb2 as query
 from reput.indexer.v1 import queue_service_pb2 as queue
 from reput.indexer.v1 import scan_service_pb2 as scan
@@ -41,6 +42,7 @@ MESSAGES = (
     *(queue.PullResponse, queue.SubscribeResponse),
     *(query.QueryByKeyResponse, query.QueryByTimeResponse, query.QueryByIdResponse, scan.ScanResponse),
     *(query.QueryByKeysResponse, query.KeyMatches),
+    *(delivery.ReceiveResponse, delivery.ReceivedMessage, delivery.ConsumeResponse, delivery.ConsumeMessages),
 )
 
 

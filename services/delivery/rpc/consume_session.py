@@ -10,9 +10,12 @@ Callers: a single servicer call.
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
+from dataclasses import dataclass
 
 from reput.delivery.v1 import delivery_service_pb2 as messages
 
+from libs.formats import fields
+from libs.formats.protobuf_wire import length_delimited
 from libs.requests import arguments
 from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument, ServiceError
@@ -22,10 +25,20 @@ from services.delivery.engine.receive.batch import Delivered
 from services.delivery.engine.receive.settling import SettleRequest
 from services.delivery.rpc.names import group_name
 from services.delivery.rpc.policies import message_of as policy_message_of
-from services.delivery.rpc.settling import invisible_ms_of, message_of, outcome_of, settle_requests_of, wanted_of
+from services.delivery.rpc.settling import invisible_ms_of, messages_of, outcome_of, settle_requests_of, wanted_of
 
 Requests = AsyncGenerator[messages.ConsumeRequest, None]
-Answer = messages.ConsumeResponse | Exception | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    """A serialized response with messages, and their handles."""
+
+    response: bytes
+    handles: list[str]
+
+
+Answer = messages.ConsumeResponse | _Sending | Exception | None
 """A response that the stream sends, an error that ends it, or None for its end."""
 
 TOPIC_COUNT_MAX = 100
@@ -47,7 +60,7 @@ class ConsumeSession:
         self._leaving: Answer = None
         """The answer that the stream is sending."""
 
-    async def responses(self, requests: Requests) -> AsyncGenerator[messages.ConsumeResponse, None]:
+    async def responses(self, requests: Requests) -> AsyncGenerator[messages.ConsumeResponse | bytes, None]:
         """Yield answers until the caller has ended its side and has all outcomes. Raises the errors of its requests."""
         first = await anext(requests, None)
         if first is None:
@@ -65,7 +78,7 @@ class ConsumeSession:
             if isinstance(answer, Exception):
                 raise answer
             self._leaving = answer
-            yield answer
+            yield answer.response if isinstance(answer, _Sending) else answer
             self._leaving = None
 
     async def close(self) -> None:
@@ -77,8 +90,8 @@ class ConsumeSession:
         answers = [self._leaving]
         while not self._answers.empty():
             answers.append(self._answers.get_nowait())
-        found = [answer for answer in answers if isinstance(answer, messages.ConsumeResponse)]
-        await self._give_back([one.handle for answer in found for one in answer.messages.messages])
+        found = [answer for answer in answers if isinstance(answer, _Sending)]
+        await self._give_back([handle for answer in found for handle in answer.handles])
 
     def _consumption(self, begin: messages.ConsumeBegin) -> Consumption:
         count = len(begin.topics)
@@ -144,11 +157,13 @@ class ConsumeSession:
         await self._answers.put(messages.ConsumeResponse(stopped=messages.ConsumeStopped()))
 
     async def _send(self, delivered: list[Delivered]) -> None:
-        batch = messages.ConsumeMessages(messages=map(message_of, delivered))
+        batch = messages_of(delivered, fields.CONSUME_MESSAGES_MESSAGES)
+        response = length_delimited(fields.CONSUME_RESPONSE_MESSAGES, batch)
+        handles = [one.handle for one in delivered]
         try:
-            await self._answers.put(messages.ConsumeResponse(messages=batch))
+            await self._answers.put(_Sending(response, handles))
         except asyncio.CancelledError:
-            await self._give_back([one.handle for one in delivered])
+            await self._give_back(handles)
             raise
 
     async def _settle(self, number: int, settle_requests: list[SettleRequest]) -> None:

@@ -3,7 +3,6 @@
 
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Any
 
 from reput.delivery.v1 import dead_letter_service_pb2 as messages
 
@@ -17,6 +16,7 @@ from services.delivery.engine.dead_letters.dead_letters import Replay
 from services.delivery.engine.dead_letters.selection import Selection
 from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.rpc.log import letters as notes
+from services.delivery.rpc.log.stored import StoredContent
 from services.delivery.rpc.names import group_name
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 32, 1_000
@@ -80,8 +80,9 @@ def _selection(selection: messages.DeadLetterSelection) -> Selection:
     )
 
 
-def _letter(stored: Any) -> messages.DeadLetter:
+def _letter(content: StoredContent) -> messages.DeadLetter:
     """Return a letter with its notes. Any client may have written these properties, so bad values are left out."""
+    stored = content.message
     properties = stored.properties
     queue_id, queue_offset, attempts = (
         _number(properties.get(name, ""), most)

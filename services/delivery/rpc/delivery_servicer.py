@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 
 from reput.delivery.v1 import delivery_service_pb2 as messages
 
+from libs.formats import fields
 from libs.requests import arguments
 from libs.requests.checks import size_of_page
 from services.delivery.engine.own.journal_owner import JournalOwner
@@ -13,7 +14,7 @@ from services.delivery.rpc.names import group_name
 from services.delivery.rpc.settling import (
     attempt_id_of,
     invisible_ms_of,
-    message_of,
+    messages_of,
     outcome_of,
     settle_requests_of,
     wanted_of,
@@ -30,7 +31,7 @@ class DeliveryServicer:
         self._owner = owner
         self._receive_count_max = receive_count_max
 
-    async def Receive(self, request: messages.ReceiveRequest, _: object) -> messages.ReceiveResponse:
+    async def Receive(self, request: messages.ReceiveRequest, _: object) -> bytes:
         """Return messages that are the caller's for the invisible time."""
         engine = await self._owner.engine()
         delivered = await engine.receive(
@@ -42,7 +43,7 @@ class DeliveryServicer:
             wait_s=arguments.wait_s(request, "wait", most_s=WAIT_MAX_S),
             attempt_id=attempt_id_of(request),
         )
-        return messages.ReceiveResponse(messages=map(message_of, delivered))
+        return messages_of(delivered, fields.RECEIVE_RESPONSE_MESSAGES)
 
     async def Settle(self, request: messages.SettleRequest, _: object) -> messages.SettleResponse:
         """Settle deliveries, and return an outcome for each entry."""
@@ -52,7 +53,7 @@ class DeliveryServicer:
 
     async def Consume(
         self, requests: AsyncGenerator[messages.ConsumeRequest, None], _: object
-    ) -> AsyncGenerator[messages.ConsumeResponse, None]:
+    ) -> AsyncGenerator[messages.ConsumeResponse | bytes, None]:
         """Send messages within the caller's credit, and settle them. See ConsumeSession."""
         session = ConsumeSession(self._owner)
         try:

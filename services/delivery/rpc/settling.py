@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversions that the calls of DeliveryService share: filters, requests to settle and outcomes, and protobuf."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 
 from reput.delivery.v1 import delivery_service_pb2 as messages
 
 from libs.filters.property_filter import parse_where
 from libs.filters.tag_expression import parse_tags, text_of
+from libs.formats import fields
+from libs.formats.protobuf_wire import int_field, length_delimited
 from libs.requests import arguments
 from libs.requests.errors import BadArgument
 from libs.runtime.rpc.errors import status_of
@@ -15,10 +18,14 @@ from services.delivery.engine.ports.messages import Wanted
 from services.delivery.engine.receive.batch import Delivered
 from services.delivery.engine.receive.settling import SettleOutcome, SettleRequest
 from services.delivery.rpc.error_table import ERROR_TABLE
+from services.delivery.rpc.log.stored import StoredContent
 from services.delivery.rpc.policies import DELAY_MS_MAX
 
 ENTRY_COUNT_MAX = 1_000
 ATTEMPT_ID_SIZE_BYTES_MAX = 100
+UNTIL_COUNT = 64
+"""Serialized times that are kept."""
+_DONE = messages.SettleOutcome()
 
 
 def wanted_of(request: messages.ReceiveRequest | messages.ConsumeBegin, prefix: str = "") -> Wanted:
@@ -50,24 +57,24 @@ def settle_requests_of(entries: Sequence[messages.SettleEntry], prefix: str = ""
     if not 1 <= count <= ENTRY_COUNT_MAX:
         reason = f"must be 1 to {ENTRY_COUNT_MAX}"
         raise BadArgument(reason, field=f"{prefix}entries", value=count, limit=ENTRY_COUNT_MAX if count else 1)
-    return [_settle_request(entry, f"{prefix}entries[{index}].") for index, entry in enumerate(entries)]
+    return [
+        SettleRequest(entry.handle, "ack")
+        if entry.HasField("ack")
+        else _settle_request(entry, f"{prefix}entries[{index}].")
+        for index, entry in enumerate(entries)
+    ]
 
 
-def message_of(delivered: Delivered) -> messages.ReceivedMessage:
-    """Return a delivered message as the API shows it."""
-    return messages.ReceivedMessage(
-        message=delivered.message,
-        handle=delivered.handle,
-        attempt=delivered.attempt,
-        invisible_until=timestamp(delivered.until_ms),
-    )
+def messages_of(delivered: Iterable[Delivered], number: int) -> bytes:
+    """Return delivered messages as serialized fields of this number, 1 to 15, that are ReceivedMessages."""
+    return b"".join(length_delimited(number, _received(one)) for one in delivered)
 
 
 def outcome_of(outcome: SettleOutcome) -> messages.SettleOutcome:
     """Return the outcome of a request as the API shows it."""
     if outcome.error is not None:
         return messages.SettleOutcome(error=status_of(outcome.error, ERROR_TABLE))
-    return messages.SettleOutcome(handle=outcome.handle)
+    return messages.SettleOutcome(handle=outcome.handle) if outcome.handle else _DONE
 
 
 def _settle_request(entry: messages.SettleEntry, path: str) -> SettleRequest:
@@ -81,3 +88,23 @@ def _settle_request(entry: messages.SettleEntry, path: str) -> SettleRequest:
     if verb is None:
         raise BadArgument("one of ack, nack, extend, terminate and bury must be set", field=f"{path}action")
     return SettleRequest(entry.handle, verb)
+
+
+def _received(delivered: Delivered) -> bytes:
+    content: StoredContent = delivered.message
+    handle = delivered.handle.encode()
+    return b"".join(
+        (
+            content.field(fields.RECEIVED_MESSAGE_MESSAGE),
+            length_delimited(fields.RECEIVED_MESSAGE_HANDLE, handle),
+            int_field(fields.RECEIVED_MESSAGE_ATTEMPT, delivered.attempt),
+            _until(delivered.until_ms),
+        )
+    )
+
+
+@functools.lru_cache(UNTIL_COUNT)
+def _until(until_ms: int) -> bytes:
+    """Return the field of the time until which a message is its receiver's. Messages of an answer have the same."""
+    until = messages.ReceivedMessage(invisible_until=timestamp(until_ms))
+    return until.SerializeToString()

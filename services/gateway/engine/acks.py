@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acks: combines the acknowledgements of many callers into few calls.
+"""Acks: combines the acknowledgements of many callers, and their changes of invisible times, into few calls.
 
-Acknowledgements of a turn of the event loop share a call. While two calls are under way, further acknowledgements wait
-and share the next call.
-Callers: the event loop's thread. Memory: the waiting handles, which is bounded by the requests that contain them.
+Those of a turn of the event loop share a call. While two calls are under way, further ones wait and share the next
+call.
+Callers: the event loop's thread. Memory: the waiting entries, which is bounded by the requests that contain them.
 """
 
 import asyncio
@@ -18,37 +18,43 @@ CALL_COUNT_MAX = 2
 TOGETHER_SIZE_MAX = 256 << 10
 """Characters of the handles of a shared call. So a caller's oversized handles can't make others' call too large."""
 
+Entry = TypeVar("Entry")
 Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True)
-class _Waiting(Generic[Outcome]):
-    handles: Sequence[str]
+class _Waiting(Generic[Entry, Outcome]):
+    entries: Sequence[Entry]
+    size: int
     outcomes: "asyncio.Future[Sequence[Outcome]]"
 
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.handles))
 
+class Acks(Generic[Entry, Outcome]):
+    """The combiner of entries that settle. `settle` returns an outcome for each of at most `entry_count_max` entries.
 
-class Acks(Generic[Outcome]):
-    """The combiner of acknowledgements. `settle` returns an outcome for each of at most `handle_count_max` handles."""
+    `size_of` returns the characters of an entry's handle.
+    """
 
     def __init__(
-        self, settle: Callable[[Sequence[str]], Awaitable[Sequence[Outcome]]], *, handle_count_max: int
+        self,
+        settle: Callable[[Sequence[Entry]], Awaitable[Sequence[Outcome]]],
+        *,
+        entry_count_max: int,
+        size_of: Callable[[Entry], int],
     ) -> None:
-        self._settle, self._handle_count_max = settle, handle_count_max
-        self._waiting: deque[_Waiting[Outcome]] = deque()
+        self._settle, self._entry_count_max, self._size_of = settle, entry_count_max, size_of
+        self._waiting: deque[_Waiting[Entry, Outcome]] = deque()
         self._call_count = 0
-        """Calls that are under way or about to begin. When a call ends, its task sends the waiting acknowledgements."""
+        """Calls that are under way or about to begin. When a call ends, its task sends the waiting entries."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def ack(self, handles: Sequence[str]) -> Sequence[Outcome]:
-        """Return the outcome of each handle. Raises the errors of `settle`.
+    async def settle(self, entries: Sequence[Entry]) -> Sequence[Outcome]:
+        """Return the outcome of each entry. Raises the errors of the call.
 
-        The handles of a cancelled caller are still sent.
+        The entries of a cancelled caller are still sent.
         """
-        waiting = _Waiting[Outcome](handles, asyncio.get_running_loop().create_future())
+        size = sum(map(self._size_of, entries))
+        waiting = _Waiting[Entry, Outcome](entries, size, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if len(self._waiting) == 1 and self._call_count < CALL_COUNT_MAX:
             self._call_count += 1
@@ -60,7 +66,7 @@ class Acks(Generic[Outcome]):
     async def _settle_all(self) -> None:
         while some := self._some():
             try:
-                outcomes = await self._settle([handle for one in some for handle in one.handles])
+                outcomes = await self._settle([entry for one in some for entry in one.entries])
             except Exception as error:  # noqa: BLE001 - the waiting callers must get any error
                 for one in some:
                     if not one.outcomes.done():  # else its caller was cancelled
@@ -69,18 +75,18 @@ class Acks(Generic[Outcome]):
             first = 0
             for one in some:
                 if not one.outcomes.done():
-                    one.outcomes.set_result(outcomes[first : first + len(one.handles)])
-                first += len(one.handles)
+                    one.outcomes.set_result(outcomes[first : first + len(one.entries)])
+                first += len(one.entries)
         self._call_count -= 1
 
-    def _some(self) -> list[_Waiting[Outcome]]:
-        """Take the waiting acknowledgements for the next call."""
-        some: list[_Waiting[Outcome]] = []
+    def _some(self) -> list[_Waiting[Entry, Outcome]]:
+        """Take the waiting entries for the next call."""
+        some: list[_Waiting[Entry, Outcome]] = []
         count = size = 0
         while self._waiting:
-            count += len(self._waiting[0].handles)
+            count += len(self._waiting[0].entries)
             size += self._waiting[0].size
-            if some and (count > self._handle_count_max or size > TOGETHER_SIZE_MAX):
+            if some and (count > self._entry_count_max or size > TOGETHER_SIZE_MAX):
                 break
             some.append(self._waiting.popleft())
         return some

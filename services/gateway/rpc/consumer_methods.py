@@ -136,13 +136,13 @@ class ConsumerMethods:
             entry.extend.CopyFrom(Extend(invisible=from_milliseconds(invisible_ms)))
         else:
             entry.nack.CopyFrom(Nack(delay=Duration()))
-        handle = await self._delivery.settle_one(entry)
+        handle = await self._delivery.change(entry)
         self._renewals.drop(request.receipt_handle)
         return handle or request.receipt_handle
 
     async def bury(self, request: wire.ForwardMessageToDeadLetterQueueRequest) -> None:
         """Make a message a dead letter of its group."""
-        await self._delivery.settle_one(SettleEntry(handle=request.receipt_handle, bury=Bury()))
+        await self._delivery.bury(SettleEntry(handle=request.receipt_handle, bury=Bury()))
         self._renewals.drop(request.receipt_handle)
 
 

@@ -29,7 +29,8 @@ from libs.runtime.peer.calls import PeerClient
 from libs.runtime.peer.connection import Connection
 from services.delivery.engine.ports.halves import Ends, Halves
 from services.delivery.rpc.log.errors import ERRORS
-from services.delivery.rpc.log.index_client import INDEXER, IndexClient
+from services.delivery.rpc.log.index_client import IndexClient
+from services.delivery.rpc.log.stored import INDEXER
 
 COUNT, SIZE_BYTES = 256, 1 << 20
 ENDED_COUNT, ENDED_SIZE_BYTES = 1_000, 1 << 20

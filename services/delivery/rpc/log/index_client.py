@@ -2,7 +2,6 @@
 """IndexClient: implements the engine's Index by the Indexer, over gRPC."""
 
 import functools
-import hashlib
 from collections.abc import Mapping, Sequence
 
 from google.protobuf.duration import from_milliseconds, to_milliseconds
@@ -28,11 +27,9 @@ from libs.runtime.peer.connection import Connection
 from libs.runtime.rpc.timestamps import timestamp
 from services.delivery.engine.ports.messages import Found, Pulled, Stored, Wanted
 from services.delivery.rpc.log.errors import CALLERS_ERRORS, ERRORS
-from services.delivery.rpc.log.letters import DLQ_ORIGIN_TOPIC
+from services.delivery.rpc.log.stored import INDEXER, found_of
 
-INDEXER = "indexer"
 ALL = Wanted()
-ORDERING_KEY = "__SHARDINGKEY"
 JOURNAL_COUNT, JOURNAL_SIZE_BYTES = 1_000, 8 << 20
 PAGE_SIZE = 1_000
 OFFSET_COUNT_MAX = 1_000
@@ -68,9 +65,11 @@ class IndexClient:
     ) -> Pulled:
         """See Index."""
         place = topic, queue_id, queue_offset
-        answer = await self.read(*place, count=count, size_bytes=size_bytes, wait_s=wait_s, wanted=wanted)
+        answer = await self.read(
+            *place, count=count, size_bytes=size_bytes, wait_s=wait_s, wanted=wanted, wants_records=True
+        )
         return Pulled(
-            [_found(message) for message in answer.messages],
+            found_of(answer),
             answer.next_queue_offset,
             answer.min_queue_offset,
             answer.max_queue_offset,
@@ -86,8 +85,12 @@ class IndexClient:
         size_bytes: int,
         wait_s: float = 0.0,
         wanted: Wanted = ALL,
+        wants_records: bool = False,
     ) -> queue_service_pb2.PullResponse:
-        """Return messages as they are stored, from a queue offset on. The Indexer waits for the first message."""
+        """Return messages as they are stored, from a queue offset on. The Indexer waits for the first message.
+
+        With `wants_records` an Indexer that can answers with records.
+        """
         request = queue_service_pb2.PullRequest(
             topic=topic,
             queue_id=queue_id,
@@ -97,15 +100,17 @@ class IndexClient:
             tag_expression=wanted.tags,
             where=wanted.where,
             wait=from_milliseconds(round(wait_s * 1000)),
+            wants_records=wants_records,
         )
         return await self._pulls.call(self._queues.Pull, request, wait_s=wait_s)
 
     def passes(self, found: Found, wanted: Wanted) -> bool:
         """See Index."""
         tags, where = _parsed(wanted)
-        if tags and _value(found.message, b"TAGS") not in tags:
+        message: StoredMessage = found.message.message
+        if tags and _value(message, b"TAGS") not in tags:
             return False
-        return where.passes_all or bool(where.passing([[_value(found.message, name)] for name in where.names], 1))
+        return where.passes_all or bool(where.passing([[_value(message, name)] for name in where.names], 1))
 
     async def journal(self, queue_offset: int, *, wait_s: float) -> tuple[list[Stored], int]:
         """See Index."""
@@ -223,22 +228,3 @@ def _value(message: StoredMessage, name: bytes) -> bytes | None:
         return dict(properties.pieces(message.raw_properties)).get(name)
     value = message.properties.get(name.decode())
     return None if value is None else value.encode()
-
-
-def _found(message: StoredMessage) -> Found:
-    key = message.properties.get(ORDERING_KEY, "")
-    origin_topic = message.properties.get(DLQ_ORIGIN_TOPIC, "")
-    return Found(
-        message.queue_offset,
-        _hash(key) if key else 0,
-        message.record_size_bytes,
-        message,
-        origin_topic,
-        message.store_time_ms,
-    )
-
-
-def _hash(key: str) -> int:
-    """Return a number from 1 to 2**63 - 1, the same in all processes. Keys with the same number wait for each other."""
-    digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
-    return int.from_bytes(digest) >> 1 or 1

@@ -35,9 +35,9 @@ def message_of(letter: JournaledMessage) -> AppendMessage:
             topic=letter.topic, queue_id=letter.queue_id, body=letter.body, properties=letter.properties
         )
     if isinstance(letter, DeadLetter):
-        return _again(letter.found.message, letter.topic, _notes(letter), ORDERS)
+        return _again(letter.found.message.message, letter.topic, _notes(letter), ORDERS)
     if isinstance(letter, Replayed):
-        return _again(letter.found.message, letter.topic, {}, ORDERS | NOTES)
+        return _again(letter.found.message.message, letter.topic, {}, ORDERS | NOTES)
     message = _again(letter.message, letter.topic, letter.properties, letter.without)
     if letter.queue_id is not None:
         message.queue_id = letter.queue_id
@@ -80,7 +80,7 @@ def _notes(letter: DeadLetter) -> dict[str, str]:
 
     A letter that becomes a dead letter again keeps its first origin.
     """
-    stored = letter.found.message
+    stored = letter.found.message.message
     notes = {DLQ_ATTEMPTS: str(letter.attempt_count)}
     if DLQ_ORIGIN_TOPIC not in stored.properties:
         notes = {

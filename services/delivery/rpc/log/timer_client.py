@@ -17,7 +17,8 @@ from libs.runtime.peer.calls import PeerClient, by_reason
 from libs.runtime.peer.connection import Connection
 from services.delivery.engine.ports.timers import Timed, TimedRead
 from services.delivery.rpc.log.errors import ERRORS
-from services.delivery.rpc.log.index_client import INDEXER, IndexClient
+from services.delivery.rpc.log.index_client import IndexClient
+from services.delivery.rpc.log.stored import INDEXER
 
 LOG = "commitlog"
 COUNT, SIZE_BYTES = 1_000, 1 << 20

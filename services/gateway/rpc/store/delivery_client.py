@@ -42,7 +42,7 @@ class DeliveryClient:
 
     def __init__(self, delivery: LeaderClient) -> None:
         self._delivery = delivery
-        self._acks = Acks(self._ack, handle_count_max=ENTRY_COUNT_MAX)
+        self._acks = Acks(self.settle, entry_count_max=ENTRY_COUNT_MAX, size_of=lambda entry: len(entry.handle))
 
     async def receive(
         self,
@@ -78,19 +78,22 @@ class DeliveryClient:
         return [_outcome(one) for one in response.outcomes]
 
     async def ack(self, handles: Sequence[str]) -> Sequence[Settled]:
-        """Acknowledge messages, together with other callers' messages. Returns for each "" or an error."""
-        return await self._acks.ack(handles)
-
-    async def _ack(self, handles: Sequence[str]) -> Sequence[Settled]:
+        """Acknowledge messages, together with other callers' entries. Returns for each "" or an error."""
         ack = delivery_service_pb2.Ack()
-        return await self.settle([SettleEntry(handle=handle, ack=ack) for handle in handles])
+        return await self._acks.settle([SettleEntry(handle=handle, ack=ack) for handle in handles])
 
-    async def settle_one(self, entry: SettleEntry) -> str:
-        """Settle a message. Returns its handle from now on, "" for none. Raises Refused, too."""
+    async def change(self, entry: SettleEntry) -> str:
+        """Change a message's invisible time, together with other callers' entries.
+
+        Returns its handle from now on, "" for none. Raises Refused, too.
+        """
+        (outcome,) = await self._acks.settle([entry])
+        return _handle(outcome)
+
+    async def bury(self, entry: SettleEntry) -> None:
+        """Make a message a dead letter, by a call of its own: it reads the message first. Raises Refused, too."""
         (outcome,) = await self.settle([entry])
-        if isinstance(outcome, str):
-            return outcome
-        raise outcome
+        _handle(outcome)
 
     async def renew(self, handles: Sequence[str], invisible_s: float) -> Mapping[str, bool]:
         """Return for each handle whether its message is invisible for `invisible_s` from now on."""
@@ -134,6 +137,13 @@ class DeliveryClient:
             return group_service_pb2.GroupPolicy(attempts_max=default.attempts_max, backoffs=backoffs)
         policy: group_service_pb2.GroupPolicy = response.group.policy
         return policy
+
+
+def _handle(outcome: Settled) -> str:
+    """Return the handle of an outcome, or raise its error."""
+    if isinstance(outcome, str):
+        return outcome
+    raise outcome
 
 
 def _outcome(outcome: delivery_service_pb2.SettleOutcome) -> Settled:

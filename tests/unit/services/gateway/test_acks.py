@@ -29,20 +29,20 @@ class Settled:
 async def test_callers_of_one_turn_share_a_call() -> None:
     """Callers of the same turn share a call, and each gets the outcomes of its own handles."""
     settled = Settled()
-    acks = Acks(settled, handle_count_max=10)
-    assert await asyncio.gather(acks.ack(["a", "b"]), acks.ack(["c"])) == [["A", "B"], ["C"]]
+    acks = Acks(settled, entry_count_max=10, size_of=len)
+    assert await asyncio.gather(acks.settle(["a", "b"]), acks.settle(["c"])) == [["A", "B"], ["C"]]
     assert settled.calls == [["a", "b", "c"]]
-    assert await acks.ack(["d"]) == ["D"], "the next turn has a call of its own"
+    assert await acks.settle(["d"]) == ["D"], "the next turn has a call of its own"
 
 
 async def test_the_rest_gathers_while_calls_are_under_way() -> None:
     """While calls are under way further handles are collected, so that a slow answer makes calls larger, not more."""
     settled = Settled()
     settled.may_answer.clear()
-    acks = Acks(settled, handle_count_max=10)
+    acks = Acks(settled, entry_count_max=10, size_of=len)
     callers = []
     for number in range(CALL_COUNT_MAX + 4):
-        callers.append(asyncio.create_task(acks.ack([f"h{number}"])))
+        callers.append(asyncio.create_task(acks.settle([f"h{number}"])))
         for _ in range(3):
             await asyncio.sleep(0)
     assert settled.calls == [[f"h{number}"] for number in range(CALL_COUNT_MAX)]
@@ -60,11 +60,11 @@ async def test_nobody_is_forgotten(turn_count: int) -> None:
             await asyncio.sleep(0)
         return handles
 
-    acks = Acks(settle, handle_count_max=10)
+    acks = Acks(settle, entry_count_max=10, size_of=len)
 
     async def caller(pause_count: int) -> None:
         for number in range(50):
-            assert await acks.ack([f"{pause_count} {number}"]) == [f"{pause_count} {number}"]
+            assert await acks.settle([f"{pause_count} {number}"]) == [f"{pause_count} {number}"]
             for _ in range(pause_count):
                 await asyncio.sleep(0)
 
@@ -75,8 +75,8 @@ async def test_nobody_is_forgotten(turn_count: int) -> None:
 async def test_a_call_has_at_most_so_many_handles() -> None:
     """A call has at most the limit of handles, unless a single caller has more, which Delivery refuses."""
     settled = Settled()
-    acks = Acks(settled, handle_count_max=3)
-    outcomes = await asyncio.gather(acks.ack(["a", "b"]), acks.ack(["c", "d"]), acks.ack(list("efgh")))
+    acks = Acks(settled, entry_count_max=3, size_of=len)
+    outcomes = await asyncio.gather(acks.settle(["a", "b"]), acks.settle(["c", "d"]), acks.settle(list("efgh")))
     assert outcomes == [["A", "B"], ["C", "D"], ["E", "F", "G", "H"]]
     assert settled.calls == [["a", "b"], ["c", "d"], ["e", "f", "g", "h"]]
 
@@ -84,29 +84,29 @@ async def test_a_call_has_at_most_so_many_handles() -> None:
 async def test_nonsense_goes_alone() -> None:
     """A call with too many handles is refused alone, without the handles of other callers."""
     settled = Settled()
-    acks = Acks(settled, handle_count_max=10)
+    acks = Acks(settled, entry_count_max=10, size_of=len)
     large = "x" * TOGETHER_SIZE_MAX
-    await asyncio.gather(acks.ack(["a"]), acks.ack([large]), acks.ack(["b"]), acks.ack(["c"]))
+    await asyncio.gather(acks.settle(["a"]), acks.settle([large]), acks.settle(["b"]), acks.settle(["c"]))
     assert settled.calls == [["a"], [large], ["b", "c"]]
 
 
 async def test_a_call_that_fails_fails_for_all_that_share_it() -> None:
     """A failed call fails for all callers that share it, and for no later caller."""
-    acks = Acks(Settled(), handle_count_max=10)
-    first, second = asyncio.create_task(acks.ack(["a"])), asyncio.create_task(acks.ack(["bad"]))
+    acks = Acks(Settled(), entry_count_max=10, size_of=len)
+    first, second = asyncio.create_task(acks.settle(["a"])), asyncio.create_task(acks.settle(["bad"]))
     await asyncio.wait([first, second])
     for one in (first, second):
         with pytest.raises(LookupError):
             one.result()
-    assert await acks.ack(["c"]) == ["C"]
+    assert await acks.settle(["c"]) == ["C"]
 
 
 async def test_a_caller_that_goes_takes_nothing_back() -> None:
     """If a caller disconnects its message is settled all the same, and the others are answered."""
     settled = Settled()
     settled.may_answer.clear()
-    acks = Acks(settled, handle_count_max=10)
-    gone, stays = asyncio.create_task(acks.ack(["a"])), asyncio.create_task(acks.ack(["b"]))
+    acks = Acks(settled, entry_count_max=10, size_of=len)
+    gone, stays = asyncio.create_task(acks.settle(["a"])), asyncio.create_task(acks.settle(["b"]))
     for _ in range(3):
         await asyncio.sleep(0)
     gone.cancel()

@@ -42,7 +42,7 @@ def request_end(durability: int, writer: Writer | None = None, *, needs_previous
 def chunk(message: AppendMessage) -> bytes:
     """Return a `messages` entry of a request."""
     payload = message.SerializeToString()
-    return _MESSAGES_TAG + _varint(len(payload)) + payload
+    return _MESSAGES_TAG + varint(len(payload)) + payload
 
 
 class Encoder:
@@ -210,7 +210,7 @@ def property_string(properties: Mapping[str, str]) -> bytes:
 
 
 @lru_cache(1024)
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """Return a number as protobuf's base-128 integer.
 
     To make a request object that contains the message would take longer.
@@ -219,7 +219,7 @@ def _varint(number: int) -> bytes:
         return bytes((number,))
     if number < 0x4000:
         return bytes((number & 0x7F | 0x80, number >> 7))
-    return bytes((number & 0x7F | 0x80,)) + _varint(number >> 7)
+    return bytes((number & 0x7F | 0x80,)) + varint(number >> 7)
 
 
 class UniqueIds:

@@ -11,6 +11,7 @@ from libs.machine.testing.manual_clock import ManualClock
 from services.delivery.engine.ports.messages import Wanted
 from services.delivery.errors import NotOwner
 from services.delivery.rpc.consume_session import WAITING_COUNT_MAX, ConsumeSession
+from services.delivery.rpc.log.stored import StoredContent
 from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S, eventually
 
@@ -23,8 +24,14 @@ HELD_COUNT = WAITING_COUNT_MAX + 3
 async def filled() -> MemoryStore:
     store = MemoryStore(queue_count=1)
     for number in range(COUNT):
-        await store.append(TOPIC, StoredMessage(body=b"%d" % number))  # type: ignore[arg-type]
+        await store.append(TOPIC, StoredContent(StoredMessage(body=b"%d" % number)))
     return store
+
+
+async def following(responses: AsyncGenerator[pb.ConsumeResponse | bytes, None]) -> pb.ConsumeResponse:
+    """The next response, which may be serialized."""
+    response = await anext(responses)
+    return pb.ConsumeResponse.FromString(response) if isinstance(response, bytes) else response
 
 
 async def test_what_was_not_sent_goes_back_when_a_caller_goes() -> None:
@@ -47,9 +54,9 @@ async def test_what_was_not_sent_goes_back_when_a_caller_goes() -> None:
 
         session = ConsumeSession(owner)
         responses = session.responses(steps())
-        assert (await anext(responses)).WhichOneof("step") == "begun"
-        (first,) = (await anext(responses)).messages.messages
-        (stuck,) = (await anext(responses)).messages.messages
+        assert (await following(responses)).WhichOneof("step") == "begun"
+        (first,) = (await following(responses)).messages.messages
+        (stuck,) = (await following(responses)).messages.messages
         await eventually(lambda: engine.groups.open_count == HELD_COUNT)
         await asyncio.sleep(0.3)
         assert engine.groups.open_count == HELD_COUNT
@@ -59,7 +66,7 @@ async def test_what_was_not_sent_goes_back_when_a_caller_goes() -> None:
         while len(received) < COUNT - 1:
             received += await engine.receive(GROUP, TOPIC, count=99, invisible_ms=None, wanted=Wanted(), wait_s=LIMIT_S)
         assert {one.attempt for one in received} == {1}
-        bodies = {one.message.body for one in received}
+        bodies = {one.message.message.body for one in received}
         assert first.message.body not in bodies
         assert stuck.message.body in bodies
 
@@ -79,7 +86,7 @@ async def test_a_stop_of_the_process_ends_streams_at_once() -> None:
         sessions = [ConsumeSession(owner) for _ in range(2)]
         streams = [session.responses(steps(count)) for count, session in enumerate(sessions)]
         for stream in streams:
-            assert (await anext(stream)).WhichOneof("step") == "begun"
+            assert (await following(stream)).WhichOneof("step") == "begun"
         waiting = [asyncio.create_task(anext(stream)) for stream in streams]
         await asyncio.sleep(0.1)
         await owner.stop()

@@ -10,6 +10,7 @@ from reput.delivery.v1.delivery_service_pb2 import ConsumeBegin, ReceiveRequest
 from libs.requests.errors import BadArgument
 from services.delivery.engine.ports.messages import Found, Wanted
 from services.delivery.rpc.log.index_client import IndexClient
+from services.delivery.rpc.log.stored import StoredContent
 from services.delivery.rpc.settling import wanted_of
 
 
@@ -48,7 +49,7 @@ def test_an_expression_without_a_tag_is_refused(text: str) -> None:
 
 
 def found(**fields: object) -> Found:
-    return Found(0, 0, 100, StoredMessage(**fields))  # type: ignore[arg-type]
+    return Found(0, 0, 100, StoredContent(StoredMessage(**fields)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("is_text", [True, False])

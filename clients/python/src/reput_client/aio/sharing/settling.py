@@ -5,8 +5,6 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from reput.delivery.v1 import delivery_service_pb2 as pb
-
 from reput_client.aio.channels import AsyncChannels
 from reput_client.core.errors import InvalidArgumentError, ReputError
 from reput_client.core.sharing import calls
@@ -21,7 +19,7 @@ class _Settlement(Settlement):
 
     __slots__ = ("errors",)
 
-    def __init__(self, entries: Sequence[pb.SettleEntry]) -> None:
+    def __init__(self, entries: Sequence[bytes]) -> None:
         super().__init__(entries)
         self.errors: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
 
@@ -42,7 +40,7 @@ class AsyncSettler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def settle(self, entries: Sequence[pb.SettleEntry]) -> Errors:
+    async def settle(self, entries: Sequence[bytes]) -> Errors:
         """Return an error or None for each entry, as soon as the call that has them is answered.
 
         Raises the call's ReputError. The entries of a cancelled caller are not sent, unless their call has begun.

@@ -5,8 +5,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TypeVar
 
-from reput.delivery.v1 import delivery_service_pb2 as pb
-
 from reput_client.core.sharing.calls import ENTRY_COUNT_MAX
 
 CALL_COUNT_MAX = 2
@@ -15,17 +13,17 @@ CALL_COUNT_MAX = 2
 PATIENCE_S = 0.5
 """A settlement that has waited for so long gets another call: calls that hang must not hold it up."""
 SHARED_SIZE_MAX = 256 << 10
-"""Characters of the handles of a shared call, so that large handles of a caller do not make the call too large."""
+"""Bytes of the entries of a shared call, so that large handles of a caller do not make the call too large."""
 
 
 class Settlement:
-    """The settlement of a single caller: at most ENTRY_COUNT_MAX entries."""
+    """The settlement of a single caller: at most ENTRY_COUNT_MAX entries, as `calls.entries` makes them."""
 
     __slots__ = ("entries", "size")
 
-    def __init__(self, entries: Sequence[pb.SettleEntry]) -> None:
+    def __init__(self, entries: Sequence[bytes]) -> None:
         self.entries = entries
-        self.size = sum(len(entry.handle) for entry in entries)
+        self.size = sum(map(len, entries))
 
     @property
     def is_given_up(self) -> bool:

@@ -5,8 +5,6 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-from reput.delivery.v1 import delivery_service_pb2 as pb
-
 from reput_client.core.errors import InvalidArgumentError, ReputError
 from reput_client.core.sharing import calls
 from reput_client.core.sharing.settling import CALL_COUNT_MAX, PATIENCE_S, Settlement, take
@@ -21,7 +19,7 @@ class _Settlement(Settlement):
 
     __slots__ = ("errors", "failure", "has_left", "is_taken", "leads", "woken")
 
-    def __init__(self, entries: Sequence[pb.SettleEntry]) -> None:
+    def __init__(self, entries: Sequence[bytes]) -> None:
         super().__init__(entries)
         self.errors: Errors | None = None
         self.failure: Exception | None = None
@@ -53,7 +51,7 @@ class Settler:
         self._waiting: deque[_Settlement] = deque()
         self._leader_count = 0
 
-    def settle(self, entries: Sequence[pb.SettleEntry]) -> Errors:
+    def settle(self, entries: Sequence[bytes]) -> Errors:
         """Return an error or None for each entry, as soon as the call that has them is answered.
 
         Raises the call's ReputError.

@@ -18,6 +18,7 @@ from reput.indexer.v1 import (
 )
 from reput_client import ConsumerOffset, Options, PullStatus, RetryPolicy, Topic, aio
 from reput_client.core.options import first_token
+from reput_client.core.records import are_wanted
 from reput_client.core.types import from_ms, to_ms
 
 from clients.python.tests.support import Unary, fail, serving, status
@@ -230,6 +231,7 @@ def test_reading_calls() -> None:
         assert requests.pop() == query_service_pb2.QueryByKeyRequest(
             topic="t", key="k", start_time={"seconds": 1_672_570_800},
             end_time={"seconds": 1_700_000_000, "nanos": 1_000_000}, page_size=5, where="a = 1",
+            wants_records=are_wanted(),
         )  # fmt: skip
         many = list(client.query.by_keys("t", ["none", "k", "bad", "none", "k2"], start=moment, where="a = 1"))
         assert [(one.key, one.messages) for one in many] == [
@@ -243,13 +245,15 @@ def test_reading_calls() -> None:
         assert (list(first.keys), list(second.keys)) == (["none", "k", "bad", "k2"], ["bad", "k2"])
         assert (page.key, page.page_token, page.start_time, page.where) == ("k", "more", first.start_time, "a = 1")
         assert list(client.query.by_time("t", queue_id=0, where="a = 1")) == [found]
-        assert requests.pop() == query_service_pb2.QueryByTimeRequest(topic="t", queue_id=0, where="a = 1")
+        assert requests.pop() == query_service_pb2.QueryByTimeRequest(
+            topic="t", queue_id=0, where="a = 1", wants_records=are_wanted()
+        )
         assert client.query.by_id("AB", topic="t") == found
         pulled = client.queues.pull("t", 1, 7, count=3, tags="A||B", where="a = 1", wait_s=1.5)
         assert (pulled.status, pulled.messages, pulled.next_queue_offset) == (PullStatus.FOUND, [found], 8)
         assert requests.pop() == queue_service_pb2.PullRequest(
             topic="t", queue_id=1, queue_offset=7, message_count_max=3, tag_expression="A||B",
-            where="a = 1", wait={"seconds": 1, "nanos": 500_000_000},
+            where="a = 1", wait={"seconds": 1, "nanos": 500_000_000}, wants_records=are_wanted(),
         )  # fmt: skip
         assert client.queues.offset_by_time("t", 1, 1_700_000_000_005, boundary="upper") == 3
         assert requests.pop().boundary == queue_service_pb2.BOUNDARY_UPPER

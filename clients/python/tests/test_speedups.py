@@ -2,13 +2,7 @@
 """The compiled part of the producer, built here: the same bytes and errors as the plain encoder, the oracle."""
 
 import itertools
-import os
-import shutil
-import subprocess
-import sys
 import time
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,30 +13,16 @@ from reput_client import NewMessage
 from reput_client.core import speedups
 from reput_client.core.compression import Compressor
 from reput_client.core.encode import CHUNK_SIZE_BYTES_MAX, Encoder, UniqueIds
-from reput_client.core.speedups import MakePacker, find_packer
+from reput_client.core.speedups import MakePacker, find_packer, find_records
 
+from clients.python.tests import compiled
 from clients.python.tests.test_encode import BAD, NAMED, PROPERTIES
-
-PROJECT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def packer(tmp_path_factory: pytest.TempPathFactory) -> MakePacker:
+def packer() -> MakePacker:
     """The compiled Packer, from the project's own setup.py."""
-    pytest.importorskip("Cython")
-    if shutil.which(os.environ.get("CC", "cc")) is None:
-        pytest.skip("no C compiler")
-    copy = tmp_path_factory.mktemp("speedups") / "python"
-    shutil.copytree(PROJECT, copy, ignore=shutil.ignore_patterns("*.so", "*.egg-info", "build", "tests"))
-    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", "made"]
-    subprocess.run(command, cwd=copy, env={**os.environ, "REPUT_CLIENT_SPEEDUPS": "1"}, check=True)
-    (built,) = (copy / "made").rglob("_pack*.so")
-    spec = spec_from_file_location("reput_client.core.speedups._pack", built)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    made: MakePacker = module.Packer
+    made: MakePacker = compiled.part("_pack").Packer
     return made
 
 
@@ -222,6 +202,7 @@ def test_bodies_that_are_compressed_are_not_packed(packer: MakePacker) -> None:
 
 def test_the_build_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """REPUT_NO_EXTENSIONS=1 ignores the compiled part, and `IS_COMPILED` tells the build."""
-    assert (speedups.PACKER is not None) is speedups.IS_COMPILED
+    assert (speedups.PACKER is not None) is (speedups.RECORDS is not None) is speedups.IS_COMPILED
     monkeypatch.setenv("REPUT_NO_EXTENSIONS", "1")
     assert find_packer() is None
+    assert find_records() is None

@@ -11,6 +11,7 @@ from reput.indexer.v1.queue_service_pb2 import SubscribeResponse
 from reput_client.aio.channels import AsyncChannels
 from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, MessageFilter, subscribe
 from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
+from reput_client.core.records import count_in
 from reput_client.core.types import TopicQueue
 
 Answer: TypeAlias = SubscribeResponse | ReputError
@@ -34,7 +35,7 @@ class AsyncFollower:
     def waiting_count(self) -> int:
         """Number of messages in answers that were not returned yet."""
         answers = [answer for _, _, answer in self._deliveries]
-        return sum(len(answer.messages) for answer in answers if not isinstance(answer, ReputError))
+        return sum(count_in(answer) for answer in answers if not isinstance(answer, ReputError))
 
     def follow(self, queue: TopicQueue, queue_offset: int) -> None:
         """Follow a queue from a queue offset on. An earlier stream of the queue ends."""

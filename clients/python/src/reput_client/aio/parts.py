@@ -17,7 +17,6 @@ from reput_client.aio.channels import AsyncPart
 from reput_client.core.answers import (
     group_of,
     key_messages_of,
-    messages_in,
     offset_of,
     pulled,
     queue_of,
@@ -26,6 +25,7 @@ from reput_client.core.answers import (
 )
 from reput_client.core.call import PAGE_SIZE, Call, done
 from reput_client.core.errors import ServerError
+from reput_client.core.records import are_wanted, messages_in
 from reput_client.core.types import (
     ConsumerGroup,
     ConsumerOffset,
@@ -127,6 +127,7 @@ class AsyncQueries(AsyncPart):
             end_time=to_timestamp(end),
             where=where,
             page_size=page_size,
+            wants_records=are_wanted(),
         )
         return self._channels.pages(request, messages_in)
 
@@ -149,7 +150,12 @@ class AsyncQueries(AsyncPart):
         while done_count < len(wanted):
             asked = wanted[done_count : done_count + KEY_COUNT_MAX]
             request = query_service_pb2.QueryByKeysRequest(
-                topic=topic, keys=asked, start_time=times[0], end_time=times[1], where=where
+                topic=topic,
+                keys=asked,
+                start_time=times[0],
+                end_time=times[1],
+                where=where,
+                wants_records=are_wanted(),
             )
             answer: Any = await self._channels.run(Call(request))
             if not answer.matches:
@@ -158,9 +164,14 @@ class AsyncQueries(AsyncPart):
                 found = key_messages_of(key, matches)
                 if matches.next_page_token:
                     page = query_service_pb2.QueryByKeyRequest(
-                        topic=topic, key=key, start_time=times[0], end_time=times[1], where=where
+                        topic=topic,
+                        key=key,
+                        start_time=times[0],
+                        end_time=times[1],
+                        where=where,
+                        wants_records=are_wanted(),
+                        page_token=matches.next_page_token,
                     )
-                    page.page_token = matches.next_page_token
                     async for message in self._channels.pages(page, messages_in):
                         found.messages.append(message)
                 yield found
@@ -184,6 +195,7 @@ class AsyncQueries(AsyncPart):
             end_time=to_timestamp(end),
             where=where,
             page_size=page_size,
+            wants_records=are_wanted(),
         )
         return self._channels.pages(request, messages_in)
 
@@ -253,6 +265,7 @@ class AsyncQueues(AsyncPart):
             size_bytes_max=size_bytes,
             tag_expression=tags,
             where=where,
+            wants_records=are_wanted(),
             wait=Duration(seconds=int(wait_s), nanos=int(wait_s % 1 * 1e9)),
         )
         return await self._channels.run(Call(request, pulled, extra_timeout_s=wait_s))

@@ -7,6 +7,7 @@ import grpc
 
 from reput_client.core import types
 from reput_client.core.errors import DataLossError
+from reput_client.core.records import messages_in
 
 V = TypeVar("V")
 
@@ -25,11 +26,6 @@ def topic_of(message: Any) -> types.Topic:
 def topic_in(answer: Any) -> types.Topic:
     """Return the topic of an answer."""
     return topic_of(answer.topic)
-
-
-def messages_in(answer: Any) -> list[types.Message]:
-    """Return the messages of an answer."""
-    return [types.Message(raw) for raw in answer.messages]
 
 
 def key_messages_of(key: str, matches: Any) -> types.KeyMessages:

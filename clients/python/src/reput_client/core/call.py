@@ -8,6 +8,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from reput_client.core.records import parser_of
+
 T = TypeVar("T")
 PAGE_SIZE = 1000
 """Most items that a server puts into a page of a list."""
@@ -32,7 +34,7 @@ def method_of(request: Any) -> Method:
     )
     service_name = request.file.package.split(".")[1]
     path = f"{method.containing_service.full_name}/{method.name}"
-    return Method(service_name, path, GetMessageClass(method.output_type).FromString)
+    return Method(service_name, path, parser_of(GetMessageClass(method.output_type)))
 
 
 def same(response: T) -> T:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from reput.indexer.v1.queue_service_pb2 import SubscribeRequest, SubscribeResponse
 
-from reput_client.core.answers import messages_in
 from reput_client.core.call import Call
+from reput_client.core.records import are_wanted, messages_in
 from reput_client.core.types import ConsumerOffset, Message, Selection, TopicQueue
 
 SUBSCRIBE_RESPONSE_COUNT_MAX = 4
@@ -32,6 +32,7 @@ def subscribe(queue: TopicQueue, queue_offset: int, message_filter: MessageFilte
         queue_offset=queue_offset,
         tag_expression=message_filter.tags,
         where=message_filter.where,
+        wants_records=are_wanted(),
     )
     return Call(request)
 
@@ -54,9 +55,9 @@ class Positions:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Message, int]] = deque()
-        """Each message with the position behind it."""
-        self._waiting_of = TopicQueue("", -1)
+        self._waiting: deque[Message] = deque()
+        self._waiting_of, self._waiting_end = TopicQueue("", -1), 0
+        """The queue of these messages, and the position behind the last."""
         self._next: dict[TopicQueue, int] = {}
         self._committed: dict[TopicQueue, int] = {}
         self._delivered_count = 0
@@ -89,25 +90,35 @@ class Positions:
         return list(found)
 
     def add(self, queue: TopicQueue, response: SubscribeResponse) -> None:
-        """Add the response of a queue's stream. Called when no message waits any more."""
+        """Add the response of a queue's stream. Called when no message waits any more.
+
+        Raises ServerError for a response that is not sound, of which no message is added.
+        """
         assert not self._waiting
         messages = messages_in(response)
         if not messages:
             self._next[queue] = response.next_queue_offset
             return
-        self._waiting_of = queue
+        self._waiting_of, self._waiting_end = queue, response.next_queue_offset
         self._delivered_count += len(messages)
         self.answer_count += 1
         self.answer_bytes += response.ByteSize()
-        self._waiting.extend((message, message.queue_offset + 1) for message in messages[:-1])
-        self._waiting.append((messages[-1], response.next_queue_offset))
+        self._waiting.extend(messages)
 
     def pop(self) -> Message | None:
         """Return the next message, None if no message waits."""
         if not self._waiting:
             return None
-        message, self._next[self._waiting_of] = self._waiting.popleft()
+        message = self._waiting.popleft()
+        self._next[self._waiting_of] = message.queue_offset + 1 if self._waiting else self._waiting_end
         return message
+
+    def take(self, count: int) -> list[Message]:
+        """Return the next messages, up to `count` of those that wait."""
+        taken = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+        if taken:
+            self._next[self._waiting_of] = taken[-1].queue_offset + 1 if self._waiting else self._waiting_end
+        return taken
 
     def move(self, queue: TopicQueue, queue_offset: int) -> None:
         """Set the position of a queue, and drop its waiting messages."""

@@ -169,8 +169,9 @@ class Message:
     @property
     def body(self) -> bytes:
         """The body that the producer sent, inflated if its client compressed it. Raises as `inflate`, above 64 MiB."""
-        if not self._raw.sys_flag & COMPRESSED_FLAG:
-            return self._raw.body
+        raw = self._raw
+        if not raw.sys_flag & COMPRESSED_FLAG:
+            return raw.body
         try:
             return self._inflated
         except AttributeError:
@@ -202,7 +203,7 @@ class Message:
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys, without the unique id. Only spaces separate them, so that other white space is part of a key."""
-        return tuple(key for key in self._raw.properties.get("KEYS", "").split(" ") if key)
+        return tuple(filter(None, self._raw.properties.get("KEYS", "").split(" ")))
 
     @property
     def unique_id(self) -> str | None:

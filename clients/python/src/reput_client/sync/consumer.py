@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from reput_client.core.consuming import MessageFilter, Positions, topics_of
-from reput_client.core.errors import ReputError
+from reput_client.core.errors import ReputError, ServerError
 from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.telemetry.log import log
 from reput_client.core.telemetry.metrics import ConsumerMetrics
@@ -69,7 +69,9 @@ class Consumer(Closing):
         Raises ReputError if a stream broke and could not be opened again, or if a topic does not exist.
         """
         self._before_poll()
-        message = self._next(timeout_s)
+        message = self._positions.pop()
+        if message is None:
+            message = self._next(timeout_s)
         if self._tracing is not None and message is not None:
             self._tracing.received([message], self.group, is_batch=False)
         return message
@@ -82,7 +84,7 @@ class Consumer(Closing):
         message = self._next(timeout_s)
         messages: list[Message] = []
         while message is not None:
-            messages.append(message)
+            messages += (message, *self._positions.take(count - len(messages) - 1))
             message = self._at_hand() if len(messages) < count else None
         if self._tracing is not None and messages:
             self._tracing.received(messages, self.group, is_batch=True)
@@ -201,7 +203,10 @@ class Consumer(Closing):
 
     def _before_poll(self) -> None:
         """Begin, and commit if the interval is over: messages that were returned before this poll are done."""
-        self._begin()
+        if self._is_begun:
+            self._birthplace.check("consumer")
+        else:
+            self._begin()
         if self._auto_commit_s is not None and time.monotonic() >= self._commit_at_s:
             self._commit_all()
             self._commit_at_s = time.monotonic() + self._auto_commit_s
@@ -235,10 +240,14 @@ class Consumer(Closing):
         return message
 
     def _enter(self, queue: TopicQueue, answer: Answer) -> ReputError | None:
-        """Add the messages of an answer. If it is an error, follow the queue again and return the error."""
+        """Add the messages of an answer. After an error the queue is followed again, and the error is returned."""
         if not isinstance(answer, ReputError):
-            self._positions.add(queue, answer)
-            return None
+            try:
+                self._positions.add(queue, answer)
+            except ServerError as error:
+                answer = error
+            else:
+                return None
         self._follower.follow(queue, self._positions.of(queue))
         return answer
 

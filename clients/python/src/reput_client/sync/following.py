@@ -14,6 +14,7 @@ from reput.indexer.v1.queue_service_pb2 import SubscribeResponse
 
 from reput_client.core.consuming import SUBSCRIBE_RESPONSE_COUNT_MAX, MessageFilter, subscribe
 from reput_client.core.errors import ReputError, from_rpc_error, stream_ended
+from reput_client.core.records import count_in
 from reput_client.core.types import TopicQueue
 from reput_client.sync.channels import Channels
 
@@ -43,7 +44,7 @@ class Follower:
         """Number of messages in answers that were not returned yet."""
         with self._inbox.changed:
             answers = [answer for _, answer in self._inbox.deliveries]
-        return sum(len(answer.messages) for answer in answers if not isinstance(answer, ReputError))
+        return sum(count_in(answer) for answer in answers if not isinstance(answer, ReputError))
 
     def follow(self, queue: TopicQueue, queue_offset: int) -> None:
         """Follow a queue from a queue offset on. An earlier stream of the queue ends."""

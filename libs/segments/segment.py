@@ -6,14 +6,13 @@ Invariants: 0 <= flushed_position <= committed_position <= wrote_position <= siz
 read them, and they survive the process. Bytes below flushed_position survive a power cut.
 There are two ways to write. Small pieces go into `buffer`, the file's own pages, and `advance` publishes them. Batches
 go into `room`, memory that stays in the processor's cache, and `put` copies them into the file with a single call. This
-costs half as much as faults on fresh pages of a mapping, and a refusal of the disk is an error, not the end of the
-process
-(docs/decisions/0014-batches-by-pwrite.md). With a pool `room` is a borrowed buffer, which `commit` copies into the
-file later. The buffer is returned when all of the segment is in the file. Without a pool, written bytes are committed.
+costs half as much as faults on fresh pages, and a refusal of the disk is an error, not the end of the process (decision
+0014). With a pool `room` is a borrowed buffer, which `commit` copies into the file later; it is returned when the whole
+segment is in the file. Without a pool, written bytes are committed.
 Callers: a single writer, any number of threads that commit or sync (they wait for each other), any number of readers.
 A reader that works outside of the writer's thread holds the segment meanwhile; deletion then waits with the mapping.
 Not handled: the meaning of the bytes, the next segment (SegmentChain), when to sync (the engines).
-Layout: docs/formats/commit_log.md and docs/formats/consume_queue.md; RocketMQ's counterpart is DefaultMappedFile.
+Layout: docs/formats/commit_log.md, docs/formats/consume_queue.md. RocketMQ's counterpart is DefaultMappedFile.
 """
 
 import errno
@@ -34,7 +33,6 @@ CLEAR_CHUNK_BYTES = 1 << 20
 
 GROWTH_BYTES_MAX = 1 << 20
 """Maximum that `reserve` takes ahead: a busy queue's file reserves six times, and wastes at most this size."""
-
 _ZEROS = bytes(CLEAR_CHUNK_BYTES)
 _OF_THE_FILE = {errno.ENOENT, errno.EISDIR, errno.EINVAL, errno.EACCES, errno.EIO}
 """Errors of mapping that concern a single file: it is missing, no file, empty, forbidden, or the disk fails."""
@@ -69,8 +67,7 @@ class Segment:
     """
 
     __slots__ = (
-        "_borrowed",
-        "_committed_position",
+        *("_borrowed", "_committed_position"),
         "_holders",
         "_is_closed",
         "_mapped",
@@ -301,17 +298,15 @@ class Segment:
         Blocks without the GIL, and does nothing for a segment that was deleted meanwhile. Raises SyncFailed when the
         disk refuses, and from then on for every segment of the chain, because no later sync can be believed.
         """
-        return self._flush_to(self.committed_position, lambda mapped: mapped.sync())
+        return self._flush(None, lambda mapped: mapped.sync())
 
     def confirm(self, position: int) -> None:
-        """Record that the bytes below `position`, committed before a call of `Fs.write_back`, were written by it.
+        """Record that `Fs.write_back` wrote the bytes below `position` of the held segment. Raises as `sync` does."""
+        self._flush(position, lambda mapped: mapped.check_written())
 
-        The segment was held during that call. Raises SyncFailed like `sync`.
-        """
-        self._flush_to(position, lambda mapped: mapped.check_written())
-
-    def _flush_to(self, position: int, flush: Callable[[MappedFile], None]) -> int:
+    def _flush(self, position: int | None, flush: Callable[[MappedFile], None]) -> int:
         with self._shared.lock:
+            position = min(self.committed_position, self.committed_position if position is None else position)
             if self._shared.error is not None:
                 raise self._shared.error
             if position > self.flushed_position and not self._is_closed:

@@ -278,8 +278,10 @@ def test_index(chance: random.Random) -> None:
             for build, file in zip(BUILDS, files, strict=True):
                 lookup, out, counts = build.lookup_cy, array("q", bytes(8 * 7)), array("i", bytes(4 * 2))
                 searched = [lookup.SearchedFile(file, slots)] * 2
-                answer = lookup.search(searched, 1, entry_number, *arguments, out)
+                tally = array("q", [0, 0])
+                answer = lookup.search(searched, 1, entry_number, *arguments, out, tally)
                 hashes = array("i", [arguments[0], 3])
-                many = lookup.search_many(searched, hashes, 0, 0, 2**62, 2**40, 3, array("q", bytes(8 * 6)), counts)
-                found.append((answer, out, many, counts))
+                room = array("q", bytes(8 * 6))
+                many = lookup.search_many(searched, hashes, 0, 0, 2**62, 2**40, 3, room, counts, tally)
+                found.append((answer, out, many, counts, tally))
             assert all(one == found[0] for one in found)

@@ -52,13 +52,13 @@ async def work_of_message(count: int, call_count: int) -> int:
 
 
 async def test_a_message_of_a_large_call_costs_little() -> None:
-    """Receive and acknowledgement of 64 messages in a call each: at most 2,000 instructions for a message."""
-    assert await work_of_message(64, 64) < 2_000
+    """Receive and acknowledgement of 64 messages in a call each: at most 1,500 instructions for a message."""
+    assert await work_of_message(64, 64) < 1_500
 
 
 async def test_calls_of_a_turn_share_the_append() -> None:
     """64 calls of a turn cost little more than a single call, because the journal has a single record of them."""
-    assert await work_of_message(64, 1) < 1.5 * await work_of_message(64, 64)
+    assert await work_of_message(64, 1) < 1.8 * await work_of_message(64, 64)
 
 
 @pytest.mark.parametrize("burst", [1, 8])

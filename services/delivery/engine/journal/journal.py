@@ -16,14 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from libs.formats.records.delivery_record import FORMAT, DeliveryRecord, Event
-from services.delivery.engine.journal.merging import merged, weight
+from services.delivery.engine.journal.merging import count, merged, weight
 from services.delivery.engine.journal.store_time import StoreTime
 from services.delivery.engine.ports.log import Log
 from services.delivery.engine.ports.messages import JournaledMessage, Written
 from services.delivery.errors import AppendRefused, JournalLost
 
 EVENT_COUNT_MAX = 1_000
-"""Events of a record before they are merged."""
+"""Events of a record before they are merged; each settled message counts. A single larger call still fits."""
 WEIGHT_MAX = 20_000
 """Events of a record and messages in flight of its events, some 50 bytes each. A single heavier call still fits."""
 LETTERS_SIZE_BYTES_MAX = 4 << 20
@@ -47,6 +47,11 @@ class _Entry:
     """Returns further events when the record is made: earlier records are written or refused by then."""
 
     @property
+    def count(self) -> int:
+        """Events before they are merged."""
+        return count(self.events)
+
+    @property
     def weight(self) -> int:
         """Events, and messages in flight of the events."""
         return weight(self.events)
@@ -67,7 +72,7 @@ class Journal:
         self.failure: Exception | None = None
         self.failed = asyncio.Event()
         self.event_count = 0
-        """Events passed to `write` since the beginning."""
+        """Events passed to `write` since the beginning. Each settled message counts."""
         self.on_written: Callable[[Written], None] = lambda _: None
         """Called with each record that was written."""
         self.format = FORMAT
@@ -108,7 +113,7 @@ class Journal:
             raise self.failure
         entry = _Entry(events, letters, is_safe, asyncio.get_running_loop().create_future(), may_be_refused, late=late)
         self._entries.append(entry)
-        self.event_count += len(events)
+        self.event_count += entry.count
         if self._writing is None:
             self._writing = asyncio.create_task(self._write_all(), name="delivery journal")
         return entry.written
@@ -159,9 +164,9 @@ class Journal:
     def _some(self) -> list[_Entry]:
         """Remove and return the entries of the next record."""
         some = [self._entries.popleft()]
-        event_count, weight_sum, size_bytes = len(some[0].events), some[0].weight, some[0].size_bytes
+        event_count, weight_sum, size_bytes = some[0].count, some[0].weight, some[0].size_bytes
         while self._entries and not some[0].is_alone:
-            event_count += len(self._entries[0].events)
+            event_count += self._entries[0].count
             weight_sum += self._entries[0].weight
             size_bytes += self._entries[0].size_bytes
             is_full = event_count > EVENT_COUNT_MAX or weight_sum > WEIGHT_MAX or size_bytes > LETTERS_SIZE_BYTES_MAX

@@ -50,6 +50,11 @@ def merged(events: Iterable[Event]) -> tuple[Event, ...]:
     return tuple(event for event in found if event is not None)
 
 
+def count(events: Iterable[Event]) -> int:
+    """Return how many events these are, if each settled message is an event."""
+    return sum(len(event.offsets) if isinstance(event, Settled) else 1 for event in events)
+
+
 def weight(events: Iterable[Event]) -> int:
     """Return how many events and messages a record would have."""
     return sum(1 + len(getattr(event, "flights", ())) for event in events)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from libs.formats.records.delivery_record import Flight, Postponed, Took
@@ -25,8 +26,7 @@ SIZE_BYTES_MAX = 8 << 20
 """Size of the messages of a receive; only the last message may exceed it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(msgspec.Struct, frozen=True, gc=False):
     """A message that belongs to a single consumer until `until_ms`."""
 
     message: Any

@@ -7,7 +7,7 @@ is held for them.
 Callers: the event loop's thread, a single receive at a time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from libs.formats.records.delivery_record import Place, Policy
 from services.delivery.engine.journal.group_time import GroupTime
@@ -31,12 +31,13 @@ class FreshMessages:
         filters: Filters,
         cache: MessageCache,
         feeds: Feeds,
+        on_room: Callable[[], None],
         *,
         open_count_max: int,
         queue_open_count_max: int,
     ) -> None:
         self._groups, self._time, self._filters = groups, time, filters
-        self._cache, self._feeds = cache, feeds
+        self._cache, self._feeds, self._on_room = cache, feeds, on_room
         self._open_count_max, self._queue_open_count_max = open_count_max, queue_open_count_max
         self._turn = 0
 
@@ -86,6 +87,8 @@ class FreshMessages:
         """Return how many more messages of a queue may be in flight or held."""
         of_queue = self._queue_open_count_max - queue.open_count
         of_all = self._open_count_max - self._groups.open_count
+        if of_all <= len(taken.flights) + len(taken.held):
+            self._groups.when_room.add(self._on_room)  # any group makes the room
         return min(of_queue, of_all) - len(taken.flights) - len(taken.held)
 
     def _is_for_absent(self, found: Found, wanted: Wanted, left: int) -> bool:

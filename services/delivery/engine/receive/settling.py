@@ -8,10 +8,11 @@ Callers: the event loop's thread.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from libs.formats.records.delivery_record import Event, Flight, Postponed, Settled
+import msgspec
+
+from libs.formats.records.delivery_record import Event, Flight, Place, Postponed, Settled
 from libs.requests.errors import DependencyUnavailable, ServiceError
 from services.delivery.engine.dead_letters.writer import DeadLetterWriter
 from services.delivery.engine.journal.group_time import GroupTime
@@ -30,8 +31,7 @@ FINAL: frozenset[Verb] = frozenset({"ack", "terminate", "bury"})
 """Verbs after which a message is settled."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettleRequest:
+class SettleRequest(msgspec.Struct, frozen=True, gc=False):
     """A verb for the delivery that a handle names. `delay_ms` None: the time of the group's policy."""
 
     handle: str
@@ -43,12 +43,36 @@ class SettleRequest:
     """For `nack`: the delivery does not count as an attempt."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettleOutcome:
+class SettleOutcome(msgspec.Struct, frozen=True):
     """An error, or the handle of the delivery: "" if the message is settled, given back, or keeps its handle."""
 
     error: ServiceError | None = None
     handle: str = ""
+
+
+DONE: Final = SettleOutcome()
+"""The outcome of a request that needs no new handle."""
+
+
+class _Acks:
+    """Acknowledgements of a call that are not applied yet, by queue: they become a single event of the queue."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[Place, dict[int, None]] = {}
+
+    def add(self, place: Place, offset: int) -> bool:
+        """Add a message. Returns False if it is there already."""
+        offsets = self._offsets.setdefault(place, {})
+        if offset in offsets:
+            return False
+        offsets[offset] = None
+        return True
+
+    def take(self) -> list[Settled]:
+        """Remove and return the events of the acknowledgements."""
+        events = [Settled(place, tuple(offsets)) for place, offsets in self._offsets.items()]
+        self._offsets.clear()
+        return events
 
 
 class Settling:
@@ -76,11 +100,8 @@ class Settling:
         """
         if self._journal.failure is not None:
             raise self._journal.failure
-        outcomes: dict[int, SettleOutcome] = {}
         events: list[Event] = []
-        for index, request in enumerate(requests):
-            if request.verb != "bury":
-                outcomes[index] = self._settle(request, events)
+        outcomes = self._settle_all(requests, events)
         if events:
             self._last_write = self._journal.write(events, is_safe=True)
         written = self._last_write  # also for repeated requests, whose first event may not be written yet
@@ -89,35 +110,70 @@ class Settling:
                 outcomes[index] = await self._bury(request)
         if written is not None:
             await asyncio.shield(written)
-        settled_count = sum(isinstance(event, Settled) for event in events)
-        self._tally.settled_count += settled_count
-        self._tally.postponed_count += len(events) - settled_count
-        return [outcomes[index] for index in range(len(requests))]
+        for event in events:
+            if isinstance(event, Settled):
+                self._tally.settled_count += len(event.offsets)
+            else:
+                self._tally.postponed_count += 1
+        return outcomes
 
-    def _settle(self, request: SettleRequest, events: list[Event]) -> SettleOutcome:
-        """Apply a request, and add its event to the events to write."""
-        try:
-            handle = Handle.decode(request.handle)
-            event, outcome = self._event(handle, request)
-        except HandleOutdated as error:
-            return self._repeated(request, error)
-        except ServiceError as error:
-            return SettleOutcome(error)
+    def _settle_all(self, requests: Sequence[SettleRequest], events: list[Event]) -> list[SettleOutcome]:
+        """Apply all requests but burials, and add their events to the events to write.
+
+        Neighbouring acknowledgements are applied together.
+        """
+        outcomes: list[SettleOutcome] = []
+        acks = _Acks()
+        for request in requests:
+            if request.verb == "bury":
+                outcomes.append(DONE)
+                continue
+            try:
+                handle = Handle.decode(request.handle)
+                if request.verb in FINAL:
+                    outcomes.append(self._settle(handle, request, acks))
+                else:
+                    self._apply(acks.take(), events)
+                    outcomes.append(self._postpone(handle, request, events))
+            except HandleOutdated as error:
+                self._apply(acks.take(), events)
+                outcomes.append(self._repeated(request, error))
+            except ServiceError as error:
+                outcomes.append(SettleOutcome(error))
+        self._apply(acks.take(), events)
+        return outcomes
+
+    def _settle(self, handle: Handle, request: SettleRequest, acks: _Acks) -> SettleOutcome:
+        """Add a message to the acknowledgements that are applied together. Raises HandleOutdated."""
+        place = handle.place
+        self._in_flight(handle, place)
+        if not acks.add(place, handle.offset):
+            raise HandleOutdated(handle.topic, handle.queue_id, handle.offset)
+        self._repeats.note(request, "")
+        return DONE
+
+    def _postpone(self, handle: Handle, request: SettleRequest, events: list[Event]) -> SettleOutcome:
+        """Apply a nack or an extension, and add its event to the events to write. Raises HandleOutdated."""
+        event, outcome = self._event(handle, request)
         if not request.keeps_handle:
             self._repeats.note(request, outcome.handle)
-        self._groups.apply(event)
-        events.append(event)
-        if (subscription := self._subscriptions.find(handle.group, handle.topic)) is not None:
-            subscription.changed(event)
+        self._apply([event], events)
         return outcome
 
-    def _event(self, handle: Handle, request: SettleRequest) -> tuple[Settled | Postponed, SettleOutcome]:
-        """Return the event of a request and its outcome. Raises HandleOutdated."""
-        queue, flight = self._in_flight(handle)
-        if request.verb in ("ack", "terminate"):
-            return Settled(handle.place, (handle.offset,)), SettleOutcome()
+    def _apply(self, some: Sequence[Settled | Postponed], events: list[Event]) -> None:
+        """Apply events, add them to the events to write, and wake members for them."""
+        for event in some:
+            self._groups.apply(event)
+            events.append(event)
+            if (subscription := self._subscriptions.find(event.place.group, event.place.topic)) is not None:
+                subscription.changed(event)
+
+    def _event(self, handle: Handle, request: SettleRequest) -> tuple[Postponed, SettleOutcome]:
+        """Return the event of a nack or an extension, and its outcome. Raises HandleOutdated."""
+        place = handle.place
+        queue, flight = self._in_flight(handle, place)
         if request.verb == "nack":
-            return Postponed(handle.place, (self._given_back(flight, request, handle.group),)), SettleOutcome()
+            return Postponed(place, (self._given_back(flight, request, handle.group),)), DONE
         now_ms = self._time.now_ms()
         delay_ms = self._groups.policy(handle.group).invisible_ms if request.delay_ms is None else request.delay_ms
         stamp = flight.stamp if request.keeps_handle else max(now_ms, flight.stamp + 1)
@@ -125,7 +181,7 @@ class Settling:
         if (filters := self._subscriptions.filters.find(handle.group, handle.topic)) is not None:
             filters.extended(queue, flight, extended)
         new_handle = Handle(handle.group, handle.topic, handle.queue_id, handle.offset, stamp)
-        return Postponed(handle.place, (extended,)), SettleOutcome(handle=new_handle.encode())
+        return Postponed(place, (extended,)), SettleOutcome(handle=new_handle.encode())
 
     def _given_back(self, flight: Flight, request: SettleRequest, group: str) -> Flight:
         """Return the flight of a message that waits for its next attempt, and has no consumer until then."""
@@ -136,9 +192,9 @@ class Settling:
         due_ms = self._time.now_ms() + delay_ms
         return Flight(flight.offset, attempt, max(due_ms, flight.stamp + 1), due_ms, flight.key)
 
-    def _in_flight(self, handle: Handle) -> tuple[QueueState, Flight]:
-        """Return the delivery that a handle names. Raises HandleOutdated."""
-        queue = self._groups.find(handle.place)
+    def _in_flight(self, handle: Handle, place: Place) -> tuple[QueueState, Flight]:
+        """Return the delivery that a handle names, which is at `place`. Raises HandleOutdated."""
+        queue = self._groups.find(place)
         flight = None if queue is None else queue.flight(handle.offset)
         if queue is None or flight is None or flight.stamp != handle.stamp:
             raise HandleOutdated(handle.topic, handle.queue_id, handle.offset)
@@ -158,7 +214,7 @@ class Settling:
             return self._repeated(request, error)
         except ServiceError as error:
             return SettleOutcome(error)
-        return SettleOutcome()
+        return DONE
 
     async def _bury_message(self, handle: Handle, request: SettleRequest) -> None:
         """Write a message to the dead letters, or await the outcome of a burial that has begun.
@@ -167,11 +223,11 @@ class Settling:
         """
         found, delivery = None, (handle.place, handle.offset, handle.stamp)
         if (outcome := self._dead_letter_writer.outcome(*delivery)) is None:
-            self._in_flight(handle)
+            self._in_flight(handle, handle.place)
             found = await self._dead_letter_writer.read(handle.place, handle.offset)
             outcome = self._dead_letter_writer.outcome(*delivery)  # another burial may have begun during the read
         if outcome is None:
-            queue, _ = self._in_flight(handle)  # the message may have been settled during the read
+            queue, _ = self._in_flight(handle, handle.place)  # the message may have been settled during the read
             self._repeats.note(request, "")  # valid once the message is settled
             if found is None:
                 await self._dead_letter_writer.pass_over(queue, handle.offset)

@@ -74,6 +74,7 @@ class Subscription:
             filters,
             cache,
             self.feeds,
+            self.news.tell,
             open_count_max=open_count_max,
             queue_open_count_max=queue_open_count_max,
         )
@@ -94,6 +95,7 @@ class Subscription:
     async def stop(self) -> None:
         """Stop reading, and wake members that wait. A receive that chooses messages now returns them."""
         self._is_stopped = True
+        self._groups.when_room.discard(self.news.tell)
         self.news.stop()
         self._cache.close()
         await self.feeds.stop()

@@ -4,7 +4,7 @@
 Callers: a single thread. Memory: that of the queues, which GroupEngine bounds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.records.delivery_record import (
@@ -44,6 +44,8 @@ class Groups:
         """The queue offset of each delay level's next message, by the id of the level's queue."""
         self.last_attempts = LastAttempts(self.find, lambda group: self.policy(group).attempts_max)
         self._queue_count = 0
+        self.when_room: set[Callable[[], None]] = set()
+        """Each is called once, as soon as fewer messages are in flight or held."""
 
     def policy(self, group: str) -> Policy:
         """Return a group's policy, the default if it was given none."""
@@ -90,6 +92,14 @@ class Groups:
 
     def apply(self, event: Event) -> None:
         """Apply an event."""
+        before = self.open_count
+        self._apply(event)
+        if self.when_room and self.open_count < before:
+            told, self.when_room = self.when_room, set()
+            for tell in told:
+                tell()
+
+    def _apply(self, event: Event) -> None:
         if isinstance(event, PolicySet):
             if event.policy is not None:
                 self.policies[event.group] = event.policy

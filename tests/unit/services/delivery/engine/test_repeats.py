@@ -143,3 +143,19 @@ def test_what_is_remembered_has_a_bound() -> None:
     for number in range(COUNT_MAX + 1):
         repeats.note(("handle", number), "")
     assert [repeats.answer(("handle", number)) for number in (0, 1, COUNT_MAX)] == [None, "", ""]
+
+
+async def test_an_entry_that_is_twice_in_a_call_is_answered_twice(clock: ManualClock) -> None:
+    """With the same answer, between other entries; a former nack in the same call outdates the handle."""
+    store = HeldStore()
+    for body in "abc":
+        await store.append("t", body)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        a, b, c = (one.handle for one in await receive(engine))
+        requests = [SettleRequest(handle, "ack") for handle in (a, b, a)]
+        requests += [SettleRequest(c, "nack", 0), SettleRequest(c, "ack"), SettleRequest(b, "ack")]
+        outcomes = await engine.settling.settle(requests)
+        assert [type(one.error) for one in outcomes] == [*[type(None)] * 4, HandleOutdated, type(None)]
+        (again,) = await receive(engine)
+        assert again.message == "c"

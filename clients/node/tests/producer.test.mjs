@@ -139,9 +139,10 @@ test("what has no outcome when the stream breaks is sent again over another one,
   line.streams[0].onEnd(LINE_CUT);
   sent.push(...send(producer, "b"));
   line.streams[0].store(1); // on a stream that is over: the answer is ignored
-  await until(() => line.streams[1]?.requests.length === 2);
+  await until(() => line.streams[1]?.requests.length === 1);
+  line.streams[1].store(1); // until then a single batch is in flight
+  await until(() => line.streams[1].requests.length === 2);
   assert.deepEqual(line.streams[1].requests, [["a"], ["b"]]);
-  line.streams[1].store(1);
   line.streams[1].store(1);
   await Promise.all([...sent, flushed]);
   await producer.close();

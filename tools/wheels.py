@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build the wheels of Reput into dist/: stubs, client, server and Spark connector.
 
-The server's wheel contains the compiled kernel, so it is for this kind of machine and this Python. The other wheels are
-for all machines. Beside the wheels is constraints.txt: the versions of all their dependencies from uv.lock, which are
-also the versions of the tests.
+The server's wheel contains the compiled kernel and the client's its compiled parts, so both are for this kind of
+machine and this Python. The other wheels are for all machines, and so is the client's wheel in the folder `pure`.
+Beside the wheels is constraints.txt: the versions of all their dependencies from uv.lock, as the tests have them.
 """
 
 import argparse
@@ -15,16 +15,20 @@ from pathlib import Path
 from tools.setup_environment import ROOT, run, uv_command
 
 CONSTRAINTS = "constraints.txt"
-PACKAGES = ("protos/python", "clients/python", ".", "clients/spark")
+CLIENT = "clients/python"
+PACKAGES = ("protos/python", CLIENT, ".", "clients/spark")
+PURE = "pure"
+"""The folder of the client's wheel without compiled parts: beside the other wheel, a pattern would name both."""
 
 
 def build(target: Path) -> list[Path]:
-    """Build all wheels into an empty folder. A failure ends the program. Returns their paths."""
+    """Build all wheels into an empty folder. A failure ends the program. Returns the paths of the wheels for here."""
     uv = uv_command()
     shutil.rmtree(target, ignore_errors=True)
-    command = [uv, "build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir", str(target)]
+    command = [uv, "build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir"]
+    run([*command, str(target / PURE), CLIENT], REPUT_CLIENT_SPEEDUPS="0")
     for package in PACKAGES:
-        run([*command, package], REPUT_REQUIRE_EXTENSIONS="1")
+        run([*command, str(target), package], REPUT_REQUIRE_EXTENSIONS="1", REPUT_CLIENT_SPEEDUPS="1")
     run(
         [
             uv,
@@ -57,7 +61,9 @@ def main() -> None:
     wheels = build(target)
     for wheel in wheels:
         print(f"{wheel} ({wheel.stat().st_size >> 10} KiB)")
-    print(f"the server's is for Python {sys.version_info.major}.{sys.version_info.minor} on machines of this kind")
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    print(f"the server's and the client's are for Python {version} on machines of this kind")
+    print(f"the client's for all machines, without compiled parts, is in {target / PURE}")
     print(f"install it there: {install_line(target, wheels)}")
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,17 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no compiler is 
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the client and the server, installed without any program of the machine's."""
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheels in `dist`."""
     home = tmp_path_factory.mktemp("wheels")
-    built = wheels.build(home / "dist")
+    wheels.build(home / "dist")
+    return home
+
+
+@pytest.fixture(scope="module")
+def environment(home: Path) -> Path:
+    """An environment with the client and the server, installed without any program of the machine's."""
+    built = sorted((home / "dist").glob("*.whl"))
     venv.create(home / "env", with_pip=True)
     variables = {**os.environ, "PATH": str(home / "nothing"), "CC": "/bin/false", "JAVA_HOME": "/nowhere"}
     variables.pop("PYTHONPATH", None)
@@ -39,7 +47,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_is_in_them(environment: Path) -> None:
-    """Each wheel has the licence and a version, and the server's wheel has the compiled kernel."""
+    """Each wheel has the licence and a version, the server's the compiled kernel, the client's its compiled parts."""
     shown = (
         "import importlib.metadata as m, reput_client\n"
         "for name in ('reput-protos', 'reput-client', 'reput-server'):\n"
@@ -47,8 +55,16 @@ def test_what_is_in_them(environment: Path) -> None:
         "assert reput_client.__version__ == m.version('reput-client')\n"
         "import sys, reput_server; sys.path.insert(0, str(reput_server.ROOT))\n"
         "import libs.kernel; assert libs.kernel.IS_COMPILED\n"
+        "from reput_client.core import speedups; assert speedups.IS_COMPILED\n"
     )
     subprocess.run([environment / "bin/python", "-I", "-c", shown], check=True, cwd=environment)
+
+
+def test_the_client_for_all_machines(home: Path) -> None:
+    """The client also has a wheel without compiled parts, which no pattern for the others names."""
+    (pure,) = (home / "dist" / wheels.PURE).glob("*.whl")
+    assert pure.name.endswith("-py3-none-any.whl")
+    assert not [name for name in zipfile.ZipFile(pure).namelist() if name.endswith((".so", ".c"))]
 
 
 def test_first_lines(environment: Path, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from services.indexer.config import IndexerConfig
 from services.indexer.engine.build import build
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.statistics import statistics
+from services.indexer.engine.upkeep.topic_measures import OffsetLag, TopicMessages
 from services.indexer.rpc.consumer_offset_servicer import ConsumerOffsetServicer
 from services.indexer.rpc.error_table import ERROR_TABLE
 from services.indexer.rpc.group_config_servicer import GroupConfigServicer
@@ -93,6 +94,10 @@ class Service:
         history = self.indexer.indexes.history
         source.history_id = lambda: history.history_id
         shell.telemetry.observe("index", functools.partial(statistics, self.indexer))
+        measures = self.indexer.upkeep.measures
+        shell.telemetry.observe("measured", lambda: measures.left_out)
+        shell.telemetry.observe_each("topic", ("topic",), lambda: measures.topics, TopicMessages)
+        shell.telemetry.observe_each("group", ("group", "topic"), lambda: measures.lags, OffsetLag)
         self.server = GrpcServer(
             settings.server,
             errors=ERROR_TABLE,

@@ -76,6 +76,9 @@ class IndexerConfig:
     consumer_offset_interval_ms: Advanced[Positive] = 5_000
     """Time between two checks whether consumerOffset.json must be written."""
 
+    metrics_topic_count_max: Advanced[NotNegative] = 1_000
+    """Topics with metrics of their own, and of their groups: the first ones by name; 0 measures none."""
+
     consumer_offset_count_max: Advanced[Positive] = 1_000_000
     """Most (group, topic, queue) offsets that are kept. Each takes 60 to 300 bytes of memory, and its place in the
     file."""

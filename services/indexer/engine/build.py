@@ -32,6 +32,7 @@ from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.engine.upkeep.filter_loop import FilterLoop
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
+from services.indexer.engine.upkeep.topic_measures import TopicMeasures
 from services.indexer.engine.upkeep.trim import Trim
 
 NO_SINK = NoSink()
@@ -95,6 +96,7 @@ def build(
             group_configs,
             TimerWheel(small_files, config.data_dir, clock),
             FilterLoop(index, interval_ms=config.flush_interval_ms),
+            TopicMeasures(queues, groups, topic_count_max=config.metrics_topic_count_max),
         ),
     )
 

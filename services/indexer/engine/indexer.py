@@ -35,6 +35,7 @@ from services.indexer.engine.share.shared_state import SharedState
 from services.indexer.engine.upkeep.filter_loop import FilterLoop
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
+from services.indexer.engine.upkeep.topic_measures import TopicMeasures
 from services.indexer.engine.upkeep.trim import Trim
 
 
@@ -61,6 +62,7 @@ class Upkeep:
     group_configs: GroupConfigs
     timer_wheel: TimerWheel
     filters: FilterLoop
+    measures: TopicMeasures
 
 
 class Indexer:
@@ -122,6 +124,7 @@ class Indexer:
         self._group_loop.start()
         self.follow.shared_state.start()
         self.upkeep.filters.start()
+        self.upkeep.measures.start()
 
     def drain(self) -> None:
         """End all waiting pulls."""
@@ -148,6 +151,7 @@ class Indexer:
             self._end_check.cancel()
             await asyncio.wait([self._end_check])
         await self.upkeep.filters.stop()
+        await self.upkeep.measures.stop()
         await self.upkeep.rebuild.stop()
         await self.follow.reput.stop()
         await self.follow.live.loop.stop()

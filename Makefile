@@ -7,6 +7,7 @@ READY := .venv/.ready
 ETCD := .cache/bin/etcd
 KERNEL := $(wildcard $(addprefix libs/kernel/,*.py *.pxd */*.py */*.pxd) libs/formats/fields.pxd) \
 	$(wildcard libs/runtime/http2/session/*_cy.pyx libs/runtime/http2/session/*.pxd)
+SPEEDUPS := cd clients/python && REPUT_CLIENT_SPEEDUPS=1 $(CURDIR)/$(VENV)/python setup.py --quiet build_ext --inplace
 TESTS ?=
 
 # Which folders a verb runs; paths in TESTS stand in for them.
@@ -100,8 +101,8 @@ attack: $(READY) ## greedy clients and hostile requests; what each costs in memo
 	@$(VENV)/python -m tests.attack $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
 		$(if $(COUNT),--count $(COUNT)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(JSON),--json $(JSON))
 
-alarm-drills: $(READY) $(ETCD) ## a real Prometheus with our rules sees services killed, frozen, full: the expected alarm and no other; ONLY=text
-	@$(VENV)/python -m tests.alarms $(if $(ONLY),--only '$(ONLY)')
+alarm-drills: $(READY) $(ETCD) ## a real Prometheus with our rules sees services killed, frozen, full: the expected alarm and no other; ONLY=text, SECONDS=S for S of normal load
+	@$(VENV)/python -m tests.alarms $(if $(ONLY),--only '$(ONLY)') $(if $(SECONDS),--calm $(SECONDS))
 
 sanitize: $(READY) ## hostile bytes for the front's compiled session under the sanitizers of addresses and undefined behaviour; SECONDS=S, SEED=N
 	@$(VENV)/python -m tools.sanitize_session $(or $(SECONDS),60) $(SEED)
@@ -142,9 +143,11 @@ gen: $(READY) ## generate stubs, numbers of fields and of the kernel, the synchr
 	@$(VENV)/python -m tools.gen_abilities
 
 bench: $(READY) ## measure Reput beside RocketMQ, Kafka, NATS and Redis, in minutes; ONLY=append-1KiB PEER=kafka narrow it
+	@$(SPEEDUPS)
 	@$(VENV)/python -m bench --size short $(if $(ONLY),--only $(ONLY)) $(if $(PEER),--peer $(PEER))
 
 bench-full: $(READY) ## the same with every scenario, for an hour; JSON, a report and charts under bench/results
+	@$(SPEEDUPS)
 	@$(VENV)/python -m bench --size full $(if $(ONLY),--only $(ONLY)) $(if $(PEER),--peer $(PEER))
 
 test-long: $(READY) $(ETCD) ## more kills, full disks and steps of the other tests; Spark on a cluster, streams that are killed, the pages' recipes

@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     names = [scenario.name for scenario in SCENARIOS]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--size", choices=SIZES, default="short", help="short is under five minutes (default)")
+    parser.add_argument("--size", choices=SIZES, default="short", help="short is under ten minutes (default)")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, help="these scenarios, of any size")
     parser.add_argument("--peer", nargs="+", metavar="NAME", choices=ROOMS, help=f"these systems: {', '.join(ROOMS)}")
     parser.add_argument("--rounds", type=int, metavar="N", help="runs of each scenario (default 3 short, 5 full)")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.alarms.drills import DRILLS, Drill
+from tests.alarms.drills import DRILLS, Drill, loaded, opened_store
 from tests.alarms.prometheus import PROMETHEUS, Prometheus
 
 ALARM_TIMEOUT_S = 60.0
@@ -36,6 +36,18 @@ def run(drill: Drill) -> tuple[float, float]:
                 return _watched(drill, prometheus, lambda: drill.harm(site))
             finally:
                 prometheus.stop()
+
+
+def run_calm(seconds: float) -> None:
+    """Watch a store under normal load. Raises DrillFailed if any alarm fires."""
+    with tempfile.TemporaryDirectory() as name, opened_store(Path(name)) as site, loaded(site):
+        prometheus = Prometheus(Path(name), "drill", site.targets)
+        try:
+            prometheus.wait_until_up(len(site.services))
+            if _wait(lambda: bool(prometheus.firing()), time.monotonic(), seconds) is not None:
+                raise DrillFailed(f"{', '.join(sorted(prometheus.firing()))} fires under normal load")
+        finally:
+            prometheus.stop()
 
 
 def _watched(drill: Drill, prometheus: Prometheus, harm: Callable[[], Callable[[], None]]) -> tuple[float, float]:
@@ -67,14 +79,31 @@ def _wait(is_so: Callable[[], bool], began_s: float, timeout_s: float) -> float 
     return None
 
 
+def _calm(seconds: float) -> int:
+    """Watch a store under normal load. Returns the exit code."""
+    try:
+        run_calm(seconds)
+    except DrillFailed as failure:
+        print(f"FAILED  {failure}")
+        return 1
+    print(f"ok      no alarm in {seconds:.0f} s of normal load")
+    return 0
+
+
 def main() -> int:
     """Run the drills of the command line, and print a line for each. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.alarms", description=__doc__)
     parser.add_argument("--only", default="", metavar="TEXT", help="drills whose name contains this text")
-    only = parser.parse_args().only
+    parser.add_argument(
+        "--calm", type=float, default=0.0, metavar="SECONDS", help="watch a store under normal load instead"
+    )
+    arguments = parser.parse_args()
+    only, calm_s = arguments.only, arguments.calm
     if PROMETHEUS is None:
         print("needs Prometheus: apt-get install prometheus", file=sys.stderr)
         return 2
+    if calm_s:
+        return _calm(calm_s)
     failed = 0
     for drill in (drill for drill in DRILLS if only in drill.name):
         try:

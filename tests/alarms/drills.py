@@ -3,6 +3,7 @@
 
 import signal
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ def _stopping(made: Site) -> Iterator[Site]:
         made.stop()
 
 
-def _store(folder: Path) -> AbstractContextManager[Site]:
+def opened_store(folder: Path) -> AbstractContextManager[Site]:
     return _stopping(site.store(folder))
 
 
@@ -156,12 +157,38 @@ def _ignore(_: object) -> None:
     """Drop a result."""
 
 
+@contextmanager
+def loaded(made: Site) -> Iterator[None]:
+    """Send twenty messages a second to a topic, which a group consumes, within the block."""
+    log, index, delivery = (made.services[name].target for name in ("commitlog", "indexer", "delivery"))
+    client = connect(commitlog=log, indexer=index, delivery=delivery)
+    is_over = threading.Event()
+
+    def send() -> None:
+        with client.producer() as producer:
+            while not is_over.wait(1 / 20):
+                producer.send(TOPIC, b"a message")
+
+    with client.share_consumer(TOPIC, group=GROUP) as consumer:
+        threads = [threading.Thread(target=send), threading.Thread(target=consumer.run, args=(_ignore,))]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            consumer.close()
+            for thread in threads:
+                thread.join()
+    client.close()
+
+
 DRILLS = (
-    Drill("the only CommitLog is killed", "ReputServiceAway", _store, _kill("commitlog")),
-    Drill("the disk is full", "ReputAppendsRefused", _store, _fill_disk),
-    Drill("the Indexer is frozen", "ReputServiceAway", _store, _freeze("indexer")),
-    Drill("the Janitor is frozen", "ReputServiceAway", _store, _freeze("janitor")),
-    Drill("a group is blocked", "ReputGroupStandsStill", _store, _block_key),
+    Drill("the only CommitLog is killed", "ReputServiceAway", opened_store, _kill("commitlog")),
+    Drill("the disk is full", "ReputAppendsRefused", opened_store, _fill_disk),
+    Drill("the Indexer is frozen", "ReputServiceAway", opened_store, _freeze("indexer")),
+    Drill("the Janitor is frozen", "ReputServiceAway", opened_store, _freeze("janitor")),
+    Drill("a group is blocked", "ReputGroupStandsStill", opened_store, _block_key),
     Drill(
         "the leader is frozen, and no coordinator elects another",
         "ReputNoLeader",

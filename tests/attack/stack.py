@@ -64,16 +64,16 @@ class Watched(FixedService):
 
     def pause_ms(self) -> float:
         """The longest pause of its loop since the start."""
-        return self._loop_ms("longest_pause_since_start_ms")
+        return self._loop_ms("longest_pause_since_start")
 
     def work_ms(self) -> float:
         """The longest computation of its loop in a pause since the start."""
-        return self._loop_ms("longest_work_since_start_ms")
+        return self._loop_ms("longest_work_since_start")
 
     def _loop_ms(self, field: str) -> float:
-        match = re.search(rf"^reput_\w+_loop_{field}(?:{{.*}})? (\S+)$", self.metrics(), re.MULTILINE)
+        match = re.search(rf"^reput_\w+_loop_{field}_seconds(?:{{.*}})? (\S+)$", self.metrics(), re.MULTILINE)
         assert match, field
-        return float(match[1])
+        return float(match[1]) * 1000
 
     def log_text(self) -> str:
         """Its output on standard error."""

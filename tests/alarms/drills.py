@@ -129,6 +129,7 @@ def _block_key(made: Site) -> Callable[[], None]:
     client.share_groups.set(GROUP, SharePolicy(is_ordered=True))
     consumer = client.share_consumer(TOPIC, group=GROUP, invisible_s=600)
     held = consumer.receive(count=1, wait_s=30)
+    assert not consumer.receive(count=10, wait_s=2)  # the others of the key wait for it
 
     def remedy() -> None:
         consumer.ack(*held)

@@ -34,7 +34,8 @@ HEAD = """# Metrics
 
 Each service serves its metrics for Prometheus at `/metrics` of its `metrics_port`.
 This page is made from the services by `python -m tools.gen_metrics_docs`.
-Times are in seconds, shares are ratios from 0 to 1, and counters (`_total`) begin at 0 when a service starts.
+Times are in seconds, and shares are ratios from 0 to 1.
+Counters (`_total`) begin at 0 when a service starts, but for `indexed_messages_total`, which begins with a topic.
 [operations.md](operations.md#metrics-and-logs) says which metrics to watch, and `deploy/prometheus` has the alarms.
 With `metrics_old_names` a service also serves the names that metrics had before their units were seconds and ratios.
 """

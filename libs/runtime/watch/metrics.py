@@ -35,6 +35,8 @@ Read = Callable[[], Mapping[tuple[str, ...], "DataclassInstance"]]
 TOTAL = "_total"
 NAME = "metric"
 """The key in the metadata of a field whose family has another name than the field."""
+FORMER = "former"
+"""The same for the family's name of releases before the base units."""
 _UNITS = (("_ms", "_seconds", 1e-3), ("_percent", "_ratio", 1e-2), ("_count", "s", 1.0))
 """The end of a field's name, the end of its family's name, and the factor of its values."""
 
@@ -80,7 +82,15 @@ def columns(prefix: str, kind: type["DataclassInstance"]) -> list[Column]:
         if field.name not in sentences:
             raise ValueError(f"{kind.__qualname__}.{field.name}: a metric needs a sentence under the field")
         name, factor = _family_name(field.metadata.get(NAME, field.name))
-        made.append(Column(field.name, f"{prefix}_{name}", f"{prefix}_{field.name}", sentences[field.name], factor))
+        made.append(
+            Column(
+                field.name,
+                f"{prefix}_{name}",
+                f"{prefix}_{field.metadata.get(FORMER, field.name)}",
+                sentences[field.name],
+                factor,
+            )
+        )
     return made
 
 

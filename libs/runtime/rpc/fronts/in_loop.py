@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The front in the event loop, built from the settings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from libs.runtime.http2.framing import CallRefused, MessageTooLarge, TooManyCalls
@@ -27,7 +27,7 @@ class FrontStatistics:
     """Calls that are served now."""
     request_inflight_bytes: int
     """Bytes of requests that no handler has taken yet."""
-    opened_connections_total: int
+    opened_connections_total: int = field(metadata={"former": "connections_total"})
     """Connections that were opened."""
     refused_connections_total: int
     """Connections that were refused because of the limit."""

@@ -173,7 +173,7 @@ class Filters:
 class FilterCount:
     """How many filters the members of a group use for a topic."""
 
-    count: int = field(default=0, metadata={"metric": "filters"})
+    count: int = field(default=0, metadata={"metric": "filters", "former": "filter_count"})
     """Filters that the members of the group use for the topic."""
 
 

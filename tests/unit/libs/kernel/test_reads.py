@@ -30,7 +30,7 @@ def test_units(build: Build) -> None:
 
 @pytest.mark.parametrize("bad", [(100, 10, 0), (99, 10, 0), (-1, 10, 0), (-(2**63), 10, 0), (101, 0, 0), (101, -1, 0)])
 def test_impossible_units(build: Build, bad: tuple[int, int, int]) -> None:
-    """They end the result, also as the first unit after an earlier one."""
+    """Impossible units end the result, also as the first unit after an earlier unit."""
     file = b"".join(UNIT.pack(*unit) for unit in ((100, 5, 1), bad, (300, 5, 1)))
     assert build.reads_cy.read_units(file, 0, 99, *columns(3)) == 1
     assert build.reads_cy.read_units(file, 20, 100, *columns(2)) == 0
@@ -38,13 +38,13 @@ def test_impossible_units(build: Build, bad: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize(("position", "count"), [(-1, 1), (1, 3), (0, 4), (61, 0), (60, 1), (2**62, 1)])
 def test_units_outside_of_the_file(build: Build, position: int, count: int) -> None:
-    """They are refused."""
+    """Units outside of the file are refused."""
     with pytest.raises(ValueError, match="a file of 60 bytes has no"):
         build.reads_cy.read_units(bytes(60), position, -1, *columns(count))
 
 
 def test_columns_of_different_lengths(build: Build) -> None:
-    """They are refused."""
+    """Columns of different lengths are refused."""
     offsets, sizes, codes = columns(2)
     with pytest.raises(ValueError, match="different lengths"):
         build.reads_cy.read_units(bytes(60), 0, -1, offsets, sizes, codes[:1])

@@ -21,7 +21,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from libs.runtime.errors import ListenFailed, PortInUse
+from libs.runtime.rpc.fronts.in_loop import FrontStatistics
+from libs.runtime.watch.metrics import columns
 from libs.runtime.watch.telemetry import Telemetry, set_up_logging
+from services.delivery.engine.receive.filters import FilterCount
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, DISPATCH, TooLate, serving
 
@@ -317,3 +320,11 @@ def test_a_field_without_a_sentence_is_refused() -> None:
 
     with pytest.raises(ValueError, match="appended_total: a metric needs a sentence"):
         Telemetry.off().observe("log", Mute)
+
+
+def test_former_names_are_those_that_were_served() -> None:
+    """Fields that were renamed keep the former name of their family."""
+    found = {column.name: column.former.name for column in columns("reput_x_front", FrontStatistics)}
+    assert found["reput_x_front_opened_connections_total"] == "reput_x_front_connections_total"
+    (filters,) = columns("reput_delivery_group", FilterCount)
+    assert (filters.name, filters.former.name) == ("reput_delivery_group_filters", "reput_delivery_group_filter_count")

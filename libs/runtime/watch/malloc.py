@@ -117,7 +117,8 @@ def giving_back(interval_s: float = LOOK_INTERVAL_S) -> Iterator[None]:
             after = _Held(min(after.resident_bytes, now.resident_bytes), min(after.free_bytes, now.free_bytes))
             if used_s - before_s < IDLE_SHARE * interval_s and now.has_grown(after):
                 give_back()
-                after = _Held.now()
+                # Memory that was freed during the return is still resident: only the bytes that were free before count.
+                after = _Held(resident_bytes(), now.free_bytes)
 
     thread = threading.Thread(target=look, name="giving memory back", daemon=True)
     thread.start()

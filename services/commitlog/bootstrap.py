@@ -34,7 +34,13 @@ from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm
 from services.commitlog.engine.replicate.steps import NOBODY, LeaderAt
 from services.commitlog.engine.roles import FOLLOWER_ROLE, Decider, Roles
 from services.commitlog.engine.start.cut import Cut
-from services.commitlog.engine.statistics import statistics_of
+from services.commitlog.engine.statistics import (
+    FollowerStatistics,
+    acknowledgements_of,
+    followers_of,
+    statistics_of,
+    syncs_of,
+)
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
 from services.commitlog.rpc.coordinate.doors import label_role, open_door
@@ -93,7 +99,7 @@ class Service:
         )
         self._shell = shell
         self.commit_log = CommitLog(self._config, PosixFs(), SystemClock(), on_failure=shell.fail)
-        shell.telemetry.observe("log", lambda: statistics_of(self.commit_log.log))
+        self._observe_log()
         is_elected = self._config.coordinator != "none"
         leader_target = "" if is_elected else settings.leader.target
         own = RoleSetting(FOLLOWER_ROLE if is_elected else self._config.role_name, leader_target)
@@ -111,6 +117,18 @@ class Service:
             limits=LIMITS,
         )
         self._add_services()
+
+    def _observe_log(self) -> None:
+        telemetry, log = self._shell.telemetry, self.commit_log
+        telemetry.observe("log", lambda: statistics_of(log.log))
+        telemetry.observe_each("follower", ("replica",), lambda: followers_of(log.log), FollowerStatistics)
+        telemetry.observe_durations(
+            "append_acknowledgement",
+            ("durability",),
+            "Time from the write of a batch to its acknowledgement, also in streams, by the durability that it needs.",
+            lambda: acknowledgements_of(log.log),
+        )
+        telemetry.observe_durations("sync", (), "Duration of the syncs to the disk.", lambda: syncs_of(log.log))
 
     def _add_services(self) -> None:
         config, log = self._config, CurrentLog(self.commit_log)

@@ -21,7 +21,7 @@ from libs.runtime.process import Shell
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.delivery.config import DeliveryConfig
-from services.delivery.engine.own.counters import Counters
+from services.delivery.engine.own.counters import Counters, DeadLetterCounters
 from services.delivery.engine.own.group_engine import GroupEngine
 from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.engine.own.lag_metrics import GroupLag, GroupStandstill, LagMetrics
@@ -90,6 +90,10 @@ class Service:
             "group_standstill", ("group", "topic", "reason"), lambda: self._measuring.standstills, GroupStandstill
         )
         shell.telemetry.observe_each("group", ("group", "topic"), counters.filters, FilterCount)
+        shell.telemetry.observe_each("dead_letter", ("group",), counters.dead_letters, DeadLetterCounters)
+        shell.telemetry.observe_durations(
+            "settle", (), "Time from the delivery of a message to its acknowledgement.", counters.settle_durations
+        )
         shell.telemetry.observe("delay", counters.delays)
         shell.telemetry.observe("delay_level", counters.delay_levels)
         shell.telemetry.observe("transaction", counters.transactions)

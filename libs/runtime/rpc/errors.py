@@ -7,6 +7,7 @@ caller gets INTERNAL and no detail, the log gets the traceback. docs/errors.md d
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -134,6 +135,26 @@ BASE_TABLE: ErrorTable = {
 }
 """Errors of the shell itself, and errors that all services share. A service's own table has priority."""
 
+refusals: Counter[tuple[str, ...]] = Counter()
+"""How many statuses were made in this process, by the names of their code and reason. The tables bound its size.
+
+An answer can have many statuses: a stream has one for each refused batch, a call that settles one for each message.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """How often something was refused for a reason."""
+
+    refusals_total: int = 0
+    """Calls, batches of streams, and messages of a call that were refused, by the reason that the caller got."""
+
+    @classmethod
+    def counted(cls) -> dict[tuple[str, ...], "Refusals"]:
+        """Return the refusals of this process by code and reason."""
+        return {names: cls(count) for names, count in refusals.copy().items()}
+
+
 _INTERNAL = ErrorRow(grpc.StatusCode.INTERNAL, "INTERNAL")
 
 
@@ -183,4 +204,5 @@ def _bounded(text: str, size_bytes_max: int) -> str:
 
 
 def _status(row: ErrorRow, message: str, details: list[Message]) -> Status:
+    refusals[row.code.name, row.reason] += 1
     return Status(code=row.code.value[0], message=message, details=[pack(detail) for detail in details])

@@ -23,7 +23,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from libs.runtime.errors import ConfigError
 from libs.runtime.rpc.bounds import CallBounds
-from libs.runtime.rpc.errors import ErrorTable
+from libs.runtime.rpc.errors import ErrorTable, Refusals
 from libs.runtime.rpc.fronts.front import front_of
 from libs.runtime.rpc.guard import Guard
 from libs.runtime.rpc.handlers import Around, Surroundings, TakeTurn, service_handler
@@ -79,6 +79,7 @@ class GrpcServer:
         rooms = (config.concurrent_rpc_max, TRUSTED_CALL_COUNT_MAX, HEALTH_CALL_COUNT_MAX, REFLECTION_CALL_COUNT_MAX)
         self._front = front_of(config, request_size_bytes_max=request_size_bytes_max, call_count_max=sum(rooms))
         self._front.observe(telemetry)
+        telemetry.observe_each("rpc", ("code", "reason"), Refusals.counted, Refusals)
         self._front.add_generic_rpc_handlers((Guard(config, telemetry, self._surroundings.trail),))
 
     def add_service(

@@ -33,7 +33,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from libs.runtime.errors import ListenFailed, PortInUse
 from libs.runtime.settings import TelemetryConfig
-from libs.runtime.watch.durations import CallDurations
+from libs.runtime.watch.durations import CallDurations, DurationsFamily, Read
 from libs.runtime.watch.identity import Build
 from libs.runtime.watch.log_export import LogExport
 from libs.runtime.watch.metrics import Metrics
@@ -70,11 +70,12 @@ class Telemetry:
         self._metrics = Metrics(has_old_names=has_old_names)
         for collector in (self._metrics, ProcessCollector(registry=None), Build(service)):
             self.registry.register(collector)
-        self._durations = CallDurations(
-            f"reput_{service}_rpc_duration_seconds", "Duration of served calls; streams count when they end."
-        )
-        self.registry.register(self._durations)
-        self.count_rpc = self._durations.count
+        calls = CallDurations()
+        self.observe_durations(
+            "rpc_duration", ("method", "code"), "Duration of served calls; streams count when they end.",
+            lambda: calls.by_call,
+        )  # fmt: skip
+        self.count_rpc = calls.count
         self._exporter = exporter
         self.tracer_provider: TracerProvider | None = None
         self._tracer: trace.Tracer | None = None
@@ -140,6 +141,13 @@ class Telemetry:
         The caller bounds the number of objects.
         """
         self._metrics.add(f"reput_{self.service}_{name}", labels, kind, statistics)
+
+    def observe_durations(self, name: str, labels: Sequence[str], description: str, read: Read) -> None:
+        """Report durations as the histogram `reput_<service>_<name>_seconds`.
+
+        `read` returns the durations by the values of their labels, and is called like the function of `observe`.
+        """
+        self.registry.register(DurationsFamily(f"reput_{self.service}_{name}_seconds", description, labels, read))
 
     @property
     def is_tracing(self) -> bool:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters and gauges of a log, for telemetry and status. Each is defined only here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from libs.machine.durations import Durations
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.follower import FollowingState
 
@@ -92,6 +93,18 @@ class LogStatistics:
     """By how much the time of the last record is ahead of the clock."""
 
 
+@dataclass(frozen=True, slots=True)
+class FollowerStatistics:
+    """A connected follower of this log."""
+
+    lag_bytes: int = 0
+    """Bytes that the follower has not yet."""
+    unsynced_bytes: int = 0
+    """Bytes that the follower has not on its disk yet."""
+    is_in_sync: int = 0
+    """1 while the follower is in the in-sync set."""
+
+
 _SOURCES: dict[str, Callable[[OpenLog], int]] = {
     "appended_messages_total": lambda log: log.pipeline.message_count,
     "appended_batches_total": lambda log: log.pipeline.batch_count,
@@ -138,3 +151,31 @@ _SOURCES: dict[str, Callable[[OpenLog], int]] = {
 def statistics_of(log: OpenLog | None) -> LogStatistics:
     """Return a snapshot. Its values are zero before the log is open. Fast, and safe from any thread."""
     return LogStatistics() if log is None else LogStatistics(**{name: read(log) for name, read in _SOURCES.items()})
+
+
+def followers_of(log: OpenLog | None) -> dict[tuple[str, ...], FollowerStatistics]:
+    """Return the connected followers by replica id."""
+    if log is None:
+        return {}
+    end = log.marks.committed.value
+    return {
+        (replica.replica_id,): FollowerStatistics(
+            max(end - replica.received_physical_offset, 0),
+            max(end - replica.flushed_physical_offset, 0),
+            int(replica.is_in_sync),
+        )
+        for replica in log.replicas.connected
+    }
+
+
+def acknowledgements_of(log: OpenLog | None) -> Mapping[tuple[str, ...], Durations]:
+    """Return the times from the write of a batch to its acknowledgement, by durability."""
+    return {} if log is None else log.acknowledgements.durations
+
+
+def syncs_of(log: OpenLog | None) -> Mapping[tuple[str, ...], Durations]:
+    """Return the durations of the syncs to the disk."""
+    durations: dict[tuple[str, ...], Durations] = {}
+    if log is not None:
+        durations[()] = log.flusher.durations
+    return durations

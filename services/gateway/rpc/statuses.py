@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping
 
 from libs.requests.errors import PeerError, ServiceError
+from libs.runtime.rpc.errors import refusals
 from services.gateway.errors import Refused
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
@@ -63,18 +64,25 @@ def status(code: str, text: str) -> wire.Status:
 
 
 def status_of(error: ServiceError) -> wire.Status:
-    """Return the status of an error."""
+    """Return the status of an error, and count it."""
+    code = _code_of(error)
+    reason = error.reason if isinstance(error, PeerError) and error.reason in CODES else code
+    refusals[code, reason] += 1
+    return status(code, str(error))
+
+
+def _code_of(error: ServiceError) -> str:
     if isinstance(error, Refused):
-        return status(error.code, str(error))
+        return error.code
     assert isinstance(error, PeerError)
     if error.code == LATE:
-        return status("PROXY_TIMEOUT", str(error))
+        return "PROXY_TIMEOUT"
     code = OF_FIELDS.get(error.metadata["field"]) if error.reason == "BAD_ARGUMENT" else None
     code = code or CODES.get(error.reason)
     if code is None:
         _log.error("a service has refused what a gateway should not ask for: %s: %s", error.reason, error)
-        return status("INTERNAL_SERVER_ERROR", str(error))
-    return status(code, str(error))
+        return "INTERNAL_SERVER_ERROR"
+    return code
 
 
 def is_passing(error: ServiceError) -> bool:

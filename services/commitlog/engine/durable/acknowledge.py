@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from libs.log.watermark import Watermark
+from libs.machine.durations import Durations
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.write.append import AppendedBatch
 from services.commitlog.engine.write.marks import (
@@ -28,25 +29,29 @@ from services.commitlog.errors import LeaseOver, StoreSealed
 class Acknowledgement:
     """The acknowledgement of a batch. Without a wait it is settled from the start, with a known durability."""
 
-    __slots__ = ("_deadline_s", "_is_elected", "_reached", "_told")
+    __slots__ = ("_began_s", "_durations", "_is_elected", "_reached", "_timeout_s", "_told")
 
     def __init__(
         self,
         told: int | Callable[[], int],
         reached: asyncio.Future[None] | None = None,
-        deadline_s: float = 0.0,
+        timeout_s: float = 0.0,
         *,
         is_elected: bool = False,
+        durations: Durations | None = None,
     ) -> None:
+        """`durations` counts the wait when the acknowledgement is given."""
         self._told = told
         self._is_elected = is_elected
         self._reached = reached
-        self._deadline_s = deadline_s
+        self._began_s = 0.0 if reached is None else _now_s()
+        self._timeout_s = timeout_s
+        self._durations = durations
 
     @property
     def is_settled(self) -> bool:
         """Whether the wait is over: the mark is reached or failed, or the deadline has passed."""
-        return self._reached is None or self._reached.done() or _now_s() >= self._deadline_s
+        return self._reached is None or self._reached.done() or self._left_s() <= 0
 
     @property
     def is_late(self) -> bool:
@@ -56,10 +61,16 @@ class Acknowledgement:
     async def settle(self) -> None:
         """Wait until it is settled."""
         if self._reached is not None and not self._reached.done():
-            await asyncio.wait([self._reached], timeout=max(self._deadline_s - _now_s(), 0))
+            await asyncio.wait([self._reached], timeout=max(self._left_s(), 0))
+
+    def _left_s(self) -> float:
+        return self._began_s + self._timeout_s - _now_s()
 
     def durability(self) -> int:
         """Return the durability that the batch has reached. Raises StoreSealed and LeaseOver."""
+        if self._durations is not None:
+            self._durations.count(_now_s() - self._began_s)
+            self._durations = None
         if self._reached is not None and self._reached.done():
             try:
                 self._reached.result()
@@ -83,6 +94,8 @@ class _Level(NamedTuple):
     durability: int
     mark: Watermark
     timeout_s: float
+    durations: Durations
+    """The waits of the batches for this durability."""
 
 
 class Acknowledgements:
@@ -99,9 +112,14 @@ class Acknowledgements:
         check: Callable[[], None] | None = None,
     ) -> None:
         timeout_s = config.sync_timeout_ms / 1000
-        memory = _Level(DURABILITY_MEMORY, marks.wrote, timeout_s)
-        disk = _Level(DURABILITY_LOCAL_DISK, marks.flushed, timeout_s)
-        replicated = _Level(DURABILITY_REPLICATED, marks.replicated, config.replicate_timeout_ms / 1000)
+        memory = _Level(DURABILITY_MEMORY, marks.wrote, timeout_s, Durations())
+        disk = _Level(DURABILITY_LOCAL_DISK, marks.flushed, timeout_s, Durations())
+        replicate_timeout_s = config.replicate_timeout_ms / 1000
+        replicated = _Level(DURABILITY_REPLICATED, marks.replicated, replicate_timeout_s, Durations())
+        self.durations: dict[tuple[str, ...], Durations] = {
+            ("memory",): memory.durations, ("local_disk",): disk.durations, ("replicated",): replicated.durations
+        }  # fmt: skip
+        """Times from the write of a batch to its acknowledgement, by the durability that it waited for."""
         store = disk if config.flush_mode == "sync" else memory
         self._levels = {
             DURABILITY_STORE: replicated if marks.is_replicated_at_once else store,
@@ -120,15 +138,16 @@ class Acknowledgements:
         if self._check is not None:
             self._check()
         if end <= level.mark.value:
+            level.durations.count_none()
             if self._check is not None:  # checked again when the answer is sent
                 return Acknowledgement(lambda: self._reached(level.durability, end))
             return self._at_once.get(level.durability) or Acknowledgement(self._reached(level.durability, end))
         if level.mark is self._marks.replicated:
             self._marks.flushed.hurry(end)
         reached = level.mark.soon(end)
-        deadline_s, is_elected = _now_s() + level.timeout_s, self._check is not None
         told = functools.partial(self._reached, level.durability, end)
-        return Acknowledgement(told, reached, deadline_s, is_elected=is_elected)
+        is_elected = self._check is not None
+        return Acknowledgement(told, reached, level.timeout_s, is_elected=is_elected, durations=level.durations)
 
     def _reached(self, asked: int, end: int) -> int:
         """Return the highest durability, up to the requested, of a batch with this end."""

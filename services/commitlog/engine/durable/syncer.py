@@ -20,6 +20,7 @@ from typing import NamedTuple, Self
 
 from libs.log.watermark import Watermark
 from libs.machine.clock import Clock
+from libs.machine.durations import Durations
 from libs.machine.fs import PAGE_SIZE_BYTES
 from libs.machine.loop import SupervisedLoop
 from libs.machine.workers import workers
@@ -58,6 +59,8 @@ class Syncer:
     covered_time_ms: int = field(init=False)
     """Store time of the last record that the mark certainly covers."""
     work_count: int = 0
+    durations: Durations = field(default_factory=Durations)
+    """Durations of the work."""
     loop: SupervisedLoop = field(init=False)
     _worked_s: float = field(init=False)
     _executor: Executor = field(init=False)
@@ -107,7 +110,7 @@ class Syncer:
 
     async def run(self) -> None:
         """Run the work now. Never fails, but may set the seal."""
-        covered_time_ms = self._state.last_store_time_ms
+        covered_time_ms, begun_s = self._state.last_store_time_ms, self._clock.monotonic_s()
         loop = asyncio.get_running_loop()
         try:
             end = await asyncio.shield(loop.run_in_executor(self._executor, self._work))
@@ -116,6 +119,7 @@ class Syncer:
             return
         self.work_count += 1
         self._worked_s = self._clock.monotonic_s()
+        self.durations.count(self._worked_s - begun_s)
         self.covered_time_ms = covered_time_ms
         self._source.advance(end)
         self._mark.advance(end)

@@ -151,7 +151,7 @@ class DeadLetterWriter:
         if isinstance(error := written.exception(), AppendRefused):
             _log.error("%s can't be a dead letter, and waits: %s", _named(queue.place, flight), error)
         elif error is None:
-            self._tally.dead_letter_count += 1
+            self._tally.buried(queue.place.group)
             if self._is_same(queue, flight):  # otherwise the group was moved or deleted meanwhile
                 self._groups.apply(event)
                 self._wake(queue.place)  # messages with its key may be delivered

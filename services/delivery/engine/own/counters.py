@@ -7,6 +7,7 @@ Totals count from the start of the process, over all its ownerships. From any th
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from libs.machine.durations import Durations
 from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.engine.receive.filters import FilterCount
 
@@ -35,6 +36,14 @@ class GroupCounters:
     """Dead letters that were sent again."""
     taken_over_total: int
     """How often the journal was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterCounters:
+    """The counters of a group's dead letters, since the start of the process."""
+
+    messages_total: int
+    """Messages of the group that became dead letters, for the first 1,000 groups with dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,17 @@ class Counters:
             replayed_letters_total=tally.replayed_count,
             taken_over_total=self._owner.began_count,
         )
+
+    def dead_letters(self) -> Mapping[tuple[str, ...], DeadLetterCounters]:
+        """Return the counters of dead letters, by group."""
+        return {
+            (group,): DeadLetterCounters(count)
+            for group, count in self._owner.tally.dead_letters_by_group.copy().items()
+        }
+
+    def settle_durations(self) -> Mapping[tuple[str, ...], Durations]:
+        """Return the times from deliveries to acknowledgements."""
+        return {(): self._owner.tally.settle_durations}
 
     def filters(self) -> Mapping[tuple[str, ...], FilterCount]:
         """Return how many different filters members use, by group and topic."""

@@ -146,9 +146,10 @@ class Settling:
     def _settle(self, handle: Handle, request: SettleRequest, acks: _Acks) -> SettleOutcome:
         """Add a message to the acknowledgements that are applied together. Raises HandleOutdated."""
         place = handle.place
-        self._in_flight(handle, place)
+        _, flight = self._in_flight(handle, place)
         if not acks.add(place, handle.offset):
             raise HandleOutdated(handle.topic, handle.queue_id, handle.offset)
+        self._tally.settle_durations.count(max(0, self._time.now_ms() - flight.stamp) / 1000)
         self._repeats.note(request, "")
         return DONE
 

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tally: counts the outcomes of messages, over all ownerships of a process."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from libs.formats.records.transaction_record import COMMIT, PARKED, ROLLBACK
+from libs.machine.durations import Durations
+
+GROUP_COUNT_MAX = 1_000
+"""Groups whose dead letters are counted one by one. Dead letters of further groups count in the sum alone."""
 
 
 @dataclass(slots=True)
@@ -18,6 +23,9 @@ class Tally:
     postponed_count: int = 0
     """Given back, or extended."""
     dead_letter_count: int = 0
+    dead_letters_by_group: Counter[str] = field(default_factory=Counter)
+    settle_durations: Durations = field(default_factory=Durations)
+    """Times from deliveries to the acknowledgements of their messages."""
     timed_delivered_count: int = 0
     """Messages that were delivered at their time."""
     timed_late_ms: int = 0
@@ -39,6 +47,12 @@ class Tally:
     parked_count: int = 0
     checked_count: int = 0
     """How often a producer was to be asked for a transaction's end."""
+
+    def buried(self, group: str) -> None:
+        """Count a message of a group that became a dead letter."""
+        self.dead_letter_count += 1
+        if group in self.dead_letters_by_group or len(self.dead_letters_by_group) < GROUP_COUNT_MAX:
+            self.dead_letters_by_group[group] += 1
 
     def ended(self, how: str) -> None:
         """Count a transaction that ended this way."""

@@ -33,8 +33,8 @@ from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.build import build
 from services.indexer.engine.indexer import Indexer
+from services.indexer.engine.measure.topic_measures import OffsetLag, TopicMessages
 from services.indexer.engine.statistics import statistics
-from services.indexer.engine.upkeep.topic_measures import OffsetLag, TopicMessages
 from services.indexer.rpc.consumer_offset_servicer import ConsumerOffsetServicer
 from services.indexer.rpc.error_table import ERROR_TABLE
 from services.indexer.rpc.group_config_servicer import GroupConfigServicer

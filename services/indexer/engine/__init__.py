@@ -17,6 +17,7 @@ groups   ConsumerOffsets, DelayOffsets, GroupConfigs and TimerWheel.
 share    SharedState: if the log has copies, commits of groups become records of the log (LocalChanges), which each
          Indexer applies (StateQueue).
 upkeep   Trim, QueueRemoval and OnlineRebuild: operations for the Janitor and for operators.
+measure  TopicMeasures: the messages of topics and the lags of groups, for metrics.
 
 A batch: ReputLoop.apply -> Indexes.prepare (room in files) -> Indexes.apply -> LongPolls.wake. A handshake: agree ->
 Indexes.undo, adopt, skip_to -> agree again, until the stream continues. A round of the flush:

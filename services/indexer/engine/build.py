@@ -25,6 +25,7 @@ from services.indexer.engine.groups.timer_wheel import TimerWheel
 from services.indexer.engine.indexer import Follow, Indexer, Upkeep
 from services.indexer.engine.log.local_records import LocalRecords
 from services.indexer.engine.log.source import LogSink, LogSource, NoSink, RecordSource
+from services.indexer.engine.measure.topic_measures import TopicMeasures
 from services.indexer.engine.share.shared_state import SharedState
 from services.indexer.engine.tables.index import IndexTable
 from services.indexer.engine.tables.progress import ProgressFile
@@ -32,7 +33,6 @@ from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.engine.upkeep.filter_loop import FilterLoop
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
-from services.indexer.engine.upkeep.topic_measures import TopicMeasures
 from services.indexer.engine.upkeep.trim import Trim
 
 NO_SINK = NoSink()
@@ -80,13 +80,15 @@ def build(
     )  # fmt: skip
     flush = FlushLoop(config, indexes, ballast, source, clock, on_failure=fail, on_log_role=shared_state.hear)
     reput = ReputLoop(config, source, indexes, states, flush, live, on_history_change=shared_state.change_history)
+    answers = Answers(config, indexes, records, polls, live)
+    measured = config.metrics_topic_count_max
     return Indexer(
         fs,
         config,
         ballast,
         indexes=indexes,
         follow=Follow(states, reput, flush, completeness, polls, live, shared_state),
-        answers=Answers(config, indexes, records, polls, live),
+        answers=answers,
         groups=groups,
         delay_offsets=delay_offsets,
         upkeep=Upkeep(
@@ -96,7 +98,7 @@ def build(
             group_configs,
             TimerWheel(small_files, config.data_dir, clock),
             FilterLoop(index, interval_ms=config.flush_interval_ms),
-            TopicMeasures(queues, groups, topic_count_max=config.metrics_topic_count_max),
+            TopicMeasures(queues, groups, records, answers.pulled, clock, topic_count_max=measured),
         ),
     )
 

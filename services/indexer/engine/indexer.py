@@ -31,11 +31,11 @@ from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.groups.delay_offsets import DelayOffsets
 from services.indexer.engine.groups.group_configs import GroupConfigs
 from services.indexer.engine.groups.timer_wheel import TimerWheel
+from services.indexer.engine.measure.topic_measures import TopicMeasures
 from services.indexer.engine.share.shared_state import SharedState
 from services.indexer.engine.upkeep.filter_loop import FilterLoop
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
-from services.indexer.engine.upkeep.topic_measures import TopicMeasures
 from services.indexer.engine.upkeep.trim import Trim
 
 

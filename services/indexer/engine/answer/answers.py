@@ -7,6 +7,7 @@ from services.indexer.engine.answer.damage import NotedDamage
 from services.indexer.engine.answer.many_keys import ManyKeysEngine
 from services.indexer.engine.answer.plan import ScanPlanner
 from services.indexer.engine.answer.pull import Puller
+from services.indexer.engine.answer.pulled import Pulled
 from services.indexer.engine.answer.query import QueryEngine
 from services.indexer.engine.answer.scan import Scanner
 from services.indexer.engine.follow.indexes import Indexes
@@ -27,7 +28,8 @@ class Answers:
         queues = indexes.queues
         self.queries = QueryEngine(queues, indexes.index, records, page_size_bytes_max=config.query_size_bytes_max)
         self.many_keys = ManyKeysEngine(queues, indexes.index, records, self.queries)
-        self.puller = Puller(queues, records, polls, live)
+        self.pulled = Pulled(topic_count_max=config.metrics_topic_count_max)
+        self.puller = Puller(queues, records, polls, live, self.pulled)
         self.scanner = Scanner(queues, records, self.many_keys, count_max=config.scan_count_max)
         self.planner = ScanPlanner(queues, records, partition_key_count=config.scan_partition_key_count)
 

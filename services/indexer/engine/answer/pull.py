@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from libs.filters.property_filter import EVERYTHING, PropertyFilter
 from libs.formats.limits import READ_COUNT_MAX
 from services.indexer.engine.answer.damage import UNREADABLE
+from services.indexer.engine.answer.pulled import Pulled
 from services.indexer.engine.answer.tags import TagFilter
 from services.indexer.engine.answer.where import passing
 from services.indexer.engine.follow.live_end import LiveEnd
@@ -85,8 +86,11 @@ class PullResult:
 class Puller:
     """The engine that answers pulls from the queues and the log's records."""
 
-    def __init__(self, queues: ConsumeQueueTable, records: RecordSource, polls: LongPolls, live: LiveEnd) -> None:
+    def __init__(
+        self, queues: ConsumeQueueTable, records: RecordSource, polls: LongPolls, live: LiveEnd, pulled: Pulled
+    ) -> None:
         self._queues = queues
+        self._pulled = pulled
         self._records = records
         self._polls = polls
         self._live = live
@@ -113,6 +117,8 @@ class Puller:
                 query = replace(query, queue_offset=result.next_queue_offset)
             if self._end(query) == query.queue_offset:
                 await self._polls.wait(query.topic, query.queue_id, left_s)
+        if count := len(sizes := result.found.sizes):
+            self._pulled.count(query.topic, count, int(sizes[0] if count == 1 else sizes.sum()))
         if is_stepped and result.status is PullStatus.OFFSET_OVERFLOW_ONE:
             return replace(result, status=PullStatus.NO_MATCHED_MESSAGE)
         return result

@@ -234,7 +234,7 @@ async def _run(section: str, loaded: Loaded[S], build: Callable[[S, Shell], Serv
     telemetry: Telemetry | None = None
     settings = loaded.value
     try:
-        telemetry = set_up(section, settings.telemetry)
+        telemetry = set_up(section, settings.telemetry, settings.server)
         shell = Shell(telemetry)
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(signal_number, shell.stop)

@@ -147,10 +147,16 @@ class TelemetryConfig:
     `reput up`, which reads the logs of its services."""
 
     metrics_host: Basic[str] = "127.0.0.1"
-    """Address of the Prometheus endpoint; it has no access control."""
+    """Address of the Prometheus endpoint; without metrics_token_file every caller may read the metrics."""
 
     metrics_port: Basic[Port]
     """Port of the Prometheus endpoint; 0 turns it off."""
+
+    metrics_tls: Advanced[bool] = False
+    """Serve the metrics with TLS, by the certificate, key and client authorities of the server."""
+
+    metrics_token_file: Advanced[Path | None] = None
+    """File with a token in each line: a scraper must send one of them as bearer token; /healthz needs none."""
 
     metrics_old_names: Advanced[bool] = False
     """Also serve metrics under the names that they had before their units were seconds and ratios; goes with the

@@ -42,27 +42,29 @@ def server_credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
     )
 
 
-def ssl_context(config: ServerConfig) -> ssl.SSLContext | None:
-    """Return the TLS context of a server. None without TLS. Raises ConfigError for a file that can't be used.
+def ssl_context(config: ServerConfig, *, protocol: str = "h2") -> ssl.SSLContext | None:
+    """Return the TLS context of a server of a protocol, by its name in ALPN. None without TLS.
+
+    Raises ConfigError for a file that can't be used.
 
     As with gRPC's own server, the files are checked again at handshakes.
     """
     if config.tls_certificate_file is None or config.tls_key_file is None:
         return None
-    watched, current = _watched(config), _context(config)
+    watched, current = _watched(config), _context(config, protocol)
 
     def renew(handshake: ssl.SSLObject, _server_name: str | None, _context_of: ssl.SSLContext) -> None:
         nonlocal current
         if watched.have_changed():
             try:
-                current = _context(config)
+                current = _context(config, protocol)
             except ConfigError as error:
                 _log.warning("%s; the certificate that was read before is served", error)
             else:
                 _log.info("the files of the certificate have changed and are read")
         handshake.context = current
 
-    first = _context(config)
+    first = _context(config, protocol)
     first.sni_callback = renew
     return first
 
@@ -72,12 +74,12 @@ def _watched(config: ServerConfig) -> WatchedFiles:
     return WatchedFiles(file for file in files if file is not None)
 
 
-def _context(config: ServerConfig) -> ssl.SSLContext:
+def _context(config: ServerConfig, protocol: str) -> ssl.SSLContext:
     assert config.tls_certificate_file is not None
     assert config.tls_key_file is not None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
+    context.set_alpn_protocols([protocol])
     for setting in ("tls_certificate_file", "tls_key_file", "tls_client_ca_file"):
         if getattr(config, setting) is not None:
             read_file(setting, getattr(config, setting))

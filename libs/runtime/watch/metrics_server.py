@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """MetricsServer: the Prometheus endpoint /metrics and the probe /healthz, with few threads and a short timeout.
 
+With `context` it speaks TLS, and with `tokens` a scraper of the metrics needs a token.
 Invariants: at most CONNECTION_COUNT_MAX connections are open, each with a thread; a further connection ends the oldest,
-so that callers with unfinished requests keep no scraper out. Callers: any thread; the server runs in its own thread.
+so that callers with unfinished requests keep no scraper out. A handshake happens in the connection's thread.
+Callers: any thread; the server runs in its own thread.
 """
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -15,6 +18,8 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from libs.runtime.trust.tokens import TokenFile
 
 Start = Callable[[str, list[tuple[str, str]]], object]
 """WSGI's start_response."""
@@ -44,17 +49,31 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
     request_queue_size = 128
 
     def __init__(
-        self, host: str, port: int, registry: CollectorRegistry, is_serving: Callable[[], bool] = lambda: True
+        self,
+        host: str,
+        port: int,
+        registry: CollectorRegistry,
+        is_serving: Callable[[], bool] = lambda: True,
+        *,
+        context: ssl.SSLContext | None = None,
+        tokens: TokenFile | None = None,
     ) -> None:
         self.address_family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         self._open: OrderedDict[Any, None] = OrderedDict()
         self._lock = threading.Lock()
         super().__init__((str(address[0]), int(address[1])), Handler)
         self._metrics: Callable[[dict[str, Any], Start], Iterable[bytes]] = make_wsgi_app(registry)
-        self._is_serving = is_serving
+        self._is_serving, self._context, self._tokens = is_serving, context, tokens
         self.set_app(self._answer)
         self._thread = threading.Thread(target=self.serve_forever, args=(_CLOSE_LOOK_S,), name="metrics", daemon=True)
         self._thread.start()
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Return the next connection. Its handshake happens with its first read."""
+        connection, address = super().get_request()
+        if self._context is not None:
+            connection = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for a connection, and end the oldest connection if there are too many."""
@@ -78,6 +97,9 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         """Answer /metrics, and /healthz with 200 while the gRPC health is SERVING and 503 otherwise."""
         path = environment.get("PATH_INFO", "")
         if path == "/metrics":
+            if self._tokens is not None and not self._tokens.has(_bearer_token(environment)):
+                text = "a scraper needs a token of metrics_token_file as bearer token"
+                return _say(start, "401 Unauthorized", text, ("WWW-Authenticate", "Bearer"))
             return self._metrics(environment, start)
         if path == "/healthz":
             return (
@@ -96,8 +118,13 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         self._thread.join()
 
 
-def _say(start: Start, status: str, text: str) -> list[bytes]:
-    start(status, [("Content-Type", "text/plain; charset=utf-8")])
+def _bearer_token(environment: dict[str, Any]) -> bytes:
+    scheme, _, token = str(environment.get("HTTP_AUTHORIZATION", "")).partition(" ")
+    return token.strip().encode("latin-1", "replace") if scheme.lower() == "bearer" else b""
+
+
+def _say(start: Start, status: str, text: str, *headers: tuple[str, str]) -> list[bytes]:
+    start(status, [("Content-Type", "text/plain; charset=utf-8"), *headers])
     return [f"{text}\n".encode()]
 
 

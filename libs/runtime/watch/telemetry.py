@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +32,10 @@ from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from libs.runtime.errors import ListenFailed, PortInUse
-from libs.runtime.settings import TelemetryConfig
+from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
+from libs.runtime.settings import ServerConfig, TelemetryConfig
+from libs.runtime.trust.credentials import ssl_context
+from libs.runtime.trust.tokens import TokenFile
 from libs.runtime.watch.durations import CallDurations, DurationsFamily, Read
 from libs.runtime.watch.identity import Build
 from libs.runtime.watch.log_export import LogExport
@@ -96,11 +99,13 @@ class Telemetry:
         """Return a telemetry that reports nothing, for tests and tools."""
         return cls(service, exporter=None, trace_ratio=0)
 
-    def serve_metrics(self, host: str, port: int) -> int:
+    def serve_metrics(
+        self, host: str, port: int, *, context: ssl.SSLContext | None = None, tokens: TokenFile | None = None
+    ) -> int:
         """Open the Prometheus endpoint and return its port. Raises PortInUse or ListenFailed."""
         address = f"{host}:{port}"
         try:
-            self._http = MetricsServer(host, port, self.registry, self._is_serving)
+            self._http = MetricsServer(host, port, self.registry, self._is_serving, context=context, tokens=tokens)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise PortInUse(address, setting="metrics_port") from error
@@ -206,10 +211,10 @@ class Telemetry:
             ending.join(EXPORT_TIMEOUT_S)
 
 
-def set_up(service: str, config: TelemetryConfig) -> Telemetry:
+def set_up(service: str, config: TelemetryConfig, server: ServerConfig) -> Telemetry:
     """Configure logging, and open the metrics endpoint and the exporter of the configuration.
 
-    Raises PortInUse or ListenFailed.
+    Raises PortInUse or ListenFailed, and ConfigError for files of TLS and tokens.
     """
     set_up_logging(service, config.log_level, config.log_format)
     endpoint, is_insecure = config.otlp_endpoint, config.otlp_endpoint.startswith("http://")
@@ -223,7 +228,12 @@ def set_up(service: str, config: TelemetryConfig) -> Telemetry:
     if endpoint and config.otlp_logs:
         telemetry.export_logs(OTLPLogExporter(endpoint, insecure=is_insecure))
     if config.metrics_port:
-        telemetry.serve_metrics(config.metrics_host, config.metrics_port)
+        context = ssl_context(server, protocol="http/1.1") if config.metrics_tls else None
+        if config.metrics_tls and context is None:
+            raise ConfigError("metrics_tls needs tls_certificate_file and tls_key_file")
+        path = config.metrics_token_file
+        tokens = None if path is None else TokenFile("metrics_token_file", path)
+        telemetry.serve_metrics(config.metrics_host, config.metrics_port, context=context, tokens=tokens)
     return telemetry
 
 

@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 
-from libs.runtime.settings import TelemetryConfig
+from libs.runtime.settings import ServerConfig, TelemetryConfig
 from libs.runtime.watch.telemetry import set_up
 from tests.support.patience import LIMIT_S
 from tests.support.surroundings import free_port
@@ -78,7 +78,7 @@ def test_metrics_and_logs_reach_a_collector() -> None:
     """Counters are monotonic sums, gauges and histograms have their units, a log line keeps its fields."""
     collector, port = Collector(), free_port()
     server = server_of(collector, port)
-    telemetry = set_up("commitlog", config(port))
+    telemetry = set_up("commitlog", config(port), ServerConfig(port=0))
     telemetry.observe("log", Numbers)
     for duration_s in (0.0004, 0.0004, 70.0):
         telemetry.count_rpc("Append", "OK", duration_s)
@@ -110,7 +110,7 @@ def test_metrics_and_logs_reach_a_collector() -> None:
 
 def test_a_collector_that_is_away_holds_up_no_stop(caplog: pytest.LogCaptureFixture) -> None:
     """The stop waits seconds at most, and the log says once that metrics are not taken."""
-    telemetry = set_up("commitlog", config(free_port()))
+    telemetry = set_up("commitlog", config(free_port()), ServerConfig(port=0))
     logging.getLogger().addHandler(caplog.handler)
     telemetry.observe("log", Numbers)
     end_s = time.monotonic() + LIMIT_S

@@ -69,7 +69,7 @@ COMMANDS = {
     "version": Entry("version", "version", "Print the versions of Reput, Python and gRPC."),
     "serve": Entry("serve", "serve", "Run a service in this process until SIGTERM or Ctrl-C.", SERVE_EPILOG),
     "query": Entry("messages.read", "query", "Find messages by key, time or id."),
-    "topics": Entry("topics", "topics", "Topics: list, show, create, change, delete."),
+    "topics": Entry("topics", "topics", "Topics: list, show, create, change, purge, delete."),
     "groups": Entry("groups.groups", "groups", "Consumer groups: show their lag and policies, move or delete them."),
     "consume": Entry(
         "groups.consume",

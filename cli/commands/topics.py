@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from reput_client import Client
 
-topics = command_group("Topics: list, show, create, change, delete.")
+topics = command_group("Topics: list, show, create, change, purge, delete.")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 Yes = Annotated[bool, YesOption]
@@ -155,6 +155,26 @@ def delete_topic(
             confirm(f"delete topic {topic_name}{_extent(client, topic_name)}", place=place, yes=False)
         client.topics.delete(topic_name)
     print_fields({"deleted": topic_name}, as_json=as_json)
+
+
+@topics.command("purge")
+def purge_topic(
+    context: typer.Context, topic_name: NameArgument, yes: Yes = False, as_json: JsonOption = False
+) -> None:
+    """Take all messages of a topic away from readers. The topic stays, with its queues and groups.
+
+    It asks first, and says how much that is. Queue offsets continue where they are, so groups and other readers keep
+    their places and get each later message. The bytes stay on the disk until they expire. It can't be undone.
+
+    Example: reput topics purge orders --yes
+    """
+    with client_of(context, "commitlog") as client:
+        client.topics.get(topic_name)
+        if not yes:
+            place = place_of(context.find_root().obj, "commitlog")
+            confirm(f"purge topic {topic_name}{_extent(client, topic_name)}", place=place, yes=False)
+        client.topics.purge(topic_name)
+    print_fields({"purged": topic_name}, as_json=as_json)
 
 
 def _extent(client: Client, topic_name: str) -> str:

@@ -39,6 +39,7 @@ var unrepeatable = map[string]bool{
 	commitlogv1.AppendService_AppendState_FullMethodName:   true,
 	commitlogv1.TopicService_CreateTopic_FullMethodName:    true,
 	commitlogv1.TopicService_DeleteTopic_FullMethodName:    true,
+	commitlogv1.TopicService_PurgeTopic_FullMethodName:     true,
 	commitlogv1.ReplicationService_Demote_FullMethodName:   true,
 	indexerv1.IndexService_RemoveQueues_FullMethodName:     true,
 	indexerv1.RebuildService_RebuildIndexes_FullMethodName: true,

@@ -34,7 +34,7 @@ KEPT = "kept"
 READING = ("Get", "List", "Pull", "Subscribe", "Query", "Plan", "Scan", "Read", "Stream", "Dispatch", "Check", "Watch")
 """First words of methods that change nothing with any request."""
 
-HARMLESS = ("UpdateTopic", "DeleteTopic")
+HARMLESS = ("UpdateTopic", "DeleteTopic", "PurgeTopic")
 """Methods of operators that do nothing to topics that a request does not name."""
 
 NUMBERS = (

@@ -146,6 +146,7 @@ def malformed() -> list[Case]:
         "TopicService/GetTopic",
         "TopicService/ListTopics",
         "TopicService/DeleteTopic",
+        "TopicService/PurgeTopic",
     )
     truncated = b"\x0a\x7fabc"
     unended = b"\x08\xff\xff"
@@ -305,6 +306,7 @@ def bad_topic_requests() -> list[Case]:
         "UpdateTopic": topic_pb.UpdateTopicRequest,
         "GetTopic": topic_pb.GetTopicRequest,
         "DeleteTopic": topic_pb.DeleteTopicRequest,
+        "PurgeTopic": topic_pb.PurgeTopicRequest,
     }
     for rpc, kind in requests.items():
         cases += [
@@ -316,6 +318,8 @@ def bad_topic_requests() -> list[Case]:
         *cases,
         Case("TopicService/GetTopic", "unknown", topic_pb.GetTopicRequest(name="u"), MISSING, "TOPIC_NOT_FOUND"),
         Case("TopicService/DeleteTopic", "unknown", topic_pb.DeleteTopicRequest(name="u"), MISSING, "TOPIC_NOT_FOUND"),
+        Case("TopicService/PurgeTopic", "unknown", topic_pb.PurgeTopicRequest(name="u"), MISSING, "TOPIC_NOT_FOUND"),
+        Case("TopicService/PurgeTopic", "system", topic_pb.PurgeTopicRequest(name=SYSTEM), DENIED, "TOPIC_FORBIDDEN"),
         Case("TopicService/DeleteTopic", "system", topic_pb.DeleteTopicRequest(name=SYSTEM), DENIED, "TOPIC_FORBIDDEN"),
         Case(
             "TopicService/ListTopics",

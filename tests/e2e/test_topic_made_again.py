@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic that is deleted and created again: readers of each kind continue, and get each new message once."""
+"""A topic that is purged, or deleted and created again: readers continue, and get each new message once."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,6 +155,58 @@ def test_messages_of_a_deleted_topic_are_gone(tmp_path: Path) -> None:
         assert SharingGroup(client, "secret", "late").read(len(new)) == new
 
 
+def test_purged_messages_are_gone(tmp_path: Path) -> None:
+    """No reader gets messages of a purged topic; the topic stays and each reader gets each later message once.
+
+    This is true also after a restart of all services, and after a rebuild.
+    """
+    services = "--delivery", "--delivery-port", "0"
+    with store(tmp_path, *services) as running, reput_client.connect(**running.targets) as client:
+        running.json("topics", "create", "audit", "--read-queues", "3", "--write-queues", "3")
+        old = _sent(client, "audit", "old", OLD_COUNT, key="k")
+        assert _found(client, "audit") == _in_each_way(old)
+        ids = [message.offset_message_id for message in client.query.by_key("audit", "k")]
+        readers = [kind(client, "audit") for kind in KINDS]
+        assert [reader.read(OLD_COUNT) for reader in readers] == [old] * len(readers)
+        unread = _sent(client, "audit", "unread", 3, key="k")
+        assert running.run("topics", "purge", "audit").code == 2
+        assert _found(client, "audit") == _in_each_way(old + unread)
+        assert running.json("topics", "purge", "audit", "--yes") == [{"purged": "audit"}]
+        _eventually_found(client, "audit", [])
+        assert running.json("topics", "get", "audit")[0]["write_queue_count"] == 3
+        assert {group["lag"] for group in running.json("groups", "list")} == {0}
+        new = _sent(client, "audit", "new", 2, key="k")
+        assert client.queues.range("audit", 0).min_queue_offset == OLD_COUNT + 3
+        assert _found(client, "audit") == _in_each_way(new)
+        for message_id in ids:
+            with pytest.raises(reput_client.NotFoundError):
+                client.query.by_id(message_id)
+        assert [reader.read(len(new)) for reader in readers] == [new] * len(readers)
+    with store(tmp_path, *services) as running, reput_client.connect(**running.targets) as client:
+        assert _found(client, "audit") == _in_each_way(new)
+        assert running.json("index", "rebuild", "--yes")
+        assert _found(client, "audit") == _in_each_way(new)
+    assert run_here("index", "rebuild", "--data-dir", str(tmp_path), "--yes", "--json").code == 0
+    assert run_here("verify", str(tmp_path)).code == 0
+    with store(tmp_path, *services) as running, reput_client.connect(**running.targets) as client:
+        assert _found(client, "audit") == _in_each_way(new)
+        assert SharingGroup(client, "audit", "late").read(len(new)) == new
+
+
+def test_a_message_that_is_being_consumed_is_purged(running: Store, client: Client) -> None:
+    """A message that a member holds at the purge does not come again; the next message does."""
+    _sent(client, "held", "old", 2)
+    with client.share_consumer("held", group="holds") as consumer:
+        held = list(consumer.receive(count=1, wait_s=LIMIT_S))
+        running.json("topics", "purge", "held", "--yes")
+        _eventually_found(client, "held", [])
+        for received in held:
+            consumer.nack(received)
+        new = _sent(client, "held", "new", 1)
+        found = list(consumer.receive(count=1, wait_s=LIMIT_S))
+        assert [_body(received.message) for received in found] == new
+
+
 def test_a_group_gets_what_is_in_any_queue(running: Store, client: Client) -> None:
     """A group gets messages of queues above the number of queues to read.
 
@@ -192,6 +245,14 @@ def _found(client: Client, topic: str) -> dict[str, list[str]]:
         except reput_client.NotFoundError:
             found[name] = []
     return found
+
+
+def _eventually_found(client: Client, topic: str, bodies: list[str]) -> None:
+    """Wait until each way to read finds these messages in queue 0."""
+    end_s = time.monotonic() + LIMIT_S
+    while _found(client, topic) != _in_each_way(bodies):
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
 
 
 def _sent(client: Client, topic: str, name: str, count: int, *, queue_id: int = 0, key: str = "") -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files about the history of a log: its name, an Indexer's knowledge of it, and where deleted topics begin.
+"""Files about the history of a log: its name, an Indexer's knowledge of it, and where deleted and purged topics begin.
 
 The name and the begins are files of the CommitLog, the knowledge is a file of the Indexer. Each file has its own kind.
 Spec: docs/formats/reput_files.md sections 4 and 7.
@@ -42,7 +42,7 @@ class LogHistoryFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=
     epochs: list[Epoch] = msgspec.field(default_factory=list)
     """The log's epochs, ascending, from the last handshake that changed the indexes; empty if it had no epochs."""
     topic_begins: dict[str, int] = msgspec.field(default_factory=dict)
-    """Where the messages of deleted topics begin, from the log's last message about them."""
+    """Where the messages of deleted and purged topics begin, from the log's last message about them."""
 
 
 class TopicBeginsFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,7 +51,7 @@ class TopicBeginsFile(JsonFile, frozen=True, kw_only=True, forbid_unknown_fields
     KIND = "topic-begins"
 
     begins: dict[str, int] = msgspec.field(default_factory=dict)
-    """By topic: the log's end at the deletion, a physical offset. Records below it are of the deleted topic."""
+    """By topic: the log's end at its deletion or purge, a physical offset. Readers get no record of it below."""
     deleting: str = ""
     """The topic whose deletion is under way. It is deleted if `topics.json` does not have it any more."""
 

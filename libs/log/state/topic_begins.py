@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TopicBegins: the physical offsets where the messages of deleted topics begin, in `reput/topic_begins`.
+"""TopicBegins: the physical offsets where the messages of deleted and purged topics begin, in `reput/topic_begins`.
 
-Readers get no record of a topic below its begin, also if the topic is created again. The Indexer gets the begins with
+Readers get no record of a topic below its begin, also if a deleted topic is created again. The Indexer gets the begins with
 the handshake of its stream, and each change before the records after it. The records remain in the log until they
 expire.
 Invariants:
@@ -11,13 +11,13 @@ Invariants:
 - No begin is above the end of the log, because it would hide the next messages. So a start lowers the begins of a lost
   tail.
 - A begin below the log's first byte is dropped.
-Callers: TopicRegistry, within a change; a start. Memory: a name and a number for each topic that was deleted and had
-messages, at most `queue_count_max`, because queues of deleted topics count.
+Callers: TopicRegistry, within a change; a start. Memory: a name and a number for each topic that was deleted or purged
+and had messages, at most `queue_count_max`, because queues of deleted topics count.
 RocketMQ has no such file: it removes the queues of a deleted topic, and a topic that is created again begins at 0.
 """
 
 import asyncio
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -50,6 +50,8 @@ class TopicBegins:
         self._data_dir = data_dir
         self._deleting = ""
         self._bounds: Bounds | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each change: streams to readers tell them at once."""
 
     def load(self) -> None:
         """Read the file. Blocks."""
@@ -72,7 +74,7 @@ class TopicBegins:
         await asyncio.to_thread(self._write, TopicBeginsFile(begins=dict(self.by_topic), deleting=name))
 
     async def note(self, name: str, *, had_messages: bool) -> None:
-        """Record that the topic is deleted and takes no more records, durably."""
+        """Record that no record of the topic up to here has readers any more, durably."""
         end = 0 if self._bounds is None else self._bounds.max_physical_offset
         await self.replace({**self.by_topic, name: end} if had_messages else self.by_topic)
 
@@ -82,6 +84,7 @@ class TopicBegins:
         kept = {name: begin for name, begin in begins.items() if begin > first}
         await asyncio.to_thread(self._write, TopicBeginsFile(begins=kept))
         self.by_topic = kept
+        self.on_change()
 
     def _fitting(self, begins: Mapping[str, int]) -> dict[str, int]:
         assert self._bounds is not None

@@ -64,6 +64,11 @@ class TopicServicer:
         await _changes(self._log()).delete(request.name)
         return pb.DeleteTopicResponse()
 
+    async def PurgeTopic(self, request: pb.PurgeTopicRequest, _: object) -> pb.PurgeTopicResponse:
+        """Take a topic's messages away from readers."""
+        begin = await _changes(self._log()).purge(request.name)
+        return pb.PurgeTopicResponse(begin_physical_offset=begin)
+
 
 def _changes(log: OpenLog) -> TopicChanges:
     """Return the topic changes of a leader. Raises NotLeader and Stopping."""

@@ -136,7 +136,6 @@ class ConsumerOffsetServicer:
 
     def _offset(self, topic: str, queue_id: int, queue_offset: int) -> messages.ConsumerOffset:
         queue = self._queues.find(topic, queue_id)
-        end = 0 if queue is None else queue.max_queue_offset
-        return messages.ConsumerOffset(
-            topic=topic, queue_id=queue_id, queue_offset=queue_offset, lag=max(0, end - queue_offset)
-        )
+        first, end = (0, 0) if queue is None else (queue.min_queue_offset, queue.max_queue_offset)
+        lag = max(0, end - max(queue_offset, first))
+        return messages.ConsumerOffset(topic=topic, queue_id=queue_id, queue_offset=queue_offset, lag=lag)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TopicChanges: creates, changes and deletes topics, and answers once the in-sync set has the change.
+"""TopicChanges: creates, changes, purges and deletes topics, and answers once the in-sync set has the change.
 
 A change is in the leader's own file first, and the stream carries it to each follower. A synchronous log answers when
 every member of the in-sync set has the change on its disk, so no failover undoes an answered change. Other logs answer
@@ -82,6 +82,13 @@ class TopicChanges:
             if self._unanswered.get(name) != "deleted":
                 raise
         await self._done(name, "deleted")
+
+    async def purge(self, name: str) -> int:
+        """Take a topic's messages away from readers. See TopicRegistry.purge."""
+        self._in_sync.check_enough()
+        begin = await self._topics.purge(name)
+        await self._done(name, None)
+        return begin
 
     @property
     def _in_sync(self) -> InSync:

@@ -64,6 +64,10 @@ class DispatchTail:
     def stop(self) -> None:
         """End the stream with Stopping instead of its next step."""
         self._is_stopped = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Yield the next step at once, also without a record."""
         if self._more is not None:
             self._more.cancel()
 

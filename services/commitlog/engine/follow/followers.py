@@ -67,6 +67,11 @@ class Followers:
         for tail in self._tails:
             tail.stop()
 
+    def wake(self) -> None:
+        """Make all streams yield their next step at once."""
+        for tail in self._tails:
+            tail.wake()
+
     def check_draining(self) -> None:
         """Raise Stopping after `drain`. For streams without a tail."""
         if self._is_draining:

@@ -72,7 +72,7 @@ class TopicRegistry:
         self.set_apart = SetApart()
         """Topics that callers can neither append to, change, create nor delete here."""
         self.begins = TopicBegins(fs, config.data_dir)
-        """Where the messages of deleted topics begin."""
+        """Where the messages of deleted and purged topics begin."""
         self.change_count = 1
         """How often topics or begins have changed since the process began, plus 1 for the state at its begin."""
         self.recent = RecentTopicChanges()
@@ -215,6 +215,13 @@ class TopicRegistry:
         """
         await uninterrupted(self._delete(name))
 
+    async def purge(self, name: str) -> int:
+        """Take all messages of a topic away from readers, durably. The topic and its counters stay.
+
+        Returns the topic's begin, 0 if it never had a message. Raises TopicNotFound, TopicForbidden and TopicSetApart.
+        """
+        return await uninterrupted(self._purge(name))
+
     def trial(self, names: Iterable[str], *, field: str) -> tuple[list[TopicConfig], TopicTable]:
         """Return the missing topics of these names, and a table with all named topics, in which a batch can be tried.
 
@@ -342,8 +349,18 @@ class TopicRegistry:
             await self._change(removed=(name,))
             self._names.remove(name)
             self.table.remove_topic(name.encode())
-            await self.begins.note(name, had_messages=bool(self.table.counters_of(name.encode())))
-            self._count(TopicChange(self.store.version, self.store.version))  # so that followers have the begins, too
+            await self._note_begin(name)
+
+    async def _purge(self, name: str) -> int:
+        async with self._changing:
+            self._changeable(name, "purge")
+            await self._note_begin(name)
+            return self.begins.by_topic.get(name, 0)
+
+    async def _note_begin(self, name: str) -> None:
+        """Note that the topic's messages end here, and count it, so that followers have the begins, too."""
+        await self.begins.note(name, had_messages=bool(self.table.counters_of(name.encode())))
+        self._count(TopicChange(self.store.version, self.store.version))
 
     def _changeable(self, name: str, permission: str) -> TopicConfig:
         """Return a topic that callers may change. Raises TopicNotFound, TopicForbidden and TopicSetApart."""

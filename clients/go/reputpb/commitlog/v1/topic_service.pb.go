@@ -687,6 +687,99 @@ func (*DeleteTopicResponse) Descriptor() ([]byte, []int) {
 	return file_reput_commitlog_v1_topic_service_proto_rawDescGZIP(), []int{10}
 }
 
+// The topic whose messages go.
+type PurgeTopicRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the topic.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeTopicRequest) Reset() {
+	*x = PurgeTopicRequest{}
+	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeTopicRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeTopicRequest) ProtoMessage() {}
+
+func (x *PurgeTopicRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeTopicRequest.ProtoReflect.Descriptor instead.
+func (*PurgeTopicRequest) Descriptor() ([]byte, []int) {
+	return file_reput_commitlog_v1_topic_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PurgeTopicRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// The messages are gone for readers.
+type PurgeTopicResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Physical offset at which the topic's messages begin now: the end of the log at the call. 0 if the topic never had a
+	// message.
+	BeginPhysicalOffset int64 `protobuf:"varint,1,opt,name=begin_physical_offset,json=beginPhysicalOffset,proto3" json:"begin_physical_offset,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *PurgeTopicResponse) Reset() {
+	*x = PurgeTopicResponse{}
+	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeTopicResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeTopicResponse) ProtoMessage() {}
+
+func (x *PurgeTopicResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeTopicResponse.ProtoReflect.Descriptor instead.
+func (*PurgeTopicResponse) Descriptor() ([]byte, []int) {
+	return file_reput_commitlog_v1_topic_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PurgeTopicResponse) GetBeginPhysicalOffset() int64 {
+	if x != nil {
+		return x.BeginPhysicalOffset
+	}
+	return 0
+}
+
 var File_reput_commitlog_v1_topic_service_proto protoreflect.FileDescriptor
 
 const file_reput_commitlog_v1_topic_service_proto_rawDesc = "" +
@@ -744,14 +837,20 @@ const file_reput_commitlog_v1_topic_service_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"(\n" +
 	"\x12DeleteTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
-	"\x13DeleteTopicResponse2\x8c\x04\n" +
+	"\x13DeleteTopicResponse\"'\n" +
+	"\x11PurgeTopicRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"H\n" +
+	"\x12PurgeTopicResponse\x122\n" +
+	"\x15begin_physical_offset\x18\x01 \x01(\x03R\x13beginPhysicalOffset2\xf1\x04\n" +
 	"\fTopicService\x12h\n" +
 	"\vCreateTopic\x12&.reput.commitlog.v1.CreateTopicRequest\x1a'.reput.commitlog.v1.CreateTopicResponse\"\b\xa2\xbb\x18\x04\b\x01\x18\x01\x12f\n" +
 	"\vUpdateTopic\x12&.reput.commitlog.v1.UpdateTopicRequest\x1a'.reput.commitlog.v1.UpdateTopicResponse\"\x06\xa2\xbb\x18\x02\b\x03\x12]\n" +
 	"\bGetTopic\x12#.reput.commitlog.v1.GetTopicRequest\x1a$.reput.commitlog.v1.GetTopicResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12c\n" +
 	"\n" +
 	"ListTopics\x12%.reput.commitlog.v1.ListTopicsRequest\x1a&.reput.commitlog.v1.ListTopicsResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12f\n" +
-	"\vDeleteTopic\x12&.reput.commitlog.v1.DeleteTopicRequest\x1a'.reput.commitlog.v1.DeleteTopicResponse\"\x06\xa2\xbb\x18\x02\b\x03B^\n" +
+	"\vDeleteTopic\x12&.reput.commitlog.v1.DeleteTopicRequest\x1a'.reput.commitlog.v1.DeleteTopicResponse\"\x06\xa2\xbb\x18\x02\b\x03\x12c\n" +
+	"\n" +
+	"PurgeTopic\x12%.reput.commitlog.v1.PurgeTopicRequest\x1a&.reput.commitlog.v1.PurgeTopicResponse\"\x06\xa2\xbb\x18\x02\b\x03B^\n" +
 	"\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3"
 
 var (
@@ -766,7 +865,7 @@ func file_reput_commitlog_v1_topic_service_proto_rawDescGZIP() []byte {
 	return file_reput_commitlog_v1_topic_service_proto_rawDescData
 }
 
-var file_reput_commitlog_v1_topic_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_reput_commitlog_v1_topic_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_reput_commitlog_v1_topic_service_proto_goTypes = []any{
 	(*Topic)(nil),               // 0: reput.commitlog.v1.Topic
 	(*CreateTopicRequest)(nil),  // 1: reput.commitlog.v1.CreateTopicRequest
@@ -779,6 +878,8 @@ var file_reput_commitlog_v1_topic_service_proto_goTypes = []any{
 	(*ListTopicsResponse)(nil),  // 8: reput.commitlog.v1.ListTopicsResponse
 	(*DeleteTopicRequest)(nil),  // 9: reput.commitlog.v1.DeleteTopicRequest
 	(*DeleteTopicResponse)(nil), // 10: reput.commitlog.v1.DeleteTopicResponse
+	(*PurgeTopicRequest)(nil),   // 11: reput.commitlog.v1.PurgeTopicRequest
+	(*PurgeTopicResponse)(nil),  // 12: reput.commitlog.v1.PurgeTopicResponse
 }
 var file_reput_commitlog_v1_topic_service_proto_depIdxs = []int32{
 	0,  // 0: reput.commitlog.v1.CreateTopicResponse.topic:type_name -> reput.commitlog.v1.Topic
@@ -790,13 +891,15 @@ var file_reput_commitlog_v1_topic_service_proto_depIdxs = []int32{
 	5,  // 6: reput.commitlog.v1.TopicService.GetTopic:input_type -> reput.commitlog.v1.GetTopicRequest
 	7,  // 7: reput.commitlog.v1.TopicService.ListTopics:input_type -> reput.commitlog.v1.ListTopicsRequest
 	9,  // 8: reput.commitlog.v1.TopicService.DeleteTopic:input_type -> reput.commitlog.v1.DeleteTopicRequest
-	2,  // 9: reput.commitlog.v1.TopicService.CreateTopic:output_type -> reput.commitlog.v1.CreateTopicResponse
-	4,  // 10: reput.commitlog.v1.TopicService.UpdateTopic:output_type -> reput.commitlog.v1.UpdateTopicResponse
-	6,  // 11: reput.commitlog.v1.TopicService.GetTopic:output_type -> reput.commitlog.v1.GetTopicResponse
-	8,  // 12: reput.commitlog.v1.TopicService.ListTopics:output_type -> reput.commitlog.v1.ListTopicsResponse
-	10, // 13: reput.commitlog.v1.TopicService.DeleteTopic:output_type -> reput.commitlog.v1.DeleteTopicResponse
-	9,  // [9:14] is the sub-list for method output_type
-	4,  // [4:9] is the sub-list for method input_type
+	11, // 9: reput.commitlog.v1.TopicService.PurgeTopic:input_type -> reput.commitlog.v1.PurgeTopicRequest
+	2,  // 10: reput.commitlog.v1.TopicService.CreateTopic:output_type -> reput.commitlog.v1.CreateTopicResponse
+	4,  // 11: reput.commitlog.v1.TopicService.UpdateTopic:output_type -> reput.commitlog.v1.UpdateTopicResponse
+	6,  // 12: reput.commitlog.v1.TopicService.GetTopic:output_type -> reput.commitlog.v1.GetTopicResponse
+	8,  // 13: reput.commitlog.v1.TopicService.ListTopics:output_type -> reput.commitlog.v1.ListTopicsResponse
+	10, // 14: reput.commitlog.v1.TopicService.DeleteTopic:output_type -> reput.commitlog.v1.DeleteTopicResponse
+	12, // 15: reput.commitlog.v1.TopicService.PurgeTopic:output_type -> reput.commitlog.v1.PurgeTopicResponse
+	10, // [10:16] is the sub-list for method output_type
+	4,  // [4:10] is the sub-list for method input_type
 	4,  // [4:4] is the sub-list for extension type_name
 	4,  // [4:4] is the sub-list for extension extendee
 	0,  // [0:4] is the sub-list for field type_name
@@ -815,7 +918,7 @@ func file_reput_commitlog_v1_topic_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reput_commitlog_v1_topic_service_proto_rawDesc), len(file_reput_commitlog_v1_topic_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	TopicService_GetTopic_FullMethodName    = "/reput.commitlog.v1.TopicService/GetTopic"
 	TopicService_ListTopics_FullMethodName  = "/reput.commitlog.v1.TopicService/ListTopics"
 	TopicService_DeleteTopic_FullMethodName = "/reput.commitlog.v1.TopicService/DeleteTopic"
+	TopicService_PurgeTopic_FullMethodName  = "/reput.commitlog.v1.TopicService/PurgeTopic"
 )
 
 // TopicServiceClient is the client API for TopicService service.
@@ -47,6 +48,9 @@ type TopicServiceClient interface {
 	// Deletes a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is
 	// made again or not. If it is made again, its queue offsets continue. The bytes stay on the disk until they expire.
 	DeleteTopic(ctx context.Context, in *DeleteTopicRequest, opts ...grpc.CallOption) (*DeleteTopicResponse, error)
+	// Takes all messages of a topic away from readers, within a moment. The topic stays, and its queue offsets continue.
+	// Messages that are appended later are readable. The bytes stay on the disk until they expire. It can't be undone.
+	PurgeTopic(ctx context.Context, in *PurgeTopicRequest, opts ...grpc.CallOption) (*PurgeTopicResponse, error)
 }
 
 type topicServiceClient struct {
@@ -107,6 +111,16 @@ func (c *topicServiceClient) DeleteTopic(ctx context.Context, in *DeleteTopicReq
 	return out, nil
 }
 
+func (c *topicServiceClient) PurgeTopic(ctx context.Context, in *PurgeTopicRequest, opts ...grpc.CallOption) (*PurgeTopicResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PurgeTopicResponse)
+	err := c.cc.Invoke(ctx, TopicService_PurgeTopic_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // TopicServiceServer is the server API for TopicService service.
 // All implementations must embed UnimplementedTopicServiceServer
 // for forward compatibility.
@@ -126,6 +140,9 @@ type TopicServiceServer interface {
 	// Deletes a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is
 	// made again or not. If it is made again, its queue offsets continue. The bytes stay on the disk until they expire.
 	DeleteTopic(context.Context, *DeleteTopicRequest) (*DeleteTopicResponse, error)
+	// Takes all messages of a topic away from readers, within a moment. The topic stays, and its queue offsets continue.
+	// Messages that are appended later are readable. The bytes stay on the disk until they expire. It can't be undone.
+	PurgeTopic(context.Context, *PurgeTopicRequest) (*PurgeTopicResponse, error)
 	mustEmbedUnimplementedTopicServiceServer()
 }
 
@@ -150,6 +167,9 @@ func (UnimplementedTopicServiceServer) ListTopics(context.Context, *ListTopicsRe
 }
 func (UnimplementedTopicServiceServer) DeleteTopic(context.Context, *DeleteTopicRequest) (*DeleteTopicResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteTopic not implemented")
+}
+func (UnimplementedTopicServiceServer) PurgeTopic(context.Context, *PurgeTopicRequest) (*PurgeTopicResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PurgeTopic not implemented")
 }
 func (UnimplementedTopicServiceServer) mustEmbedUnimplementedTopicServiceServer() {}
 func (UnimplementedTopicServiceServer) testEmbeddedByValue()                      {}
@@ -262,6 +282,24 @@ func _TopicService_DeleteTopic_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TopicService_PurgeTopic_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PurgeTopicRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TopicServiceServer).PurgeTopic(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TopicService_PurgeTopic_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TopicServiceServer).PurgeTopic(ctx, req.(*PurgeTopicRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // TopicService_ServiceDesc is the grpc.ServiceDesc for TopicService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -288,6 +326,10 @@ var TopicService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteTopic",
 			Handler:    _TopicService_DeleteTopic_Handler,
+		},
+		{
+			MethodName: "PurgeTopic",
+			Handler:    _TopicService_PurgeTopic_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

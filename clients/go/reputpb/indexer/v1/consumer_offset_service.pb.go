@@ -34,7 +34,7 @@ type ConsumerOffset struct {
 	QueueId int32 `protobuf:"varint,2,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
 	// Next entry to read, from 0.
 	QueueOffset int64 `protobuf:"varint,3,opt,name=queue_offset,json=queueOffset,proto3" json:"queue_offset,omitempty"`
-	// Entries between it and the end of the queue. Set by the server.
+	// Stored entries from it to the end of the queue; entries that are gone do not count. Set by the server.
 	Lag           int64 `protobuf:"varint,4,opt,name=lag,proto3" json:"lag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

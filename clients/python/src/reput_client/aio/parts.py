@@ -102,6 +102,10 @@ class AsyncTopics(AsyncPart):
         """Delete a topic. No reader gets its messages again, even if it is created anew. Raises NotFoundError."""
         await self._channels.run(Call(topic_service_pb2.DeleteTopicRequest(name=name), done, is_repeatable=False))
 
+    async def purge(self, name: str) -> None:
+        """Take all messages of a topic away from readers. The topic and its queue offsets stay. Raises NotFoundError."""
+        await self._channels.run(Call(topic_service_pb2.PurgeTopicRequest(name=name), done, is_repeatable=False))
+
 
 class AsyncQueries(AsyncPart):
     """Queries of the Indexer: messages by key, time or id."""

@@ -103,6 +103,10 @@ class Topics(Part):
         """Delete a topic. No reader gets its messages again, even if it is created anew. Raises NotFoundError."""
         self._channels.run(Call(topic_service_pb2.DeleteTopicRequest(name=name), done, is_repeatable=False))
 
+    def purge(self, name: str) -> None:
+        """Take all messages of a topic away from readers. The topic and its queue offsets stay. Raises NotFoundError."""
+        self._channels.run(Call(topic_service_pb2.PurgeTopicRequest(name=name), done, is_repeatable=False))
+
 
 class Queries(Part):
     """Queries of the Indexer: messages by key, time or id."""

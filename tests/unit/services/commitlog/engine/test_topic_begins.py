@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The offsets at which topics begin after a deletion: stored with the deletion, kept, lowered, and copied."""
+"""The offsets at which topics begin after a deletion or a purge: stored with it, kept, lowered, and copied."""
+
+import asyncio
 
 import pytest
 
 from libs.formats import store_layout
+from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state.log_history import TopicBeginsFile
 from libs.log.state import small_files, topics_file
+from libs.requests.errors import BadTopicName, TopicNotFound
 from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.errors import TopicForbidden
 from tests.support.commitlog import DATA_DIR, Machine, append, fill, message
-from tests.support.patience import eventually
+from tests.support.patience import LIMIT_S, eventually
 from tests.support.replication import caught_up
 from tests.unit.services.commitlog.engine.test_replication import two
 
@@ -130,3 +135,43 @@ async def test_a_copy_has_them() -> None:
         await append(leader, message(topic="orders"))
         await caught_up(follower, leader)
         assert follower.topics.begins.by_topic == begins
+
+
+async def test_a_purge_notes_the_end_of_the_log() -> None:
+    """A purged topic stays and its queue offsets continue; its begin is the log's end, also after each kind of start.
+
+    A topic without a message has no begin.
+    """
+    machine = Machine()
+    log = await machine.start()
+    await append(log, message(topic="orders"), message(topic="others"))
+    begin = end_of(log)
+    assert await log.topic_changes.purge("orders") == begin
+    await log.topics.create("empty")
+    assert await log.topic_changes.purge("empty") == 0
+    assert log.topics.begins.by_topic == {"orders": begin}
+    assert log.topics.find("orders") is not None
+    batch = await append(log, message(topic="orders"))
+    assert (batch.start_physical_offset, batch.queue_offsets[0]) == (begin, 1)
+    await machine.kill(log)
+    async with machine.running() as log:
+        assert log.topics.begins.by_topic == {"orders": begin}
+        for name, error in (("unknown", TopicNotFound), (SCHEDULE_TOPIC, TopicForbidden), ("../x", BadTopicName)):
+            with pytest.raises(error):
+                await log.topic_changes.purge(name)
+
+
+async def test_a_purge_wakes_the_streams_and_reaches_copies() -> None:
+    """A stream to a reader yields at once after a purge, at the leader and at a copy that has it."""
+    async with two() as (leader, follower, _, _, other):
+        await append(leader, message(topic="orders"))
+        await caught_up(follower, leader)
+        tails = [
+            log.followers.tail(start_physical_offset=end_of(log), record_count_max=8) for log in (leader, follower)
+        ]
+        waits = [asyncio.ensure_future(anext(tail.steps())) for tail in tails]
+        begin = await leader.topic_changes.purge("orders")
+        for step in await asyncio.wait_for(asyncio.gather(*waits), LIMIT_S):
+            assert (step.start_physical_offset, step.columns, step.response) == (begin, None, b"")
+        assert leader.topics.begins.by_topic == follower.topics.begins.by_topic == {"orders": begin}
+        assert small_files.load_topic_begins(other.fs, DATA_DIR).begins == {"orders": begin}

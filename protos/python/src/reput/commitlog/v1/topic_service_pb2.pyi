@@ -364,3 +364,49 @@ class DeleteTopicResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteTopicResponse: _TypeAlias = DeleteTopicResponse  # noqa: Y015
+
+@_typing.final
+class PurgeTopicRequest(_message.Message):
+    """The topic whose messages go."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the topic."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeTopicRequest: _TypeAlias = PurgeTopicRequest  # noqa: Y015
+
+@_typing.final
+class PurgeTopicResponse(_message.Message):
+    """The messages are gone for readers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGIN_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    begin_physical_offset: _builtins.int
+    """Physical offset at which the topic's messages begin now: the end of the log at the call. 0 if the topic never had a
+    message.
+    """
+    def __init__(
+        self,
+        *,
+        begin_physical_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_physical_offset", b"begin_physical_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeTopicResponse: _TypeAlias = PurgeTopicResponse  # noqa: Y015

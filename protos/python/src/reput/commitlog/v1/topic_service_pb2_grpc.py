@@ -62,6 +62,11 @@ class TopicServiceStub(object):
                 request_serializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.DeleteTopicRequest.SerializeToString,
                 response_deserializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.DeleteTopicResponse.FromString,
                 _registered_method=True)
+        self.PurgeTopic = channel.unary_unary(
+                '/reput.commitlog.v1.TopicService/PurgeTopic',
+                request_serializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.PurgeTopicRequest.SerializeToString,
+                response_deserializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.PurgeTopicResponse.FromString,
+                _registered_method=True)
 
 
 class TopicServiceServicer(object):
@@ -106,6 +111,14 @@ class TopicServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PurgeTopic(self, request, context):
+        """Takes all messages of a topic away from readers, within a moment. The topic stays, and its queue offsets continue.
+        Messages that are appended later are readable. The bytes stay on the disk until they expire. It can't be undone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TopicServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -133,6 +146,11 @@ def add_TopicServiceServicer_to_server(servicer, server):
                     servicer.DeleteTopic,
                     request_deserializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.DeleteTopicRequest.FromString,
                     response_serializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.DeleteTopicResponse.SerializeToString,
+            ),
+            'PurgeTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.PurgeTopic,
+                    request_deserializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.PurgeTopicRequest.FromString,
+                    response_serializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.PurgeTopicResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -273,6 +291,33 @@ class TopicService(object):
             '/reput.commitlog.v1.TopicService/DeleteTopic',
             reput_dot_commitlog_dot_v1_dot_topic__service__pb2.DeleteTopicRequest.SerializeToString,
             reput_dot_commitlog_dot_v1_dot_topic__service__pb2.DeleteTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PurgeTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.commitlog.v1.TopicService/PurgeTopic',
+            reput_dot_commitlog_dot_v1_dot_topic__service__pb2.PurgeTopicRequest.SerializeToString,
+            reput_dot_commitlog_dot_v1_dot_topic__service__pb2.PurgeTopicResponse.FromString,
             options,
             channel_credentials,
             insecure,

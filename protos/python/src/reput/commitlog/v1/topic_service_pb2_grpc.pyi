@@ -48,6 +48,10 @@ class TopicServiceStub:
     """Deletes a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is
     made again or not. If it is made again, its queue offsets continue. The bytes stay on the disk until they expire.
     """
+    PurgeTopic: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.PurgeTopicRequest, _topic_service_pb2.PurgeTopicResponse]
+    """Takes all messages of a topic away from readers, within a moment. The topic stays, and its queue offsets continue.
+    Messages that are appended later are readable. The bytes stay on the disk until they expire. It can't be undone.
+    """
 
 @_typing.type_check_only
 class TopicServiceAsyncStub(TopicServiceStub):
@@ -68,6 +72,10 @@ class TopicServiceAsyncStub(TopicServiceStub):
     DeleteTopic: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.DeleteTopicRequest, _topic_service_pb2.DeleteTopicResponse]  # type: ignore[assignment]
     """Deletes a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is
     made again or not. If it is made again, its queue offsets continue. The bytes stay on the disk until they expire.
+    """
+    PurgeTopic: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.PurgeTopicRequest, _topic_service_pb2.PurgeTopicResponse]  # type: ignore[assignment]
+    """Takes all messages of a topic away from readers, within a moment. The topic stays, and its queue offsets continue.
+    Messages that are appended later are readable. The bytes stay on the disk until they expire. It can't be undone.
     """
 
 class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -116,6 +124,16 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_topic_service_pb2.DeleteTopicResponse, _abc.Awaitable[_topic_service_pb2.DeleteTopicResponse]]:
         """Deletes a topic: no more appends, and within a moment no reader gets its messages any more, whether the topic is
         made again or not. If it is made again, its queue offsets continue. The bytes stay on the disk until they expire.
+        """
+
+    @_abc_1.abstractmethod
+    def PurgeTopic(
+        self,
+        request: _topic_service_pb2.PurgeTopicRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topic_service_pb2.PurgeTopicResponse, _abc.Awaitable[_topic_service_pb2.PurgeTopicResponse]]:
+        """Takes all messages of a topic away from readers, within a moment. The topic stays, and its queue offsets continue.
+        Messages that are appended later are readable. The bytes stay on the disk until they expire. It can't be undone.
         """
 
 def add_TopicServiceServicer_to_server(servicer: TopicServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -36,7 +36,7 @@ class ConsumerOffset(_message.Message):
     queue_offset: _builtins.int
     """Next entry to read, from 0."""
     lag: _builtins.int
-    """Entries between it and the end of the queue. Set by the server."""
+    """Stored entries from it to the end of the queue; entries that are gone do not count. Set by the server."""
     def __init__(
         self,
         *,

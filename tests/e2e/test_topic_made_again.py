@@ -169,6 +169,7 @@ def test_purged_messages_are_gone(tmp_path: Path) -> None:
         readers = [kind(client, "audit") for kind in KINDS]
         assert [reader.read(OLD_COUNT) for reader in readers] == [old] * len(readers)
         unread = _sent(client, "audit", "unread", 3, key="k")
+        assert readers[0].read(len(unread)) == unread  # an open consumer keeps what it has fetched
         assert running.run("topics", "purge", "audit").code == 2
         assert _found(client, "audit") == _in_each_way(old + unread)
         assert running.json("topics", "purge", "audit", "--yes") == [{"purged": "audit"}]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """TopicBegins: the physical offsets where the messages of deleted and purged topics begin, in `reput/topic_begins`.
 
-Readers get no record of a topic below its begin, also if a deleted topic is created again. The Indexer gets the begins with
-the handshake of its stream, and each change before the records after it. The records remain in the log until they
+Readers get no record of a topic below its begin, also if a deleted topic is created again. The Indexer gets the begins
+with the handshake of its stream, and each change before the records after it. The records remain in the log until they
 expire.
 Invariants:
 - The file names a topic whose deletion is under way before `topics.json` loses it, so a crash in between does not

@@ -103,7 +103,7 @@ class AsyncTopics(AsyncPart):
         await self._channels.run(Call(topic_service_pb2.DeleteTopicRequest(name=name), done, is_repeatable=False))
 
     async def purge(self, name: str) -> None:
-        """Take all messages of a topic away from readers. The topic and its queue offsets stay. Raises NotFoundError."""
+        """Take all messages of a topic away from readers. The topic and its offsets stay. Raises NotFoundError."""
         await self._channels.run(Call(topic_service_pb2.PurgeTopicRequest(name=name), done, is_repeatable=False))
 
 

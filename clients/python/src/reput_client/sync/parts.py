@@ -104,7 +104,7 @@ class Topics(Part):
         self._channels.run(Call(topic_service_pb2.DeleteTopicRequest(name=name), done, is_repeatable=False))
 
     def purge(self, name: str) -> None:
-        """Take all messages of a topic away from readers. The topic and its queue offsets stay. Raises NotFoundError."""
+        """Take all messages of a topic away from readers. The topic and its offsets stay. Raises NotFoundError."""
         self._channels.run(Call(topic_service_pb2.PurgeTopicRequest(name=name), done, is_repeatable=False))
 
 

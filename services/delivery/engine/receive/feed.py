@@ -46,7 +46,9 @@ class ReadAhead:
 
 
 class Feed:
-    """The feed of a queue. `start` it; `stop` it in the end. `on_news` is called when there is a message to take."""
+    """The feed of a queue. `start` it; `stop` it in the end. `on_news` is called when there is a message to take, and
+    `on_begin` with the queue and its first offset after each read.
+    """
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class Feed:
         wanted: Wanted,
         ahead: ReadAhead,
         on_news: Callable[[], None],
+        on_begin: Callable[[int, int], None],
     ) -> None:
         self.wanted = wanted
         self.size_bytes = 0
@@ -65,7 +68,7 @@ class Feed:
         self._ahead = ahead
         self._index = index
         self._topic, self._queue_id = topic, queue_id
-        self._on_news = on_news
+        self._on_news, self._on_begin = on_news, on_begin
         self._read_to = start
         self._found: deque[Found] = deque()
         self._room = asyncio.Event()
@@ -113,6 +116,11 @@ class Feed:
             self._room.set()
         return found
 
+    def drop_below(self, queue_offset: int) -> None:
+        """Drop the messages below this queue offset: they are gone."""
+        while self._found and self._found[0].queue_offset < queue_offset:
+            self.take()
+
     @property
     def _is_full(self) -> bool:
         is_enough = len(self._found) >= COUNT // 2 or self.size_bytes >= SIZE_BYTES
@@ -142,6 +150,7 @@ class Feed:
             self._on_news()
             await asyncio.Event().wait()  # until it is stopped
             return
+        self._on_begin(self._queue_id, pulled.min_queue_offset)
         self._found += pulled.found
         self._hold(sum(found.size_bytes for found in pulled.found))
         if pulled.next_queue_offset > self._read_to:

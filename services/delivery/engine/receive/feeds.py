@@ -13,15 +13,24 @@ from services.delivery.engine.ports.index import Index
 from services.delivery.engine.receive.feed import Feed, FeedFailure, ReadAhead
 from services.delivery.engine.receive.filters import Filters
 from services.delivery.engine.receive.news import News
+from services.delivery.engine.receive.queue_begins import QueueBegins
 from services.delivery.engine.state.groups import Groups
 
 
 class Feeds:
     """The feeds of a group and topic. `stop` them in the end."""
 
-    def __init__(self, groups: Groups, index: Index, filters: Filters, news: News, read_ahead: ReadAhead) -> None:
+    def __init__(
+        self,
+        groups: Groups,
+        index: Index,
+        filters: Filters,
+        news: News,
+        begins: QueueBegins,
+        read_ahead: ReadAhead,
+    ) -> None:
         self._groups, self._index, self._filters, self._news = groups, index, filters, news
-        self._read_ahead = read_ahead
+        self._begins, self._read_ahead = begins, read_ahead
         self._feeds: dict[int, Feed] = {}
         self._is_stopped = False
 
@@ -46,6 +55,8 @@ class Feeds:
         Raises RequestRefused if the index refuses the filters of the members.
         """
         place, wanted = Place(self._filters.group, self._filters.topic, queue_id), self._filters.union
+        if (feed := self._feeds.get(queue_id)) is not None and feed.peek() is not None:
+            feed.drop_below(await self._begins.of(queue_id))
         feed, queue = self._feeds.get(queue_id), self._groups.find(place)
         if feed is not None and feed.failure is not None:
             await self.drop([queue_id])
@@ -64,6 +75,7 @@ class Feeds:
                 wanted=wanted,
                 ahead=self._read_ahead,
                 on_news=self._news.tell,
+                on_begin=self._begins.note,
             )
             self._feeds[queue_id] = feed
             feed.start()

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from services.delivery.engine.ports.index import Index
 from services.delivery.engine.ports.messages import Found, Wanted
 from services.delivery.engine.receive.feed import ReadAhead
+from services.delivery.engine.receive.queue_begins import QueueBegins
 
 CACHE_SIZE_BYTES_MAX = 4 << 20
 """Size of the cached messages of a group and topic."""
@@ -59,8 +60,8 @@ class MessageCache:
 class Rereader:
     """Reads messages of a topic again."""
 
-    def __init__(self, index: Index, topic: str, kept: MessageCache) -> None:
-        self._index, self._topic, self._kept = index, topic, kept
+    def __init__(self, index: Index, topic: str, kept: MessageCache, begins: QueueBegins) -> None:
+        self._index, self._topic, self._kept, self._begins = index, topic, kept, begins
 
     async def read(self, queue_id: int, offsets: list[int], size_bytes_max: int) -> tuple[dict[int, Found], set[int]]:
         """Return the messages at these queue offsets that were read, and the offsets that the log has dropped.
@@ -72,10 +73,14 @@ class Rereader:
         for offset in offsets:
             if size_bytes_max <= 0:
                 break
-            if (one := self._kept.take(queue_id, offset)) is not None:
+            if (one := self._kept.take(queue_id, offset)) is None:
+                continue
+            if offset < await self._begins.of(queue_id):
+                gone.add(offset)
+            else:
                 found[offset] = one
                 size_bytes_max -= one.size_bytes
-        for some in _near([offset for offset in offsets if offset not in found]):
+        for some in _near([offset for offset in offsets if offset not in found and offset not in gone]):
             left = some
             while left and size_bytes_max > 0:
                 count = left[-1] - left[0] + 1

@@ -28,6 +28,7 @@ from services.delivery.engine.receive.feeds import Feeds
 from services.delivery.engine.receive.filters import Filters
 from services.delivery.engine.receive.fresh_messages import FreshMessages
 from services.delivery.engine.receive.news import News
+from services.delivery.engine.receive.queue_begins import QueueBegins
 from services.delivery.engine.receive.rereading import MessageCache, Rereader
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
@@ -64,8 +65,9 @@ class Subscription:
         self._groups, self._journal, self._tally, self._clock, self._time = groups, journal, tally, clock, time
         self._queue_open_count_max = queue_open_count_max
         cache = MessageCache(read_ahead)
-        rereader = Rereader(index, self.topic, cache)
-        self.feeds = Feeds(groups, index, filters, self.news, read_ahead)
+        begins = QueueBegins(index, self.topic)
+        rereader = Rereader(index, self.topic, cache, begins)
+        self.feeds = Feeds(groups, index, filters, self.news, begins, read_ahead)
         self._cache, self._rereader = cache, rereader
         self._due = DueMessages(groups, journal, time, filters, cache, rereader, dead_letter_writer)
         self._fresh = FreshMessages(

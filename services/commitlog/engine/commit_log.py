@@ -72,6 +72,7 @@ class CommitLog:
             term=term,
         )
         await asyncio.to_thread(log.topics.begins.settle, log.chain, log.topics.store.topics)
+        log.topics.begins.on_change = log.followers.wake
         await log.disk.look()
         if log.in_sync is not None:
             await log.identity.note_role(log.checkpoint.save)

@@ -114,7 +114,6 @@ class OpenLog:
         )
         self.reader: Final = RecordReader(self.chain, self.marks.visible)
         self.followers: Final = Followers(self.chain, self.epochs, self.marks, self.reader, self.checkpoint, config)
-        self.topics.begins.on_change = self.followers.wake
         scanned = self.followers.scanned
         parts = self.chain, self.epochs, self.marks, self.topics, self.snapshot, self.gate, self.in_sync
         self.replicas: Final = Replicas(fs, *parts, clock, config, term.promises)

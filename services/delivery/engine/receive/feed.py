@@ -48,7 +48,7 @@ class ReadAhead:
 class Feed:
     """The feed of a queue. `start` it; `stop` it in the end.
 
-    `on_news` is called when there is a message to take, and `on_begin` with the queue and its first offset after a read.
+    `on_news` is called when there is a message to take, `on_begin` with the queue and its first offset after a read.
     """
 
     def __init__(

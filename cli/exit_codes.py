@@ -32,7 +32,8 @@ MEANINGS = {
     ExitCode.UNAVAILABLE: "a service can't be reached, is not ready, or did not answer in time",
     ExitCode.REFUSED: "a service refused: bad argument, no permission, full, exists already",
     ExitCode.DAMAGED: "stored bytes are damaged",
-    ExitCode.NOT_WELL: "all services answer, but the store has a problem: `status` and `top` name it",
+    ExitCode.NOT_WELL: "all services answer, but the store has a problem: `status` and `top` name it (`check` has the "
+    "codes 0 to 3 of Nagios)",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
 }
 """`reput --help` and docs/cli.md print these."""

@@ -46,6 +46,11 @@ COMMANDS = {
         "status",
         "Show whether the store is healthy, the action if it is not, and how far each service is.",
     ),
+    "check": Entry(
+        "state.check",
+        "check",
+        "Check the store for a monitoring system: a line, the numbers, and a line for each finding with its cure.",
+    ),
     "top": Entry(
         "state.top",
         "top",
@@ -99,7 +104,7 @@ def load(name: str) -> Any:
         command: Any = typer.main.get_group(target)
     else:
         alone = typer.Typer(rich_markup_mode=None, add_completion=False)
-        alone.command(name)(target)
+        alone.command(name, cls=getattr(target, "command_class", None))(target)
         command = typer.main.get_command(alone)
     command.name, command.epilog = name, entry.epilog
     return command

@@ -47,7 +47,7 @@ COMMANDS = {
         "Show whether the store is healthy, the action if it is not, and how far each service is.",
     ),
     "check": Entry(
-        "state.check",
+        "check.check",
         "check",
         "Check the store for a monitoring system: a line, the numbers, and a line for each finding with its cure.",
     ),

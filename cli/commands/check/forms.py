@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from cli.check.rules import Finding, Level, Limits, level_of
+from cli.commands.check.rules import Finding, Level, Limits, level_of
 from cli.output.lines import printable
 
 

@@ -4,7 +4,7 @@
 import math
 import re
 
-from cli.check.rules import Limits
+from cli.commands.check.rules import Limits
 
 SIZES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 TIMES_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}

@@ -21,7 +21,7 @@ import typer
 from cryptography import x509
 from reput_client import Client, DeadlineExceededError, Options, ReputError, RetryPolicy, UnavailableError
 
-from cli.check.rules import Facts
+from cli.commands.check.rules import Facts
 from cli.commands.state.beside import look_beside
 from cli.commands.state.standing import look_still
 from cli.connection.addresses import BESIDE, OF_EVERY_STORE, RESOLVERS, SERVICES, is_listening

@@ -18,7 +18,7 @@ from cli.output.lines import write
 from libs.runtime.errors import StartError
 
 if TYPE_CHECKING:
-    from cli.check.rules import Thresholds
+    from cli.commands.check.rules import Thresholds
 
 UNKNOWN = 3
 READABLE = 0o644
@@ -74,7 +74,7 @@ def check(
     """
     from reput_client import ReputError
 
-    from cli.check import forms
+    from cli.commands.check import forms
 
     texts = {"disk": disk, "index": index, "replica": replica, "janitor": janitor}
     texts |= {"certificate": certificate, "groups": groups}
@@ -97,8 +97,8 @@ check.command_class = CheckCommand  # type: ignore[attr-defined]
 
 def thresholds_of(texts: dict[str, str]) -> Thresholds:
     """Return the limits of the options. Raises ValueError."""
-    from cli.check.rules import Thresholds
-    from cli.check.thresholds import SIZES, TIMES_S, limits_of
+    from cli.commands.check.rules import Thresholds
+    from cli.commands.check.thresholds import SIZES, TIMES_S, limits_of
 
     return Thresholds(
         disk_percent=limits_of(texts["disk"], flag="--disk", greatest=100),
@@ -111,9 +111,9 @@ def thresholds_of(texts: dict[str, str]) -> Thresholds:
 
 
 def _checked(context: typer.Context, form: Form, thresholds: Thresholds) -> tuple[str, int]:
-    from cli.check import forms
-    from cli.check.gather import facts_of
-    from cli.check.rules import findings_of, level_of
+    from cli.commands.check import forms
+    from cli.commands.check.gather import facts_of
+    from cli.commands.check.rules import findings_of, level_of
 
     facts = facts_of(context)
     findings = findings_of(facts, thresholds)

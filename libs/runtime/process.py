@@ -32,9 +32,9 @@ from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, 
 from libs.runtime.errors import ConfigError, PortInUse, StartError
 from libs.runtime.http2.connections import shortages
 from libs.runtime.peer.connection import Connection, Peer
-from libs.runtime.rpc.guard import service_token_of
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
+from libs.runtime.trust.callers import service_token_of
 from libs.runtime.trust.exposure import exposed
 from libs.runtime.version import VERSION
 from libs.runtime.watch import faults, malloc

@@ -67,6 +67,10 @@ class ServerConfig:
     """File with the token that an operator must show for actions that can't be undone. Without it the token of this
     user on this machine, which the `reput` command shows by itself."""
 
+    rights_file: Basic[Path | None] = None
+    """TOML file with named subjects and their rights for topics and groups; without it each client may use all of
+    them."""
+
     allow_insecure: Advanced[bool] = False
     """Listen beyond loopback without TLS all the same. Every program that reaches the port can then read and write."""
 

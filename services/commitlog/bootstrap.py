@@ -140,7 +140,8 @@ class Service:
         log_servicer = LogServicer(log, StatusServicer(self.commit_log, self._member), streams, service_streams)
         add = self.server.add_service
         append_service = append_service_pb2.DESCRIPTOR.services_by_name["AppendService"]
-        add(append_service, self.append, raw=RAW_METHODS, turns={"Append": self.append.append_turn})
+        turns = {"Append": self.append.append_turn}
+        add(append_service, self.append, raw=RAW_METHODS, turns=turns, goes_on=("AppendStream",))
         add(log_service_pb2.DESCRIPTOR.services_by_name["LogService"], log_servicer, early=EARLY_METHODS)
         add(segment_service_pb2.DESCRIPTOR.services_by_name["SegmentService"], SegmentServicer(log))
         add(topic_service_pb2.DESCRIPTOR.services_by_name["TopicService"], TopicServicer(log))

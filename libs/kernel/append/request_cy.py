@@ -9,6 +9,7 @@ Layout: the public specification of protobuf's encoding; groups are refused, as 
 """
 
 import cython
+from cython.cimports.libs.formats.fields import APPEND_MESSAGE_TOPIC, APPEND_REQUEST_MESSAGES
 from cython.cimports.libs.kernel._bytes import source_of
 from cython.cimports.libs.kernel.append.message_cy import Field, next_field
 from cython.cimports.libs.kernel.layout import *
@@ -41,6 +42,39 @@ def count_values(request, types, kinds, value_count_max):
     with cython.nogil:
         code = walk(look, 0, size, 0, 0, field)
     return code if code < 0 else value_count_max - look.room
+
+
+def topics_of(request):
+    """Return the topics of the messages of a serialized batch, as a set of bytes. A message without a topic has b"".
+
+    A malformed batch ends the search: it is never appended.
+    """
+    look = Look()
+    look.view = request
+    look.source = source_of(look.view)
+    found = set()
+    field: Field = Field()
+    size: cython.Py_ssize_t = len(look.view)
+    at: cython.Py_ssize_t = 0
+    inner_at: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    length: cython.Py_ssize_t
+    while at < size:
+        at = next_field(look.source, at, size, field)
+        if at < 0:
+            break
+        if field.number != APPEND_REQUEST_MESSAGES or field.wire_type != KIND_BYTES:
+            continue
+        inner_at = field.start
+        start = length = 0
+        while 0 <= inner_at < at:
+            inner_at = next_field(look.source, inner_at, at, field)
+            if inner_at >= 0 and field.number == APPEND_MESSAGE_TOPIC and field.wire_type == KIND_BYTES:
+                start, length = field.start, field.size
+        if inner_at < 0:
+            break
+        found.add(request[start : start + length])
+    return found
 
 
 def check_tables(look):

@@ -9,7 +9,7 @@ has taken them; nothing is sent after the end.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import grpc
@@ -32,6 +32,10 @@ class CallTransport(Protocol):
 
     loop: asyncio.AbstractEventLoop
     peer: str
+
+    def auth_context(self) -> Mapping[str, Sequence[bytes]]:
+        """Return the names of the caller's certificate, as gRPC has them."""
+        ...
 
     def begin(self, call: "Call") -> None:
         """Send the head, unless it was sent."""
@@ -198,6 +202,10 @@ class Call:
     def invocation_metadata(self) -> Metadata:
         """Return the metadata that the caller sent."""
         return self.head.invocation_metadata
+
+    def auth_context(self) -> Mapping[str, Sequence[bytes]]:
+        """Return the names of the caller's certificate by gRPC's properties. Empty without a certificate."""
+        return self._transport.auth_context()
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the deadline. None without a deadline."""

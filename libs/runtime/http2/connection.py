@@ -7,7 +7,7 @@ Invariants: the invariants of an endpoint; the end of the connection ends its ca
 
 import asyncio
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -112,6 +112,7 @@ class Connection(Endpoint):
         self._reset_count, self._resets_since_s = 0, self.loop.time()
         """Number of calls that the caller has reset, and the time since which they are counted."""
         self._early_ends = EarlyEnds(self._say_end, self._cut_request)
+        self._certificate_names: Mapping[str, Sequence[bytes]] | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Begin HTTP/2 with the caller."""
@@ -137,6 +138,12 @@ class Connection(Endpoint):
         self._server.connections.closed(self)
 
     # Methods for its calls: it is their CallTransport
+
+    def auth_context(self) -> Mapping[str, Sequence[bytes]]:
+        """Return the names of the caller's certificate by gRPC's properties. Empty without a certificate."""
+        if self._certificate_names is None:
+            self._certificate_names = names_of_certificate(self._transport.get_extra_info("peercert"))
+        return self._certificate_names
 
     def begin(self, call: Call) -> None:
         """Send the head, unless it was sent."""
@@ -443,6 +450,18 @@ class Connection(Endpoint):
             self._is_broken = True
             self._read_more(may_read=False)
             self._last_moment = self.loop.call_later(LEAVE_S, self._transport.abort)
+
+
+def names_of_certificate(certificate: Mapping[str, Any] | None) -> Mapping[str, Sequence[bytes]]:
+    """Return the names of a certificate as gRPC's properties of a connection: alternative names, and common names."""
+    if not certificate:
+        return {}
+    alternative = [value for _, value in certificate.get("subjectAltName", ()) if isinstance(value, str)]
+    common = [value for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"]
+    return {
+        "x509_subject_alternative_name": [value.encode() for value in alternative],
+        "x509_common_name": [value.encode() for value in common],
+    }
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:

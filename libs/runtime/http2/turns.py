@@ -7,7 +7,7 @@ before the end of the turn reaches no method. Callers: a single event loop.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -46,6 +46,10 @@ class Connection(Protocol):
 
     peer: str
 
+    def auth_context(self) -> Mapping[str, Sequence[bytes]]:
+        """Return the names of the caller's certificate, as gRPC has them."""
+        ...
+
     def waits(self, stream_id: int) -> bool:
         """Return whether a call waits for the end of the turn."""
         ...
@@ -71,6 +75,10 @@ class TurnCall:
     def peer(self) -> str:
         """Return the caller's address in gRPC's notation."""
         return self.connection.peer
+
+    def auth_context(self) -> Mapping[str, Sequence[bytes]]:
+        """Return the names of the caller's certificate by gRPC's properties. Empty without a certificate."""
+        return self.connection.auth_context()
 
     def invocation_metadata(self) -> Metadata:
         """Return the metadata that the caller sent."""

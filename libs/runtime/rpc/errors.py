@@ -20,6 +20,7 @@ from google.rpc.status_pb2 import Status
 from reput.common.v1.error_reason_pb2 import ErrorReason
 
 from libs.requests import errors
+from libs.runtime.trust.rights.access import AccessDenied, NoToken
 from libs.runtime.trust.roles import Role
 
 _log = logging.getLogger(__name__)
@@ -74,10 +75,6 @@ class NotReady(Exception):
     """The server recovers its store and accepts no calls yet."""
 
 
-class Unauthenticated(Exception):
-    """The call has no valid bearer token."""
-
-
 class NotPermitted(Exception):
     """The caller is known, but its roles do not permit this call."""
 
@@ -127,8 +124,11 @@ BASE_TABLE: ErrorTable = {
     RequestTooLarge: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "REQUEST_TOO_LARGE", ("value", "limit")),
     NotReady: ErrorRow(grpc.StatusCode.UNAVAILABLE, "RECOVERING", retry_after_ms=1_000),
     errors.Stopping: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STOPPING"),
-    Unauthenticated: ErrorRow(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
+    NoToken: ErrorRow(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
     NotPermitted: ErrorRow(grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED", metadata=("role",)),
+    AccessDenied: ErrorRow(
+        grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED", metadata=("subject", "action", "resource")
+    ),
     ServerFull: ErrorRow(grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
     StreamNotRead: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STREAM_NOT_READ", ("limit_ms",)),
     ServiceNotFound: ErrorRow(grpc.StatusCode.NOT_FOUND, "SERVICE_NOT_FOUND", ("service",)),

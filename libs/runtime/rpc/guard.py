@@ -10,31 +10,34 @@ from typing import Any
 import grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 
-from libs.runtime.rpc.errors import BASE_TABLE, STATUS_METADATA_KEY, NotPermitted, Unauthenticated, code_of, status_of
-from libs.runtime.settings import ServerConfig
+from libs.runtime.rpc.errors import (
+    BASE_TABLE,
+    STATUS_METADATA_KEY,
+    NotPermitted,
+    code_of,
+    status_of,
+)
+from libs.runtime.trust.callers import Callers, bearer_token
+from libs.runtime.trust.rights.access import Access, NoToken
 from libs.runtime.trust.roles import ROLES, Role
-from libs.runtime.trust.tokens import TokenFile, ensure_local_token
 from libs.runtime.trust.trail import Trail
 from libs.runtime.watch.telemetry import Telemetry
 
-AUTHORIZATION = "authorization"
-BEARER = "Bearer "
-
 
 class Guard(grpc.GenericRpcHandler):
-    """The guard of a server. Raises ConfigError for a token file that can't be used."""
+    """The guard of a server.
 
-    def __init__(self, config: ServerConfig, telemetry: Telemetry, trail: Trail) -> None:
+    Where a rights file is set, it refuses only callers without a valid credential, and calls of services: the rights of
+    all other callers are checked when the request is read.
+    """
+
+    def __init__(self, callers: Callers, access: Access, telemetry: Telemetry, trail: Trail) -> None:
+        self._callers, self._access = callers, access
         self._telemetry = telemetry
         self._trail = trail
-        self._open_roles = Role.CLIENT if config.token_file is None else Role.NOBODY
-        self._open_methods = frozenset(method for method, role in ROLES.items() if role in self._open_roles)
-        self._tokens = [
-            (Role.SERVICE | Role.CLIENT, service_token_of(config)),
-            (Role.OPERATOR | Role.CLIENT, _token_of("operator_token_file", config)),
-        ]
-        if config.token_file is not None:
-            self._tokens.append((Role.CLIENT, TokenFile("token_file", config.token_file)))
+        self._open_roles = callers.open_roles
+        is_open = frozenset(method for method, role in ROLES.items() if role in self._open_roles)
+        self._open_methods = frozenset[str]() if access.is_set else is_open
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
         """Return None if the call is permitted, so that the next handlers get it, else the handler that refuses it."""
@@ -42,23 +45,17 @@ class Guard(grpc.GenericRpcHandler):
         if method in self._open_methods or method.startswith(f"/{HEALTH_SERVICE}/"):
             return None
         needed = ROLES.get(method, Role.CLIENT)
+        if self._access.is_set and needed is not Role.SERVICE:
+            may_begin = self._access.may_begin(bearer_token(handler_call_details.invocation_metadata))
+            return None if may_begin else self._refusal(method, NoToken())
         if needed in self._open_roles:
             return None
-        roles = self._open_roles | self._roles_of(_bearer_token(handler_call_details.invocation_metadata))
+        roles = self._open_roles | self._callers.roles_of(bearer_token(handler_call_details.invocation_metadata))
         if needed in roles:
             return None
         if roles:
             return self._refusal(method, NotPermitted(method, needed))
-        text = "a valid bearer token is needed in the metadata key authorization"
-        return self._refusal(method, Unauthenticated(text))
-
-    def _roles_of(self, token: bytes) -> Role:
-        """Return all roles of a token. Every known token is compared, so that the time reveals nothing."""
-        roles = Role.NOBODY
-        for given, file in self._tokens:
-            if file.has(token):
-                roles |= given
-        return roles
+        return self._refusal(method, NoToken())
 
     def _refusal(self, method: str, error: Exception) -> "grpc.RpcMethodHandler[Any, Any]":
         status = status_of(error, BASE_TABLE)
@@ -70,20 +67,3 @@ class Guard(grpc.GenericRpcHandler):
             await context.abort(code_of(status), status.message, ((STATUS_METADATA_KEY, status.SerializeToString()),))
 
         return grpc.stream_stream_rpc_method_handler(refuse)
-
-
-def service_token_of(config: ServerConfig) -> TokenFile:
-    """Return the token that the services of a store show to each other. Raises ConfigError."""
-    return _token_of("service_token_file", config)
-
-
-def _token_of(setting: str, config: ServerConfig) -> TokenFile:
-    return TokenFile(setting, getattr(config, setting) or ensure_local_token())
-
-
-def _bearer_token(metadata: Any) -> bytes:
-    for key, value in metadata or ():
-        if key == AUTHORIZATION:
-            text = value if isinstance(value, str) else value.decode("latin-1")
-            return text.removeprefix(BEARER).encode() if text.startswith(BEARER) else b""
-    return b""

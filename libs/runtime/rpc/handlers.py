@@ -38,6 +38,9 @@ from libs.runtime.rpc.bounds import SMALL_ANSWER_BYTES, CallBounds
 from libs.runtime.rpc.errors import STATUS_METADATA_KEY, ErrorTable, NotReady, StreamNotRead, code_of, status_of
 from libs.runtime.rpc.first_step import Rest, first_step
 from libs.runtime.rpc.request_check import DEFAULT_LIMITS, Limits, RequestParser
+from libs.runtime.rpc.rights_check import RightsCheck
+from libs.runtime.trust.rights.access import Access
+from libs.runtime.trust.rights.accesses import ACCESSES
 from libs.runtime.trust.roles import ROLES, Role
 from libs.runtime.trust.trail import TOLD, Trail
 from libs.runtime.watch.telemetry import Telemetry, end_span
@@ -76,6 +79,14 @@ class Surroundings:
     trusted_bounds: CallBounds
     telemetry: Telemetry
     trail: Trail = field(default_factory=Trail)
+    access: Access | None = None
+    """The rights of callers. None: all calls are permitted."""
+
+    def rights_check(self, method: MethodDescriptor, path: str, *, goes_on: bool) -> RightsCheck | None:
+        """Return the check of a method's calls. None where no rights are set, and for methods of services."""
+        if self.access is None or not self.access.is_set or path not in ACCESSES:
+            return None
+        return RightsCheck(self.access, ACCESSES[path], method, goes_on=goes_on)
 
 
 def service_handler(
@@ -89,6 +100,7 @@ def service_handler(
     limits: Limits = MappingProxyType({}),
     at_once: Collection[str] = (),
     turns: Mapping[str, TakeTurn] = MappingProxyType({}),
+    goes_on: Collection[str] = (),
     served_as: str = "",
 ) -> grpc.GenericRpcHandler:
     """Return the handler of a proto service.
@@ -98,7 +110,8 @@ def service_handler(
     that are not in `raw`. `at_once` are unary methods that mostly answer without a wait: a front that knows turns runs
     their calls up to the first wait, and only a call that waits gets a task. They use nothing of their context but
     `peer` and `invocation_metadata`. `turns` maps raw unary methods to functions that take all requests of a turn of
-    the event loop together. `served_as` is the service's name for callers, if it differs from the proto's name.
+    the event loop together. `goes_on` are methods with streams of requests in `raw` that answer a RefusedRequest by
+    themselves. `served_as` is the service's name for callers, if it differs from the proto's name.
 
     The response of every method may be a message or its serialized bytes. A method that the servicer lacks is not
     served: callers get UNIMPLEMENTED.
@@ -110,6 +123,9 @@ def service_handler(
     is_foreign = not served_as.startswith(OWN_PACKAGE)
     without_rule = {name for name in offered if not is_foreign and f"/{served_as}/{name}" not in ROLES}
     assert not without_rule, f"{served_as}: the protos have no rule for {without_rule}"
+    paths = {f"/{served_as}/{name}" for name in offered} if not is_foreign else set()
+    without_access = {path for path in paths - ACCESSES.keys() if ROLES[path] is not Role.SERVICE}
+    assert not without_access, f"the table of accesses lacks {without_access}"
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
         behaviour = getattr(servicer, method.name, None)
@@ -126,12 +142,14 @@ def service_handler(
             around=around.get(method.name, _alone),
             bounds=surroundings.bounds if is_of_clients else surroundings.trusted_bounds,
             surroundings=surroundings,
+            rights=surroundings.rights_check(method, f"/{served_as}/{method.name}", goes_on=method.name in goes_on),
         )
         handle = call.handler()
         if method.name in turns:
             assert method.name in raw
             assert method.name not in around
-            handlers[method.name] = TurnHandler(handle, call.turn(turns[method.name], handle))
+            take = turns[method.name] if call.rights is None else call.rights.taking(turns[method.name])
+            handlers[method.name] = TurnHandler(handle, call.turn(take, handle))
         elif method.name in at_once:
             handlers[method.name] = TurnHandler(handle, call.turn(call.take_each, handle), is_quick=False)
         else:
@@ -160,6 +178,7 @@ class _Call:
     around: Around
     bounds: CallBounds
     surroundings: Surroundings
+    rights: RightsCheck | None = None
 
     def turn(self, take: TakeTurn, alone: Handler) -> Turn:
         """Return the function that a front calls for all requests of a turn. `alone` answers a single call."""
@@ -200,7 +219,6 @@ class _Call:
         """Return the coroutine function that gRPC calls for each RPC. With `rest`, its request was taken already."""
         name = self.name
         answer: Handler = self._answer_stream if self.method.server_streaming else self._answer_unary
-        is_client_streaming = self.method.client_streaming
         telemetry, errors = self.surroundings.telemetry, self.surroundings.errors
         trail = self.surroundings.trail if f"/{name}" in TOLD else None
 
@@ -214,7 +232,7 @@ class _Call:
                     else:
                         with self.bounds.calls:
                             self._check_gate()
-                            argument = self._parse_all(request) if is_client_streaming else self.parse(request)
+                            argument = self._taken(request, context)
                             reply = await answer(argument, context)
                 except Exception as error:  # noqa: BLE001 - the boundary where errors become statuses
                     status = status_of(error, errors)
@@ -240,19 +258,30 @@ class _Call:
         if not self.surroundings.gate.is_ready and not self.is_early:
             raise NotReady("the server is recovering its store")
 
+    def _taken(self, request: Any, context: Any) -> Any:
+        """Return the argument of a servicer's method: the request, or the iterator of a stream of requests."""
+        if self.method.client_streaming:
+            requests = self._parse_all(request)
+            return requests if self.rights is None else self.rights.checking(requests, context)
+        argument = self.parse(request)
+        if self.rights is not None:
+            self.rights.check(argument, context)
+        return argument
+
     async def _parse_all(self, requests: AsyncIterator[bytes]) -> AsyncGenerator[Any, None]:
         async for request in requests:
             yield self.parse(request)
 
-    async def _answer_unary(self, argument: Any, context: Context) -> bytes:
-        with self.around():
-            reply = _serialized(await self.behaviour(argument, context))
-        return self._counted(reply, context)
+    async def _answer_unary(self, argument: Any, context: Any) -> bytes:
+        return self._counted(await self._reply(argument, context), context)
 
     async def _answer_request(self, request: bytes, context: Any) -> bytes:
-        argument = self.parse(request)
+        return await self._reply(self._taken(request, context), context)
+
+    async def _reply(self, argument: Any, context: Any) -> bytes:
         with self.around():
-            return _serialized(await self.behaviour(argument, context))
+            reply = await self.behaviour(argument, context)
+        return _serialized(reply if self.rights is None else self.rights.shown(reply, context))
 
     async def _answer_rest(self, rest: Rest, context: Context) -> bytes:
         """Answer a call whose request was taken: no limit and no gate refuses it any more."""
@@ -270,10 +299,13 @@ class _Call:
         return reply
 
     async def _answer_stream(self, argument: Any, context: Context) -> None:
+        rights = None if self.rights is None else self.rights.lasting(argument, context)
         with self.around() as check:
             async with contextlib.aclosing(self.behaviour(argument, context)) as replies:
                 async for reply in replies:
                     check()
+                    if rights is not None:
+                        rights.check_again()
                     await self._write(_serialized(reply), context)
 
     async def _write(self, reply: bytes, context: Context) -> None:

@@ -31,6 +31,8 @@ from libs.runtime.rpc.health import CALL_COUNT_MAX as HEALTH_CALL_COUNT_MAX
 from libs.runtime.rpc.health import HealthServicer
 from libs.runtime.rpc.request_check import Limits
 from libs.runtime.settings import ServerConfig
+from libs.runtime.trust.callers import Callers
+from libs.runtime.trust.rights.access import Access
 from libs.runtime.trust.tokens import is_loopback
 from libs.runtime.watch.telemetry import Telemetry
 
@@ -71,8 +73,17 @@ class GrpcServer:
         self.bounds = self._room(config.concurrent_rpc_max)
         self.trusted_bounds = self._room(TRUSTED_CALL_COUNT_MAX)
         """The room of services and operators; `bounds` is the room of clients."""
+        callers = Callers(config)
+        self.access = Access(config, callers)
+        """The rights of the callers."""
+        telemetry.observe("rights", self.access.statistics)
         self._surroundings = Surroundings(
-            errors=errors, gate=self, bounds=self.bounds, trusted_bounds=self.trusted_bounds, telemetry=telemetry
+            errors=errors,
+            gate=self,
+            bounds=self.bounds,
+            trusted_bounds=self.trusted_bounds,
+            telemetry=telemetry,
+            access=self.access,
         )
         self._health = HealthServicer()
         self._service_names: list[str] = []
@@ -80,7 +91,7 @@ class GrpcServer:
         self._front = front_of(config, request_size_bytes_max=request_size_bytes_max, call_count_max=sum(rooms))
         self._front.observe(telemetry)
         telemetry.observe_each("rpc", ("code", "reason"), Refusals.counted, Refusals)
-        self._front.add_generic_rpc_handlers((Guard(config, telemetry, self._surroundings.trail),))
+        self._front.add_generic_rpc_handlers((Guard(callers, self.access, telemetry, self._surroundings.trail),))
 
     def add_service(
         self,
@@ -92,6 +103,7 @@ class GrpcServer:
         around: Mapping[str, Around] = MappingProxyType({}),
         at_once: Collection[str] = (),
         turns: Mapping[str, TakeTurn] = MappingProxyType({}),
+        goes_on: Collection[str] = (),
         served_as: str = "",
     ) -> None:
         """Serve a proto service, as `service_handler` does. Call it before `start`."""
@@ -105,6 +117,7 @@ class GrpcServer:
             limits=self._limits,
             at_once=at_once,
             turns=turns,
+            goes_on=goes_on,
             served_as=served_as,
         )
         self._front.add_generic_rpc_handlers((handler,))

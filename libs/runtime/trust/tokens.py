@@ -36,6 +36,12 @@ class WatchedFiles:
         self._seen = self._look()
         self._due_s = time.monotonic() + CHECK_INTERVAL_S
 
+    def also(self, paths: Iterable[Path]) -> None:
+        """Watch these files beside the first of the files, in place of all others."""
+        seen = dict(zip(self._paths, self._seen, strict=True))
+        self._paths = (*self._paths[:1], *paths)
+        self._seen = [seen.get(path, found) for path, found in zip(self._paths, self._look(), strict=True)]
+
     def have_changed(self) -> bool:
         """Return whether to read the files again: True once for each change."""
         now_s = time.monotonic()
@@ -70,7 +76,7 @@ class TokenFile:
     def __init__(self, setting: str, path: Path) -> None:
         self._setting, self._path = setting, path
         self._watched = WatchedFiles([path])
-        self._tokens = _read_tokens(setting, path)
+        self._tokens = read_tokens(setting, path)
 
     @property
     def shown(self) -> str:
@@ -89,14 +95,15 @@ class TokenFile:
     def _current(self) -> list[bytes]:
         if self._watched.have_changed():
             try:
-                self._tokens = _read_tokens(self._setting, self._path)
+                self._tokens = read_tokens(self._setting, self._path)
                 _log.info("%s: %s has changed and is read", self._setting, self._path)
             except ConfigError as error:
                 _log.warning("%s; the tokens that it had before stay good", error)
         return self._tokens
 
 
-def _read_tokens(setting: str, path: Path) -> list[bytes]:
+def read_tokens(setting: str, path: Path) -> list[bytes]:
+    """Return the tokens of a file, at least one. Raises ConfigError."""
     lines = [line.strip() for line in read_file(setting, path).splitlines()]
     tokens = [line for line in lines if line]
     if not tokens:

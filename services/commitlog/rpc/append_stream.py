@@ -19,6 +19,7 @@ from functools import partial
 
 from libs.requests.errors import Stopping
 from libs.runtime.rpc.errors import status_of
+from libs.runtime.trust.rights.access import RefusedRequest
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.durable.acknowledge import Acknowledgement
 from services.commitlog.engine.open_log import OpenLog
@@ -131,6 +132,8 @@ class AppendStreamSession:
     async def _append(self, request: bytes) -> PendingOutcome:
         size_bytes = len(request) + OUTCOME_SIZE_BYTES
         try:
+            if isinstance(request, RefusedRequest):
+                raise request.error  # noqa: TRY301 - it has an outcome as any other refusal
             batch = await self._log.pipeline.append(request, self._born_host, is_behind_refused=self._was_refused)
             acknowledgement = self._log.acknowledgements.of(batch)
             self._was_refused = False

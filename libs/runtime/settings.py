@@ -67,7 +67,7 @@ class ServerConfig:
     """File with the token that an operator must show for actions that can't be undone. Without it the token of this
     user on this machine, which the `reput` command shows by itself."""
 
-    rights_file: Basic[Path | None] = None
+    rights_file: Advanced[Path | None] = None
     """TOML file with named subjects and their rights for topics and groups; without it each client may use all of
     them."""
 

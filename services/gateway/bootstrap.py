@@ -96,6 +96,7 @@ class Service:
             AccessKeys(config.access_keys_file),
             clock=clock,
             body_size_bytes_max=most,
+            access=self.server.access,
         )
         service = wire.DESCRIPTOR.services_by_name["MessagingService"]
         self.server.add_service(service, servicer, served_as=SERVED_AS)

@@ -181,13 +181,15 @@ async def store(directory: Path) -> AsyncIterator[tuple[str, str]]:
 
 
 @contextlib.asynccontextmanager
-async def gateway(commitlog: str, delivery: str, **config: Any) -> AsyncIterator[Served]:
+async def gateway(
+    commitlog: str, delivery: str, *, rights_file: Path | None = None, **config: Any
+) -> AsyncIterator[Served]:
     """A gateway of a store, which creates topics by default."""
     settings = Settings(
         engine=GatewayConfig(**{"auto_create_topics": True, **config}),
         commitlog=PeerConfig(target=commitlog),
         delivery=PeerConfig(target=delivery),
-        server=ServerConfig(port=0, drain_timeout_ms=2_000),
+        server=ServerConfig(port=0, drain_timeout_ms=2_000, rights_file=rights_file),
         telemetry=TELEMETRY,
     )
     async with (

@@ -30,10 +30,10 @@ class AccessKeys:
             self._watched = WatchedFiles([path])
             self._secrets = _read(path)
 
-    def check(self, context: Context) -> None:
-        """Return if the caller's signature is right. Raises Refused."""
+    def check(self, context: Context) -> str:
+        """Return the caller's access key, if its signature is right. Empty without a file. Raises Refused."""
         if self._path is None:
-            return
+            return ""
         if self._watched.have_changed():
             try:
                 self._secrets = _read(self._path)
@@ -43,6 +43,7 @@ class AccessKeys:
         said = metadata_of(context)
         signature = Signature.parse(said.get("authorization", ""))
         signature.check(self._secrets.get(signature.key, ()), said.get("x-mq-date-time", ""))
+        return signature.key
 
 
 def _read(path: Path) -> dict[str, list[bytes]]:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import grpc
 from reput.common.v1.message_pb2 import Host
 
+from libs.runtime.trust.rights.rules import Subject
 from services.gateway.engine.names import shown_name, stored_name
 from services.gateway.errors import Refused
 from services.gateway.rpc.wire import messaging_pb2 as wire
@@ -29,6 +30,8 @@ class Caller:
     language: str
     namespace: str
     peer: str
+    subject: Subject | None = None
+    """The caller's subject, where a rights file is set."""
 
     @classmethod
     def of(cls, context: Context) -> Self:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from libs.machine.clock import Clock
 from libs.machine.loop import in_steps
 from libs.requests.errors import BadArgument, PeerError, ServiceError
+from libs.runtime.trust.rights.access import Access
 from services.gateway.engine import recall
 from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.names import is_of_group
@@ -18,6 +19,7 @@ from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.caller import Caller, Context
 from services.gateway.rpc.codec import delivery_ms, is_transaction, to_store
 from services.gateway.rpc.consumer_methods import ConsumerMethods
+from services.gateway.rpc.rights import CallerRights
 from services.gateway.rpc.routes import Routes
 from services.gateway.rpc.settings import check_client_type
 from services.gateway.rpc.statuses import OK, status_of
@@ -43,7 +45,7 @@ def _answers(make: Callable[..., R]) -> Callable[[Any], Callable[..., Coroutine[
     def decorate(method: Any) -> Callable[..., Coroutine[Any, Any, R]]:
         async def answer(self: "MessagingServicer", request: Any, context: Context) -> R:
             try:
-                caller = self.admit(context)
+                caller = self.admit(context, request)
                 return await method(self, request, caller) or make(status=OK)
             except ServiceError as error:
                 return make(status=status_of(error))
@@ -70,15 +72,18 @@ class MessagingServicer:
         *,
         clock: Clock,
         body_size_bytes_max: int,
+        access: Access | None = None,
     ) -> None:
         self._log, self._routes, self._consumer_methods, self._telemetry = log, routes, consumer_methods, telemetry
-        self._delivery, self._renewals, self._producers, self._keys = delivery, renewals, producers, keys
+        self._delivery, self._renewals, self._producers = delivery, renewals, producers
+        self._rights = CallerRights(keys, access)
         self._bodies, self._body_size_bytes_max, self._clock = bodies, body_size_bytes_max, clock
 
-    def admit(self, context: Context) -> Caller:
-        """Return the caller, after the check of its access key. Raises Refused."""
-        self._keys.check(context)
-        return Caller.of(context)
+    def admit(self, context: Context, request: Any) -> Caller:
+        """Return the caller, after the checks of its access key and its rights. Raises Refused."""
+        caller = self._rights.admit(context)
+        self._rights.check(request, caller)
+        return caller
 
     @_answers(wire.QueryRouteResponse)
     async def QueryRoute(self, request: wire.QueryRouteRequest, caller: Caller) -> wire.QueryRouteResponse:
@@ -132,7 +137,7 @@ class MessagingServicer:
     ) -> AsyncGenerator[wire.ReceiveMessageResponse, None]:
         """Deliver messages to a consumer."""
         try:
-            caller = self.admit(context)
+            caller = self.admit(context, request)
             async with contextlib.aclosing(self._consumer_methods.receive(request, caller, context)) as answers:
                 async for answer in answers:
                     yield answer
@@ -168,8 +173,9 @@ class MessagingServicer:
         and Go. A client for Node.js looks at the status. Raises BadArgument.
         """
         try:
-            caller = self.admit(context)
-            async with contextlib.aclosing(self._telemetry.answers(caller, requests, context)) as answers:
+            caller = self._rights.admit(context)
+            checked = self._rights.checked(requests, caller)
+            async with contextlib.aclosing(self._telemetry.answers(caller, checked, context)) as answers:
                 async for answer in answers:
                     yield answer
         except (Refused, PeerError) as error:

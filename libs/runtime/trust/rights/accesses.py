@@ -110,20 +110,19 @@ class _Place(msgspec.Struct, array_like=True):
     topic: str
 
 
+def resources_of_handle(text: str) -> Iterator[Resource]:
+    """Yield group and topic of the handle of a delivery. A text that is no handle is the service's to refuse."""
+    try:
+        data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        place = msgspec.json.decode(data, type=_Place)
+    except (msgspec.DecodeError, UnicodeError, binascii.Error, RecursionError):
+        return
+    yield Resource(Kind.GROUP, place.group)
+    yield Resource(Kind.TOPIC, place.topic)
+
+
 def _of_handles(path: str) -> Finder:
-    """Find group and topic of the handles of deliveries. A handle that is none is the service's to refuse."""
-
-    def find(request: Any) -> Iterator[Resource]:
-        for text in values(request, path):
-            try:
-                data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-                place = msgspec.json.decode(data, type=_Place)
-            except (msgspec.DecodeError, UnicodeError, binascii.Error, RecursionError):
-                continue
-            yield Resource(Kind.GROUP, place.group)
-            yield Resource(Kind.TOPIC, place.topic)
-
-    return find
+    return lambda request: (resource for text in values(request, path) for resource in resources_of_handle(text))
 
 
 def _of_step(request: Any) -> Iterator[Resource]:

@@ -273,6 +273,15 @@ async def serving(tmp_path: Path) -> AsyncIterator[tuple[grpc.aio.Channel, list[
         await server.stop(0)
 
 
+def reason_of(error: grpc.aio.AioRpcError) -> ErrorInfo:
+    """The reason of a refusal. Asserts that it is one."""
+    assert error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED), error
+    trailing = dict(error.trailing_metadata() or ())
+    status, info = Status.FromString(trailing["grpc-status-details-bin"]), ErrorInfo()
+    assert status.details[0].Unpack(info)
+    return info
+
+
 async def outcome(
     channel: grpc.aio.Channel, method: MethodDescriptor, request: Message, subject: str
 ) -> Message | ErrorInfo:
@@ -286,13 +295,9 @@ async def outcome(
         answering = call(argument, metadata=metadata, timeout=LIMIT_S)
         if not method.server_streaming:
             return await answering
-        return [answer async for answer in answering][0]
+        return await anext(answering.__aiter__())
     except grpc.aio.AioRpcError as error:
-        assert error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED), error
-        trailing = dict(error.trailing_metadata() or ())
-        status, info = Status.FromString(trailing["grpc-status-details-bin"]), ErrorInfo()
-        assert status.details[0].Unpack(info)
-        return info
+        return reason_of(error)
 
 
 def test_each_method_of_clients_has_an_access_and_an_expectation() -> None:

@@ -22,6 +22,7 @@ const batchMessageCountMax = 32_768
 // topicReasons are the reasons of refusals that concern all messages of a topic.
 var topicReasons = map[string]bool{
 	"TOPIC_NOT_FOUND": true, "TOPIC_FORBIDDEN": true, "TOPIC_SET_APART": true, "BAD_TOPIC_NAME": true,
+	"NOT_PERMITTED": true,
 }
 
 var messageIndex = regexp.MustCompile(`messages\[(\d+)\]`)

@@ -84,7 +84,7 @@ async def test_each_request_has_a_question() -> None:
 
 
 async def test_own_and_foreign_topics_and_groups(served: Served) -> None:
-    """A producer sends to its topics alone, and a consumer receives in its group alone. A key without a name may not."""
+    """A producer sends to its topics, a consumer receives in its group, and a key without a subject does neither."""
     shop, billing, guest = (signed(served, key) for key in KEYS)
     route = wire.QueryRouteRequest(topic=named("orders"), endpoints=PLACE)
     codes = [int((await one.call("QueryRoute", route)).status.code) for one in (shop, billing, guest)]

@@ -45,15 +45,17 @@ def count_values(request, types, kinds, value_count_max):
 
 
 def topics_of(request):
-    """Return the topics of the messages of a serialized batch, as a set of bytes. A message without a topic has b"".
+    """Return the topics of the messages of a serialized batch, each with the number of its first message, from 0.
 
+    Topics are bytes; a message without a topic has b"".
     A malformed batch ends the search: it is never appended.
     """
     look = Look()
     look.view = request
     look.source = source_of(look.view)
-    found = set()
+    found = {}
     field: Field = Field()
+    count: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t = len(look.view)
     at: cython.Py_ssize_t = 0
     inner_at: cython.Py_ssize_t
@@ -73,7 +75,8 @@ def topics_of(request):
                 start, length = field.start, field.size
         if inner_at < 0:
             break
-        found.add(request[start : start + length])
+        found.setdefault(request[start : start + length], count)
+        count += 1
     return found
 
 

@@ -127,7 +127,7 @@ BASE_TABLE: ErrorTable = {
     NoToken: ErrorRow(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
     NotPermitted: ErrorRow(grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED", metadata=("role",)),
     AccessDenied: ErrorRow(
-        grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED", metadata=("subject", "action", "resource")
+        grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED", metadata=("subject", "action", "resource", "field")
     ),
     ServerFull: ErrorRow(grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
     StreamNotRead: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STREAM_NOT_READ", ("limit_ms",)),

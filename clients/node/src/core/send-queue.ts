@@ -30,7 +30,13 @@ import { isFollowed, type RetryPolicy } from "./retry.js";
 
 /** As in append_service.proto. */
 const BATCH_MESSAGE_COUNT_MAX = 32_768;
-const TOPIC_REASONS: readonly string[] = ["TOPIC_NOT_FOUND", "TOPIC_FORBIDDEN", "TOPIC_SET_APART", "BAD_TOPIC_NAME"];
+const TOPIC_REASONS: readonly string[] = [
+  "TOPIC_NOT_FOUND",
+  "TOPIC_FORBIDDEN",
+  "TOPIC_SET_APART",
+  "BAD_TOPIC_NAME",
+  "NOT_PERMITTED",
+];
 
 /** An encoded message in the queue. Its outcome is exactly a single call of `resolve` or `reject`. */
 export interface Entry {

@@ -53,6 +53,8 @@ class AccessDenied(Exception):
 
     def __init__(self, subject: str, asked: Asked, reason: str) -> None:
         self.subject, self.action, self.resource = subject, asked.actions.text, str(asked.resource)
+        self.asked = asked
+        self.field: str | None = None
         super().__init__(f"{subject} may not {self.action} {self.resource}: {reason}; docs/rights.md describes rights")
 
 
@@ -135,9 +137,8 @@ class Access:
 
     def subject_of(self, context: Context) -> Subject:
         """Return the subject of a call. Raises NoToken."""
-        self._renew()
         token = bearer_token(context.invocation_metadata())
-        subject = self._subject_of_token(token) if token else None
+        subject = self._subject_of_token(token)
         if subject is None and self._has_certificates and self._file is not None and self._file.certificates:
             subject = self._subject_of_certificate(context)
         if subject is not None:
@@ -168,8 +169,14 @@ class Access:
     def check(self, access: MethodAccess, request: Any, context: Context) -> None:
         """Return if the caller may make this request. Raises AccessDenied and NoToken."""
         subject = self.subject_of(context)
-        if not subject.is_trusted:
+        if subject.is_trusted:
+            return
+        try:
             self.require(subject, access.asked(request))
+        except AccessDenied as error:
+            if access.field_of is not None:
+                error.field = access.field_of(request, error.asked.resource)
+            raise
 
     def permits(self, access: MethodAccess, request: Any, context: Context) -> bool:
         """Return whether the caller may make this request. A refusal is not counted here."""

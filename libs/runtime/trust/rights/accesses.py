@@ -62,6 +62,8 @@ class MethodAccess:
 
     needs: tuple[Need, ...] = ()
     shown: Shown | None = None
+    field_of: Callable[[Any, Resource], str] | None = None
+    """Returns the field of a request that names a resource, for methods whose clients ask for it."""
 
     def asked(self, request: Any) -> Iterator[Asked]:
         """Yield the questions of a request: all of them need the answer yes."""
@@ -100,7 +102,18 @@ def _store(_: object) -> Iterable[Resource]:
 
 def _raw_topics(request: bytes) -> Iterable[Resource]:
     """Find the topics of the serialized messages of a batch. The service refuses a batch that is malformed."""
-    return [Resource(Kind.TOPIC, name.decode("utf-8", "replace") or "?") for name in topics_of(request)]
+    return [Resource(Kind.TOPIC, _text(name)) for name in topics_of(request)]
+
+
+def _raw_field(request: bytes, resource: Resource) -> str:
+    """Return the field of a resource in a batch: a client then takes this message out of the batch."""
+    topics = {_text(name): index for name, index in topics_of(request).items()}
+    return f"messages[{topics[resource.name]}].topic"
+
+
+def _text(name: bytes) -> str:
+    """Return a topic's name. A name that is none gets a text that no rule allows but a rule for all topics."""
+    return name.decode("utf-8", "replace") or "?"
 
 
 class _Place(msgspec.Struct, array_like=True):
@@ -160,8 +173,8 @@ def _on_store(actions: Action) -> MethodAccess:
 
 
 _COMMITLOG: Mapping[str, MethodAccess] = {
-    "AppendService/Append": MethodAccess((Need(PRODUCE, _raw_topics),)),
-    "AppendService/AppendStream": MethodAccess((Need(PRODUCE, _raw_topics),)),
+    "AppendService/Append": MethodAccess((Need(PRODUCE, _raw_topics),), field_of=_raw_field),
+    "AppendService/AppendStream": MethodAccess((Need(PRODUCE, _raw_topics),), field_of=_raw_field),
     "LogService/GetStatus": OPEN,
     "LogService/ReadRecords": MethodAccess(shown=Shown(READ, "", _of_records)),
     "LogService/StreamRecords": _on_store(QUERY),

@@ -23,8 +23,11 @@ CACHE_COUNT_MAX, CACHE_NAME_SIZE_MAX = 10_000, 255
 """Answers that are kept for each subject, and the longest name of their resources. Callers choose the names."""
 
 
-class Action(enum.Flag):
-    """The actions that rules name. A value may combine several actions, of which a method needs any."""
+class Action(enum.IntFlag):
+    """The actions that rules name. A value may combine several actions, of which a method needs any.
+
+    Numbers, as the kinds are texts: verdicts are found by them, and the hash of other enumerations costs ten times.
+    """
 
     PRODUCE = enum.auto()
     CONSUME = enum.auto()
@@ -33,14 +36,14 @@ class Action(enum.Flag):
 
     @property
     def text(self) -> str:
-        """The names of the actions, as in a sentence."""
-        return " or ".join(str(one.name).lower() for one in self)
+        """The names of the actions, as in a sentence. `use` stands for any action."""
+        return "use" if self == ANY else " or ".join(str(one.name).lower() for one in self)
 
 
 ANY = Action.PRODUCE | Action.CONSUME | Action.QUERY | Action.ADMINISTER
 
 
-class Kind(enum.Enum):
+class Kind(enum.StrEnum):
     """The kinds of resources."""
 
     TOPIC = "topic"

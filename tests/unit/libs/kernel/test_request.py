@@ -6,6 +6,9 @@ from array import array
 from typing import Any, Self
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendRequest
 
 from libs.formats.protobuf_wire import FIXED32, FIXED64, int_field, length_delimited, tag, varint
 from libs.kernel import layout
@@ -137,3 +140,21 @@ def test_bytes_that_make_no_sense_stay_inside(build: Build) -> None:
         request = bytes(data[: chance.randrange(len(data) + 1)])
         limit = chance.choice([3, 1_000])
         assert count(build, guarded.hold(request), limit=limit) == count(SOURCES, request, limit=limit)
+
+
+@given(
+    names=st.lists(st.sampled_from(["a", "b", "", "数据"]), max_size=6), has_decoys=st.booleans(), cut=st.integers(0, 3)
+)
+def test_topics_of_a_batch_are_the_topics_that_the_parser_finds(
+    names: list[str], has_decoys: bool, cut: int, build: Build
+) -> None:
+    """Of a repeated field the last is in force, and a malformed batch ends the search."""
+    decoy = length_delimited(1, b"decoy") if has_decoys else b""
+    messages = [
+        decoy + AppendMessage(topic=name, body=b"x", properties={"k": "v"}).SerializeToString() for name in names
+    ]
+    request = b"".join(length_delimited(1, data) for data in messages) + int_field(2, 1)
+    parsed = [message.topic.encode() for message in AppendRequest.FromString(request).messages]
+    expected = {name: parsed.index(name) for name in parsed}
+    assert build.request_cy.topics_of(request) == expected
+    assert build.request_cy.topics_of(request[: len(request) - cut]).items() <= expected.items()

@@ -50,7 +50,7 @@ from reput_client.core.types import Durability, SendResult
 
 Outcome: TypeAlias = SendResult | ReputError
 
-_TOPIC_REASONS = frozenset({"TOPIC_NOT_FOUND", "TOPIC_FORBIDDEN", "TOPIC_SET_APART", "BAD_TOPIC_NAME"})
+_TOPIC_REASONS = frozenset({"TOPIC_NOT_FOUND", "TOPIC_FORBIDDEN", "TOPIC_SET_APART", "BAD_TOPIC_NAME", "NOT_PERMITTED"})
 _MESSAGE_INDEX = re.compile(r"messages\[(\d+)\]")
 AFTER_REFUSAL = "AFTER_REFUSAL"
 """The reason of the refusal of a batch that needs the batch before it."""

@@ -140,10 +140,9 @@ def put(message: Message, place: tuple[FieldDescriptor, ...], name: str) -> None
     """Set the field at a path, or add to it."""
     for field in place[:-1]:
         part = getattr(message, field.name)
-        if not field.is_repeated:
-            message = part
-        else:
-            message = part[0] if part else part.add()
+        if field.is_repeated:
+            part = part[0] if part else part.add()
+        message = part
     last = place[-1]
     if last.name == "handle":
         name = handle(name, name)

@@ -95,7 +95,7 @@ def test_an_empty_file_permits_nothing(tmp_path: Path) -> None:
         ("certificates", "certificate", 5, "subjects[0].certificate", "no such field"),
         ('"billing.token"', '"gone.token"', 4, "subjects[0].token_file", "No such file"),
         ('["shop-key"]', '["a key"]', 10, "subjects[1].access_keys", "without spaces"),
-        ("[[rules]]\nsubjects = [\"*\"]", "[[roles]]\nsubjects = [\"*\"]", 21, "roles", "no such table"),
+        ('[[rules]]\nsubjects = ["*"]', '[[roles]]\nsubjects = ["*"]', 21, "roles", "no such table"),
     ],
 )  # fmt: skip
 def test_an_error_names_line_field_and_value(path: Path, old: str, new: str, line: int, field: str, text: str) -> None:

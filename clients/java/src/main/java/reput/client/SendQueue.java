@@ -54,7 +54,7 @@ final class SendQueue {
     private static final int MESSAGES_FIELD = AppendStreamRequest.MESSAGES_FIELD_NUMBER;
     private static final int PORT_MAX = 65_535;
     private static final Set<String> TOPIC_REASONS =
-            Set.of("TOPIC_NOT_FOUND", "TOPIC_FORBIDDEN", "TOPIC_SET_APART", "BAD_TOPIC_NAME");
+            Set.of("TOPIC_NOT_FOUND", "TOPIC_FORBIDDEN", "TOPIC_SET_APART", "BAD_TOPIC_NAME", "NOT_PERMITTED");
     private static final Pattern MESSAGE_INDEX = Pattern.compile("messages\\[(\\d{1,9})]");
 
     private final ProducerOptions options;

@@ -184,6 +184,7 @@ _COMMITLOG: Mapping[str, MethodAccess] = {
     "TopicService/CreateTopic": _on_topic(ADMINISTER, "name"),
     "TopicService/UpdateTopic": _on_topic(ADMINISTER, "name"),
     "TopicService/DeleteTopic": _on_topic(ADMINISTER, "name"),
+    "TopicService/PurgeTopic": _on_topic(ADMINISTER, "name"),
     "TopicService/GetTopic": _on_topic(ANY, "name"),
     "TopicService/ListTopics": MethodAccess(shown=Shown(ANY, "topics", _topics("name"))),
 }

@@ -51,6 +51,7 @@ EXPECTED = {
     "TopicService/CreateTopic": "A",
     "TopicService/UpdateTopic": "A",
     "TopicService/DeleteTopic": "A",
+    "TopicService/PurgeTopic": "A",
     "TopicService/GetTopic": "PCQA",
     "TopicService/ListTopics": LISTED,
     "ConsumerOffsetService/CommitConsumerOffset": "C",

@@ -91,7 +91,7 @@ def _groups(*paths: str) -> Finder:
 
 
 def _given_topics(*paths: str) -> Finder:
-    """Find the topics that are named; fields without a name are left out."""
+    """Return a finder of the topics that are named. It leaves out fields without a name."""
     find = _topics(*paths)
     return lambda holder: (resource for resource in find(holder) if resource.name)
 

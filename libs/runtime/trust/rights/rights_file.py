@@ -214,7 +214,7 @@ class _Reader:
         )
 
     def _line(self, kind: str, index: int, name: str, value: object = None) -> int:
-        """Return the line of a field of the table with this index, or of a text in its list; else of the table."""
+        """Return the line of a field of the table with this index, or of a text in its list, or else of the table."""
         heads = [number for number, line in enumerate(self._lines) if re.match(rf"\s*\[\[\s*{kind}\s*\]\]", line)]
         if index >= len(heads):
             return self._line_of(kind)

@@ -155,6 +155,11 @@ class Subject:
         self._rules = [rule for rule in rules if rule.covers(name)]
         self._known: dict[tuple[Action, Resource], Verdict] = {}
 
+    @property
+    def known_count(self) -> int:
+        """Number of answers that are kept."""
+        return len(self._known)
+
     def decide(self, actions: Action, resource: Resource) -> Verdict:
         """Decide whether the subject may do any of the actions with a resource."""
         if self.is_trusted:

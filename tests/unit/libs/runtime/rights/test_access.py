@@ -147,6 +147,7 @@ async def test_a_changed_token_is_in_force(config: ServerConfig, tmp_path: Path)
 
 
 async def test_a_wrong_file_refuses_the_start(config: ServerConfig) -> None:
+    """A service with a wrong rights file does not start."""
     assert config.rights_file is not None
     config.rights_file.write_text(RIGHTS.replace('"produce"', '"writes"'))
     with pytest.raises(ConfigError, match="line 13"):

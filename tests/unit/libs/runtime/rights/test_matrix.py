@@ -24,8 +24,9 @@ from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig
 from libs.runtime.trust.rights.access import RefusedRequest
 from libs.runtime.trust.rights.accesses import ACCESSES
-from libs.runtime.trust.roles import ROLES, Role, _services
+from libs.runtime.trust.roles import ROLES, Role
 from libs.runtime.watch.telemetry import Telemetry
+from tests.support.methods import path_of, proto_methods
 from tests.support.patience import LIMIT_S
 
 OWN, FOREIGN = "own-one", "foreign"
@@ -108,15 +109,11 @@ ONLY_IN_GROUPS = {
 }
 """Methods of a group that also take a topic of it, or that filter their answer: their topics give no right."""
 
-METHODS = [method for service in _services() for method in service.methods]
+METHODS = proto_methods()
 
 
 def short(method: MethodDescriptor) -> str:
     return f"{method.containing_service.name}/{method.name}"
-
-
-def path_of(method: MethodDescriptor) -> str:
-    return f"/{method.containing_service.full_name}/{method.name}"
 
 
 def is_name(field: FieldDescriptor) -> bool:
@@ -259,7 +256,7 @@ async def serving(tmp_path: Path) -> AsyncIterator[tuple[grpc.aio.Channel, list[
     )
     server = GrpcServer(config, errors={}, telemetry=Telemetry.off(), request_size_bytes_max=1 << 20)
     servicers = []
-    for service in _services():
+    for service in dict.fromkeys(method.containing_service for method in METHODS):
         servicer = Servicer(service)
         servicers.append(servicer)
         raw = ("Append", "AppendState", "AppendStream") if service.name == "AppendService" else ()

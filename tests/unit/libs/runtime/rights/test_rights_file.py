@@ -69,6 +69,7 @@ def test_a_good_file(path: Path) -> None:
 
 
 def test_an_empty_file_permits_nothing(tmp_path: Path) -> None:
+    """A file without rules is a file: everything is denied."""
     (tmp_path / "r").write_text("")
     assert not read_rights(tmp_path / "r").rights.rules
 
@@ -99,6 +100,7 @@ def test_an_empty_file_permits_nothing(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_error_names_line_field_and_value(path: Path, old: str, new: str, line: int, field: str, text: str) -> None:
+    """Each mistake is found, and its error leads to its place."""
     with pytest.raises(RightsError, match=r"rights_file: .*rights\.toml: line \d+: ") as caught:
         read_rights(changed(path, old, new))
     assert (caught.value.line, caught.value.field) == (line, field), caught.value
@@ -117,12 +119,14 @@ def test_a_credential_is_of_one_subject(path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"[[rules", b"\xff\xfe", b"rules = " + b"[" * 100_000, b"a = 1", b"rules = 7"])
 def test_a_file_that_is_none(tmp_path: Path, content: bytes) -> None:
+    """Bytes that are no TOML, or another TOML, are refused."""
     (tmp_path / "r").write_bytes(content)
     with pytest.raises(ConfigError, match=r"rights_file: .*/r: "):
         read_rights(tmp_path / "r")
 
 
 def test_a_missing_and_a_huge_file(tmp_path: Path) -> None:
+    """The error names the file, and the limit of its size."""
     with pytest.raises(ConfigError, match="No such file"):
         read_rights(tmp_path / "r")
     (tmp_path / "r").write_bytes(b"#" * (5 << 20))

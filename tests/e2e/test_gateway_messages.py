@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The path of a message through the gateway: its texts, its body, its type, and a repeated send."""
 
+import asyncio
 import gzip
 import zlib
 from collections.abc import AsyncIterator
@@ -67,6 +68,24 @@ async def test_kinds_that_are_not_served_are_refused(served: Served, kind: int, 
         assert answer.status.code == wire.CODE_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
     await caller.call("QueryRoute", wire.QueryRouteRequest(topic=named("t"), endpoints=PLACE))
     assert await caller.receive("t", wait_s=1) == [], "all messages of a request, or none"
+
+
+async def test_senders_at_the_same_time(served: Served) -> None:
+    """Messages that share a batch have offsets of their own, and only the refused message is refused."""
+    callers = [served.caller(f"p{number}") for number in range(40)]
+    sent = [one.message("t", b"%d" % number) for number, one in enumerate(callers)]
+    sent[20].user_properties["large"] = "x" * 40_000
+    answers = await asyncio.gather(*(one.send("t", message) for one, message in zip(callers, sent, strict=True)))
+    refused = answers.pop(20)
+    assert refused.status.code not in (OK, wire.CODE_INTERNAL_SERVER_ERROR)
+    assert "properties" in refused.status.message
+    assert {answer.status.code for answer in answers} == {OK}
+    received: list[wire.Message] = []
+    while len(received) < 39:
+        received += await callers[0].receive("t", batch_size=32)
+    bodies = {int(one.body): one.system_properties.queue_offset for one in received}
+    del sent[20]
+    assert bodies == {int(one.body): answer.entries[0].offset for one, answer in zip(sent, answers, strict=True)}
 
 
 async def test_what_is_sent_again_is_there_once(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ names         names of topics and groups with a client's namespace.
 known_topics  KnownTopics: topics that existed a moment ago.
 waiting       how long a receive waits for its first message.
 retries       the retry policy that a client's library understands.
-acks          Acks: acknowledgements and new invisible times of many callers in few calls.
+shared_calls  SharedCalls: sent messages, acknowledgements and new invisible times of many callers in few calls.
 renewals      Renewals: extends the deliveries of push consumers while their clients live.
 producers     Producers: which clients can be asked how a transaction ends.
 recall        RecallHandle: the handle that cancels a delayed message.
 signature     Signature: the HMAC by which a client proves that it knows a secret.
 
 A send: Message, Bodies, KnownTopics -> the CommitLog. A receive: waiting -> Delivery -> from_properties, Bodies ->
-Renewals, for push consumers. An acknowledgement: Acks -> Delivery; Renewals ends.
+Renewals, for push consumers. An acknowledgement: SharedCalls -> Delivery; Renewals ends.
 """

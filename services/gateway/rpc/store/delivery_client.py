@@ -21,7 +21,7 @@ from libs.formats.records.delivery_record import Policy
 from libs.requests.errors import PeerError
 from libs.runtime.peer.calls import error_within
 from libs.runtime.peer.leader import LeaderClient
-from services.gateway.engine.acks import Acks
+from services.gateway.engine.shared_calls import SharedCalls
 from services.gateway.errors import Refused
 
 SERVICE = "delivery"
@@ -42,7 +42,7 @@ class DeliveryClient:
 
     def __init__(self, delivery: LeaderClient) -> None:
         self._delivery = delivery
-        self._acks = Acks(self.settle, entry_count_max=ENTRY_COUNT_MAX, size_of=lambda entry: len(entry.handle))
+        self._acks = SharedCalls(self.settle, entry_count_max=ENTRY_COUNT_MAX, size_of=lambda entry: len(entry.handle))
 
     async def receive(
         self,
@@ -80,14 +80,14 @@ class DeliveryClient:
     async def ack(self, handles: Sequence[str]) -> Sequence[Settled]:
         """Acknowledge messages, together with other callers' entries. Returns for each "" or an error."""
         ack = delivery_service_pb2.Ack()
-        return await self._acks.settle([SettleEntry(handle=handle, ack=ack) for handle in handles])
+        return await self._acks.outcomes([SettleEntry(handle=handle, ack=ack) for handle in handles])
 
     async def change(self, entry: SettleEntry) -> str:
         """Change a message's invisible time, together with other callers' entries.
 
         Returns its handle from now on, "" for none. Raises Refused, too.
         """
-        (outcome,) = await self._acks.settle([entry])
+        (outcome,) = await self._acks.outcomes([entry])
         return _handle(outcome)
 
     async def bury(self, entry: SettleEntry) -> None:

@@ -20,6 +20,7 @@ from libs.requests.errors import NotDurableYet, PeerError
 from libs.runtime.peer.leader import LeaderClient
 from services.gateway.engine.known_topics import KnownTopics
 from services.gateway.engine.names import is_of_group
+from services.gateway.engine.shared_calls import SharedCalls
 from services.gateway.errors import Refused
 
 _Append = append_service_pb2_grpc.AppendServiceStub
@@ -31,23 +32,44 @@ PASSING = frozenset({"NOT_ENOUGH_REPLICAS", "WINDOW_FULL", "NOT_LEADER", "RECOVE
 """Reasons after which an append with a writer id may be retried a moment later."""
 
 
+BATCH_COUNT_MAX = 1_024
+"""Messages of several callers that share a batch."""
+
+REFUSALS = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "PERMISSION_DENIED"})
+"""Codes with which the log refuses a batch because of its messages, and stores none of them."""
+
+
 class LogClient:
     """The client of the CommitLog. All calls raise PeerError."""
 
     def __init__(self, log: LeaderClient, clock: Clock, *, creates_topics: bool, is_once: bool = False) -> None:
         self._log, self._creates_topics, self._is_once = log, creates_topics, is_once
         self._known = KnownTopics(clock)
+        self._appends = SharedCalls[append_service_pb2.AppendMessage, int](
+            self._append,
+            entry_count_max=BATCH_COUNT_MAX,
+            size_of=append_service_pb2.AppendMessage.ByteSize,
+            may_be_split=_is_refusal,
+        )
 
     async def append(self, messages: Sequence[append_service_pb2.AppendMessage]) -> Sequence[int]:
         """Append messages with the durability that the store promises. Returns their queue offsets.
 
-        With `is_once` a message whose id the store has already is not stored again. Raises Refused, too, for messages
-        that are stored with less durability: a failover may lose them, so their producer has to send them again.
+        The messages of several callers may share a batch; if the log refuses the batch, each caller's messages are a
+        batch of their own. With `is_once` a message whose id the store has already is not stored again. Raises Refused,
+        too, for messages that are stored with less durability: a failover may lose them, so their producer has to send
+        them again.
         """
         await self._expect(messages[0].topic)
-        request = append_service_pb2.AppendRequest(messages=messages)
         if self._is_once and len(messages) == 1:
-            request.writer.id = once_id(messages[0])
+            return await self._append(messages, writer_id=once_id(messages[0]))
+        return await self._appends.outcomes(messages)
+
+    async def _append(self, messages: Sequence[append_service_pb2.AppendMessage], writer_id: str = "") -> Sequence[int]:
+        """Append messages as a batch."""
+        request = append_service_pb2.AppendRequest(messages=messages)
+        if writer_id:
+            request.writer.id = writer_id
 
         async def append() -> append_service_pb2.AppendResult:
             result: append_service_pb2.AppendResult = (await self._log.call(_Append, "Append", request)).result
@@ -97,6 +119,10 @@ class LogClient:
         self._known.note(name)
         topic: topic_service_pb2.Topic = response.topic
         return topic
+
+
+def _is_refusal(error: Exception) -> bool:
+    return isinstance(error, PeerError) and error.code in REFUSALS and error.reason not in PASSING
 
 
 def _is_passing(error: Exception) -> bool:

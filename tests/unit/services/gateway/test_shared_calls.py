@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.gateway.engine.acks import CALL_COUNT_MAX, TOGETHER_SIZE_MAX, Acks
+from services.gateway.engine.shared_calls import CALL_COUNT_MAX, TOGETHER_SIZE_MAX, SharedCalls
 
 
 class Settled:
@@ -29,20 +29,20 @@ class Settled:
 async def test_callers_of_one_turn_share_a_call() -> None:
     """Callers of the same turn share a call, and each gets the outcomes of its own handles."""
     settled = Settled()
-    acks = Acks(settled, entry_count_max=10, size_of=len)
-    assert await asyncio.gather(acks.settle(["a", "b"]), acks.settle(["c"])) == [["A", "B"], ["C"]]
+    acks = SharedCalls(settled, entry_count_max=10, size_of=len)
+    assert await asyncio.gather(acks.outcomes(["a", "b"]), acks.outcomes(["c"])) == [["A", "B"], ["C"]]
     assert settled.calls == [["a", "b", "c"]]
-    assert await acks.settle(["d"]) == ["D"], "the next turn has a call of its own"
+    assert await acks.outcomes(["d"]) == ["D"], "the next turn has a call of its own"
 
 
 async def test_the_rest_gathers_while_calls_are_under_way() -> None:
     """While calls are under way further handles are collected, so that a slow answer makes calls larger, not more."""
     settled = Settled()
     settled.may_answer.clear()
-    acks = Acks(settled, entry_count_max=10, size_of=len)
+    acks = SharedCalls(settled, entry_count_max=10, size_of=len)
     callers = []
     for number in range(CALL_COUNT_MAX + 4):
-        callers.append(asyncio.create_task(acks.settle([f"h{number}"])))
+        callers.append(asyncio.create_task(acks.outcomes([f"h{number}"])))
         for _ in range(3):
             await asyncio.sleep(0)
     assert settled.calls == [[f"h{number}"] for number in range(CALL_COUNT_MAX)]
@@ -60,11 +60,11 @@ async def test_nobody_is_forgotten(turn_count: int) -> None:
             await asyncio.sleep(0)
         return handles
 
-    acks = Acks(settle, entry_count_max=10, size_of=len)
+    acks = SharedCalls(settle, entry_count_max=10, size_of=len)
 
     async def caller(pause_count: int) -> None:
         for number in range(50):
-            assert await acks.settle([f"{pause_count} {number}"]) == [f"{pause_count} {number}"]
+            assert await acks.outcomes([f"{pause_count} {number}"]) == [f"{pause_count} {number}"]
             for _ in range(pause_count):
                 await asyncio.sleep(0)
 
@@ -75,8 +75,8 @@ async def test_nobody_is_forgotten(turn_count: int) -> None:
 async def test_a_call_has_at_most_so_many_handles() -> None:
     """A call has at most the limit of handles, unless a single caller has more, which Delivery refuses."""
     settled = Settled()
-    acks = Acks(settled, entry_count_max=3, size_of=len)
-    outcomes = await asyncio.gather(acks.settle(["a", "b"]), acks.settle(["c", "d"]), acks.settle(list("efgh")))
+    acks = SharedCalls(settled, entry_count_max=3, size_of=len)
+    outcomes = await asyncio.gather(acks.outcomes(["a", "b"]), acks.outcomes(["c", "d"]), acks.outcomes(list("efgh")))
     assert outcomes == [["A", "B"], ["C", "D"], ["E", "F", "G", "H"]]
     assert settled.calls == [["a", "b"], ["c", "d"], ["e", "f", "g", "h"]]
 
@@ -84,29 +84,39 @@ async def test_a_call_has_at_most_so_many_handles() -> None:
 async def test_nonsense_goes_alone() -> None:
     """A call with too many handles is refused alone, without the handles of other callers."""
     settled = Settled()
-    acks = Acks(settled, entry_count_max=10, size_of=len)
+    acks = SharedCalls(settled, entry_count_max=10, size_of=len)
     large = "x" * TOGETHER_SIZE_MAX
-    await asyncio.gather(acks.settle(["a"]), acks.settle([large]), acks.settle(["b"]), acks.settle(["c"]))
+    await asyncio.gather(acks.outcomes(["a"]), acks.outcomes([large]), acks.outcomes(["b"]), acks.outcomes(["c"]))
     assert settled.calls == [["a"], [large], ["b", "c"]]
 
 
 async def test_a_call_that_fails_fails_for_all_that_share_it() -> None:
     """A failed call fails for all callers that share it, and for no later caller."""
-    acks = Acks(Settled(), entry_count_max=10, size_of=len)
-    first, second = asyncio.create_task(acks.settle(["a"])), asyncio.create_task(acks.settle(["bad"]))
+    acks = SharedCalls(Settled(), entry_count_max=10, size_of=len)
+    first, second = asyncio.create_task(acks.outcomes(["a"])), asyncio.create_task(acks.outcomes(["bad"]))
     await asyncio.wait([first, second])
     for one in (first, second):
         with pytest.raises(LookupError):
             one.result()
-    assert await acks.settle(["c"]) == ["C"]
+    assert await acks.outcomes(["c"]) == ["C"]
+
+
+async def test_a_refused_call_is_split() -> None:
+    """If a shared call is refused because of a caller's entry, the other callers get their outcomes."""
+    settled = Settled()
+    acks = SharedCalls(settled, entry_count_max=10, size_of=len, may_be_split=lambda error: str(error) == "bad")
+    callers = [asyncio.create_task(acks.outcomes([name])) for name in ("a", "bad", "c")]
+    await asyncio.wait(callers)
+    assert [caller.exception() is None and caller.result() for caller in callers] == [["A"], False, ["C"]]
+    assert settled.calls == [["a", "bad", "c"], ["a"], ["bad"], ["c"]]
 
 
 async def test_a_caller_that_goes_takes_nothing_back() -> None:
     """If a caller disconnects its message is settled all the same, and the others are answered."""
     settled = Settled()
     settled.may_answer.clear()
-    acks = Acks(settled, entry_count_max=10, size_of=len)
-    gone, stays = asyncio.create_task(acks.settle(["a"])), asyncio.create_task(acks.settle(["b"]))
+    acks = SharedCalls(settled, entry_count_max=10, size_of=len)
+    gone, stays = asyncio.create_task(acks.outcomes(["a"])), asyncio.create_task(acks.outcomes(["b"]))
     for _ in range(3):
         await asyncio.sleep(0)
     gone.cancel()

@@ -64,6 +64,7 @@ REASONS = {
     "GROUP_NOT_FOUND": "there is no group of this name",
     "GROUP_SHARES": "`groups commit` was asked to move a group that shares messages",
     "NOT_CONFIRMED": "a question was answered with no, or input is no terminal and --yes was not given",
+    "NOT_OPERATOR": "`audit list` was called without the token of an operator",
     "NOT_REBUILT": "`index rebuild` could not continue; the text gives the reason",
     "NOT_REPLAYED": "`dlq replay` left letters where they are; the text gives the reason",
     "NOT_SERVING": "`health` found a server that does not serve",

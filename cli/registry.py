@@ -89,6 +89,7 @@ COMMANDS = {
     "janitor": Entry(
         "janitor", "janitor", "Retention: the segments that expire, the time of expiry, and the reasons to keep."
     ),
+    "audit": Entry("audit", "audit", "Audit: administrative calls and refused calls, the latest of each service."),
     "index": Entry("indexes.index", "index", "Indexes: build them again, remove queues that are not needed."),
     "context": Entry("context", "context", "Named stores: their addresses and how to reach them."),
     "config": Entry("serve", "config", "Settings of the services."),

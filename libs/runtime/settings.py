@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from libs.importance import Advanced, Basic
 from libs.runtime.http2.limits import ConnectionLimits
+from libs.runtime.trust.audit.limits import AuditConfig
 
 PORT_MAX = 65_535
 TARGET = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\],]+):([0-9]{1,5})")
@@ -83,6 +84,8 @@ class ServerConfig:
     Health checks, and methods that only services and operators may call, have separate room."""
 
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+    audit: AuditConfig = field(default_factory=AuditConfig)
 
     request_inflight_bytes_max: Advanced[Annotated[int, Meta(ge=1 << 20)]] = 256 << 20
     """Bytes of requests that have begun to arrive and that no method has taken yet, over all callers; further requests

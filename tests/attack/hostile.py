@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
+from reput.common.v1 import audit_service_pb2
 
 from libs.formats.protobuf_wire import length_delimited, varint
 from libs.runtime.trust.roles import ROLES, Role
@@ -34,8 +35,8 @@ KEPT = "kept"
 READING = ("Get", "List", "Pull", "Subscribe", "Query", "Plan", "Scan", "Read", "Stream", "Dispatch", "Check", "Watch")
 """First words of methods that change nothing with any request."""
 
-HARMLESS = ("UpdateTopic", "DeleteTopic", "PurgeTopic")
-"""Methods of operators that do nothing to topics that a request does not name."""
+HARMLESS = ("UpdateTopic", "DeleteTopic", "PurgeTopic", "ListLines")
+"""Methods of operators that change nothing, or nothing of topics that a request does not name."""
 
 NUMBERS = (
     0, 1, 2, 3, 7, 100, 4_096, 65_535, 65_536, 100_000, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**53, 2**63 - 1,
@@ -87,6 +88,12 @@ def targets() -> list[Target]:
         modules = [importlib.import_module(name) for name in names if name.endswith("_pb2")]
         modules += [health_pb2, reflection_pb2]
         found += [Target(service, method) for module in modules for method in _methods(module.DESCRIPTOR)]
+    audit = [
+        Target(service, method)
+        for service in ("commitlog", "indexer", "janitor", "delivery", "gateway")
+        for method in _methods(audit_service_pb2.DESCRIPTOR)
+    ]
+    found += audit
     found += [Target("gateway", method, SERVED_AS) for method in _methods(messaging_pb2.DESCRIPTOR)]
     found += [
         Target("gateway", method) for module in (health_pb2, reflection_pb2) for method in _methods(module.DESCRIPTOR)

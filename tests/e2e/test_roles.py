@@ -83,6 +83,7 @@ async def store(directory: Path, *, asks_clients: bool) -> AsyncIterator[dict[st
                     "indexer": index_channel,
                     "janitor": janitor_channel,
                     "delivery": delivery_channel,
+                    "common": log_channel,
                 }
 
 

@@ -63,7 +63,7 @@ class Guard(grpc.GenericRpcHandler):
         async def refuse(_requests: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
             if method in ROLES:
                 self._telemetry.count_rpc(method.removeprefix("/"), code_of(status).name, 0.0)
-                self._trail.refused(method, peer=context.peer(), reason=code_of(status).name)
+                self._trail.refused(method, None, context, status)
             await context.abort(code_of(status), status.message, ((STATUS_METADATA_KEY, status.SerializeToString()),))
 
         return grpc.stream_stream_rpc_method_handler(refuse)

@@ -39,6 +39,7 @@ from libs.runtime.rpc.errors import STATUS_METADATA_KEY, ErrorTable, NotReady, S
 from libs.runtime.rpc.first_step import Rest, first_step
 from libs.runtime.rpc.request_check import DEFAULT_LIMITS, Limits, RequestParser
 from libs.runtime.rpc.rights_check import RightsCheck
+from libs.runtime.trust.audit.change import Change, noting
 from libs.runtime.trust.rights.access import Access
 from libs.runtime.trust.rights.accesses import ACCESSES
 from libs.runtime.trust.roles import ROLES, Role
@@ -86,7 +87,11 @@ class Surroundings:
         """Return the check of a method's calls. None where no rights are set, and for methods of services."""
         if self.access is None or not self.access.is_set or path not in ACCESSES:
             return None
-        return RightsCheck(self.access, ACCESSES[path], method, goes_on=goes_on)
+
+        def refused(request: Any, context: Any, error: Exception) -> None:
+            self.trail.refused(path, request, context, status_of(error, self.errors))
+
+        return RightsCheck(self.access, ACCESSES[path], method, goes_on=goes_on, refused=refused)
 
 
 def service_handler(
@@ -220,12 +225,12 @@ class _Call:
         name = self.name
         answer: Handler = self._answer_stream if self.method.server_streaming else self._answer_unary
         telemetry, errors = self.surroundings.telemetry, self.surroundings.errors
-        trail = self.surroundings.trail if f"/{name}" in TOLD else None
+        trail, is_told = self.surroundings.trail, f"/{name}" in TOLD
 
         async def handle(request: Any, context: Context) -> bytes | None:
             started_s = time.monotonic()
-            code, argument, text = grpc.StatusCode.CANCELLED, None, ""
-            with telemetry.server_span(name, context) as span:
+            code, argument, status = grpc.StatusCode.CANCELLED, None, None
+            with telemetry.server_span(name, context) as span, noting() if is_told else _NO_CHANGE as change:
                 try:
                     if rest is not None:
                         reply: bytes | None = await self._answer_rest(rest, context)
@@ -236,15 +241,15 @@ class _Call:
                             reply = await answer(argument, context)
                 except Exception as error:  # noqa: BLE001 - the boundary where errors become statuses
                     status = status_of(error, errors)
-                    code, text = code_of(status), f": {status.message}"
+                    code = code_of(status)
                 else:
                     code = grpc.StatusCode.OK
                     return reply
                 finally:
                     end_span(span, code)
                     telemetry.count_rpc(name, code.name, time.monotonic() - started_s)
-                    if trail is not None:
-                        trail.ended(f"/{name}", argument, peer=context.peer(), outcome=code.name + text)
+                    if is_told or code in _REFUSALS:
+                        trail.ended(f"/{name}", argument, context, change=change, code=code.name, status=status)
             # gRPC keeps the exception of an abort, and with it this frame, until the cyclic collector runs.
             request = argument = None
             metadata = (*context.trailing_metadata(), (STATUS_METADATA_KEY, status.SerializeToString()))
@@ -334,6 +339,8 @@ class _Call:
 
 
 _ALONE = contextlib.nullcontext(lambda: None)
+_NO_CHANGE = contextlib.nullcontext(Change())
+_REFUSALS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
 def _alone() -> contextlib.AbstractContextManager[Callable[[], None]]:

@@ -14,13 +14,19 @@ from libs.runtime.trust.rights.access import Access, AccessDenied, RefusedReques
 from libs.runtime.trust.rights.accesses import MethodAccess
 
 Take = Callable[[Sequence[bytes], Sequence[TurnCall]], Iterable[bytes | Rest | None]]
+Refused = Callable[[Any, Any, Exception], None]
 
 
 class RightsCheck:
-    """The check of a method. With `goes_on` a refused request of a stream is handed over as a RefusedRequest."""
+    """The check of a method. With `goes_on` a refused request of a stream is handed over as a RefusedRequest.
 
-    def __init__(self, access: Access, method: MethodAccess, described: MethodDescriptor, *, goes_on: bool) -> None:
-        self._access, self._method, self._goes_on = access, method, goes_on
+    `refused` is called with each such request, its context and the error: no end of a call tells of it.
+    """
+
+    def __init__(
+        self, access: Access, method: MethodAccess, described: MethodDescriptor, *, goes_on: bool, refused: Refused
+    ) -> None:
+        self._access, self._method, self._goes_on, self.refused = access, method, goes_on, refused
         self._answer: Final = GetMessageClass(described.output_type)
 
     def check(self, request: Any, context: Any) -> None:
@@ -73,6 +79,7 @@ class CheckedRequests:
         except AccessDenied as error:
             if not self._goes_on:
                 raise
+            self._check.refused(request, self._context, error)
             refused = RefusedRequest(request)
             refused.error = error
             return refused

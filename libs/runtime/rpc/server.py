@@ -20,8 +20,10 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_reflection.v1alpha import reflection, reflection_pb2
+from reput.common.v1 import audit_service_pb2
 
 from libs.runtime.errors import ConfigError
+from libs.runtime.rpc.audit_servicer import AuditServicer
 from libs.runtime.rpc.bounds import CallBounds
 from libs.runtime.rpc.errors import ErrorTable, Refusals
 from libs.runtime.rpc.fronts.front import front_of
@@ -34,6 +36,7 @@ from libs.runtime.settings import ServerConfig
 from libs.runtime.trust.callers import Callers
 from libs.runtime.trust.rights.access import Access
 from libs.runtime.trust.tokens import is_loopback
+from libs.runtime.trust.trail import Trail
 from libs.runtime.watch.telemetry import Telemetry
 
 TRUSTED_CALL_COUNT_MAX = 256
@@ -77,12 +80,16 @@ class GrpcServer:
         self.access = Access(config, callers)
         """The rights of the callers."""
         telemetry.observe("rights", self.access.statistics)
+        self._trail = Trail(telemetry.service, config.audit)
+        telemetry.observe("audit", self._trail.statistics)
+        self._trail.name_of = self.access.name_of
         self._surroundings = Surroundings(
             errors=errors,
             gate=self,
             bounds=self.bounds,
             trusted_bounds=self.trusted_bounds,
             telemetry=telemetry,
+            trail=self._trail,
             access=self.access,
         )
         self._health = HealthServicer()
@@ -91,7 +98,7 @@ class GrpcServer:
         self._front = front_of(config, request_size_bytes_max=request_size_bytes_max, call_count_max=sum(rooms))
         self._front.observe(telemetry)
         telemetry.observe_each("rpc", ("code", "reason"), Refusals.counted, Refusals)
-        self._front.add_generic_rpc_handlers((Guard(callers, self.access, telemetry, self._surroundings.trail),))
+        self._front.add_generic_rpc_handlers((Guard(callers, self.access, telemetry, self._trail),))
 
     def add_service(
         self,
@@ -132,9 +139,11 @@ class GrpcServer:
         )
 
     def _add_own_services(self) -> None:
-        """Add health and reflection, which answer in every state. Each has its own room."""
+        """Add health, reflection and the audit, which answer in every state. Health and reflection have own rooms."""
         self._health.add(self._service_names)
         self._add("Health", health_pb2, self._health, self._room(HEALTH_CALL_COUNT_MAX))
+        audit = audit_service_pb2.DESCRIPTOR.services_by_name["AuditService"]
+        self.add_service(audit, AuditServicer(self._trail), early={"ListLines"})
         names = [*self._service_names, HEALTH_SERVICE, reflection.SERVICE_NAME]
         room = self._room(REFLECTION_CALL_COUNT_MAX)
         self._add("ServerReflection", reflection_pb2, reflection.aio.ReflectionServicer(names), room)
@@ -185,6 +194,7 @@ class GrpcServer:
         """Stop listening. Calls that still run after the grace are cancelled."""
         self.is_stopping = True
         await self._front.stop(grace_s)
+        await asyncio.to_thread(self._trail.close)
 
     def _check_reach(self) -> None:
         config = self._config

@@ -1,87 +1,203 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trail: logs each call that changes shared state, such as topics and groups, and calls that the Guard refused.
+"""Trail: the audit of a server: a line for each call that changes shared state, and for each refused call.
 
-A line has the request, the address of the caller, and the outcome. Calls that append or acknowledge messages are not
-logged: they are many, and the store records them. Calls that change nothing (`dry_run`) are not logged either.
-Lines are bounded, so that a greedy caller can't fill the disk. Lines of operators have a separate bound, which clients
-can't use up, and so have refusals. A line gives the number of lines that were left out before it.
+A line has the subject, the address, the names of the resources, the result, and the values before and after a change.
+Calls that append or acknowledge messages have no line: they are many, and the store records them. Calls that change
+nothing (`dry_run`) have no line either. Lines of refusals, and of subjects other than operators, are bounded, so that a
+greedy caller can't fill the disk; a line has the number of calls that were left out. The last lines stay in memory.
 Callers: a single event loop.
 """
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
-from google.protobuf import text_format
-from google.protobuf.message import Message
+import grpc
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status
 
+from libs.runtime.trust.audit.audit_file import AuditFile
+from libs.runtime.trust.audit.change import Change
+from libs.runtime.trust.audit.limits import AuditConfig
+from libs.runtime.trust.audit.line import CALL, REFUSAL, Line, cut, resources_of, value_of
+from libs.runtime.trust.audit.repeats import Repeats
+from libs.runtime.trust.rights.rights_file import OPERATOR
+from libs.runtime.trust.rights.rules import ANONYMOUS
 from libs.runtime.trust.roles import ROLES, RULES, Role
 
-TOLD = frozenset(path for path, rule in RULES.items() if rule.is_logged or ROLES[path] is Role.OPERATOR)
-"""Calls that are logged: of operators, and of clients so that other clients of the topic or group can look them up."""
+LIST_LINES = "/reput.common.v1.AuditService/ListLines"
+"""The call that reads the trail: it changes nothing."""
+TOLD = frozenset(path for path, rule in RULES.items() if rule.is_logged or ROLES[path] is Role.OPERATOR) - {LIST_LINES}
+"""Calls with a line: of operators, and of clients so that other clients of the topic or group can look them up."""
+REASONS_OF_REFUSALS = frozenset({"UNAUTHENTICATED", "NOT_PERMITTED"})
+"""Reasons of errors for callers without the right to call."""
 
-TEXT_LENGTH_MAX = 300
-"""Maximum number of characters of a request, and of an outcome, in a line."""
+
+KEPT_COUNT_MAX = 1_000
+"""Number of lines that stay in memory for the call that lists them."""
 LINE_COUNT_MAX, LINE_AGAIN_S = 100, 1.0
-"""Maximum number of lines of a role at once, and the time after which another line is permitted."""
-REFUSAL_COUNT_MAX, REFUSAL_AGAIN_S = 10, 10.0
-"""The same limits for refusals."""
+"""Maximum number of lines of a subject at once, and the time after which another line is permitted."""
+SUBJECT_COUNT_MAX = 1_000
+"""Maximum number of subjects with a limit of their own; further subjects share a limit."""
 
 _log = logging.getLogger(__name__)
 
 
-class _Bound:
-    """A limit of lines: `line_count_max` at once, and another line after each `again_s`."""
+class Context(Protocol):
+    """The part of a call that shows its caller."""
 
-    def __init__(self, line_count_max: int, again_s: float, now_s: Callable[[], float]) -> None:
-        self._line_count_max, self._again_s, self._now_s = line_count_max, again_s, now_s
-        self._room = float(line_count_max)
-        self._seen_s = now_s()
-        self._left_out_count = 0
+    def peer(self) -> str:
+        """Return the address of the caller."""
+        ...
 
-    def tell(self, level: int, line: str) -> None:
-        now_s = self._now_s()
-        self._room = min(self._line_count_max, self._room + (now_s - self._seen_s) / self._again_s)
+    def invocation_metadata(self) -> Any:
+        """Return the metadata of the call."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrailStatistics:
+    """The counts of the audit, for telemetry."""
+
+    written_lines_total: int
+    """Audit lines that were written to the audit file; 0 without an audit file."""
+    lost_lines_total: int
+    """Audit lines that could not be written to the audit file: the disk is full, fails, or is too slow."""
+    counted_lines_total: int
+    """Audit lines of repeated calls that are only counted in another line."""
+
+
+class _Room:
+    """The room for lines of a subject."""
+
+    def __init__(self, now_s: float) -> None:
+        self._room, self._seen_s = float(LINE_COUNT_MAX), now_s
+
+    def takes(self, now_s: float) -> bool:
+        """Return whether there is room for a line, and use it."""
+        self._room = min(LINE_COUNT_MAX, self._room + (now_s - self._seen_s) / LINE_AGAIN_S)
         self._seen_s = now_s
         if self._room < 1:
-            self._left_out_count += 1
-            return
+            return False
         self._room -= 1
-        if self._left_out_count:
-            line += f" ({self._left_out_count} lines before it were left out)"
-            self._left_out_count = 0
-        _log.log(level, "%s", line)
+        return True
+
+
+def _later(delay_s: float, function: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(delay_s, function)
 
 
 class Trail:
-    """The trail of a server."""
+    """The trail of a server. Raises ConfigError for an audit file that can't be used.
 
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        roles = (Role.OPERATOR, Role.CLIENT)
-        self._bounds = {role: _Bound(LINE_COUNT_MAX, LINE_AGAIN_S, now_s) for role in roles}
-        self._refusals = _Bound(REFUSAL_COUNT_MAX, REFUSAL_AGAIN_S, now_s)
+    `name_of` returns the name of a call's subject: the server sets it, the single place that names subjects.
+    """
 
-    def ended(self, path: str, request: object, *, peer: str, outcome: str) -> None:
-        """Log the end of a call. `path` is the path of the method, `outcome` the name of the code with the reason."""
+    def __init__(
+        self,
+        service: str = "",
+        config: AuditConfig | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+        later: Callable[[float, Callable[[], None]], None] = _later,
+    ) -> None:
+        self.name_of: Callable[[Any], str] = lambda _: ANONYMOUS
+        self._service, self._now_s = service, now_s
+        has_file = config is not None and config.audit_file is not None
+        self._file = AuditFile(config) if has_file and config is not None else None
+        self._repeats = Repeats(self._write, now_s, later)
+        self._rooms: dict[str, _Room] = {}
+        self.last_number = 0
+        """The number of the newest line."""
+        self._kept: deque[tuple[int, str]] = deque(maxlen=KEPT_COUNT_MAX)
+        self.start_time_ms = time.time_ns() // 1_000_000
+
+    def statistics(self) -> TrailStatistics:
+        """Return the counts. From any thread."""
+        file = self._file
+        return TrailStatistics(
+            written_lines_total=0 if file is None else file.written_total,
+            lost_lines_total=0 if file is None else file.lost_total,
+            counted_lines_total=self._repeats.counted_total,
+        )
+
+    def lines(self, after_number: int) -> Iterator[tuple[int, str]]:
+        """Yield the lines in memory after a number, with their numbers, oldest first."""
+        return ((number, text) for number, text in self._kept if number > after_number)
+
+    def ended(
+        self, path: str, request: object, context: Context, *, change: Change, code: str, status: Status | None = None
+    ) -> None:
+        """Write the line of a call that ended. `code` is the name of its code, `status` the status of a failed call."""
+        if status is not None and reason_of(status) in REASONS_OF_REFUSALS:
+            self.refused(path, request, context, status)
+            return
         if path not in TOLD or getattr(request, "dry_run", False):
             return
-        role = ROLES[path]
-        asked = f"{_short(path)} [{_cut(_text_of(request))}], asked by {peer} as {str(role.name).lower()}"
-        self._bounds[role].tell(logging.INFO, f"{asked}: {_cut(outcome)}")
+        line = self._line(CALL, path, request, context, code, status)
+        line = line._replace(before=value_of(change.before), after=value_of(change.after))
+        if ROLES[path] is Role.OPERATOR or line.subject == OPERATOR or self._has_room(line.subject):
+            self._write(line)
+        else:
+            self._repeats.take(line, is_shown=False)
 
-    def refused(self, path: str, *, peer: str, reason: str) -> None:
-        """Log a call that was refused before its request was read."""
-        self._refusals.tell(logging.WARNING, f"{_short(path)}, asked by {peer}: refused, {reason}")
+    def refused(self, path: str, request: object, context: Context, status: Status) -> None:
+        """Write or count the line of a call whose caller lacks a right. `request` is None if it was not read."""
+        code = next(code.name for code in grpc.StatusCode if code.value[0] == status.code)
+        self._repeats.take(self._line(REFUSAL, path, request, context, code, status))
+
+    def close(self) -> None:
+        """Write the counts and the lines that wait. May be repeated."""
+        self._repeats.flush()
+        if self._file is not None:
+            self._file.close()
+
+    def _line(self, event: str, path: str, request: object, context: Context, code: str, status: Status | None) -> Line:
+        method = path.removeprefix("/")
+        return Line(
+            time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            service=self._service,
+            event=event,
+            subject=self.name_of(context),
+            address=context.peer(),
+            method=method,
+            code=code,
+            reason="" if status is None else reason_of(status),
+            text="" if status is None else status.message,
+            resources=resources_of(request, method.partition("/")[0]) or _resource_in(status),
+        )
+
+    def _has_room(self, subject: str) -> bool:
+        now_s = self._now_s()
+        if subject not in self._rooms and len(self._rooms) >= SUBJECT_COUNT_MAX:
+            subject = ""
+        return self._rooms.setdefault(subject, _Room(now_s)).takes(now_s)
+
+    def _write(self, line: Line) -> None:
+        text = line.encode()
+        self.last_number += 1
+        self._kept.append((self.last_number, text))
+        if self._file is not None:
+            self._file.write(text)
+        level = logging.INFO if line.event == CALL else logging.WARNING
+        _log.log(level, "%s", line.sentence, extra={"audit": line.fields()})
 
 
-def _short(path: str) -> str:
-    """Return service and method, without the package."""
-    return path.rpartition(".")[2]
+def reason_of(status: Status) -> str:
+    """Return the reason of an error's status."""
+    return _info(status).reason
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= TEXT_LENGTH_MAX else text[:TEXT_LENGTH_MAX] + "…"
+def _resource_in(status: Status | None) -> dict[str, list[str | int]]:
+    """Return the resource that an error for lack of a right names, for a call whose request was not kept."""
+    kind, _, name = ("" if status is None else _info(status).metadata.get("resource", "")).partition(" ")
+    return {f"{kind}s": [cut(name)]} if kind in ("topic", "group") and name else {}
 
 
-def _text_of(request: object) -> str:
-    return text_format.MessageToString(request, as_one_line=True).strip() if isinstance(request, Message) else ""
+def _info(status: Status) -> ErrorInfo:
+    info = ErrorInfo()
+    return info if any(detail.Unpack(info) for detail in status.details) else ErrorInfo()

@@ -258,13 +258,14 @@ def set_up_logging(service: str, level: str, log_format: str) -> None:
         _adder(service),
         _add_trace,
     ]
+    has_fields = not is_console(log_format)
     renderer: list[structlog.typing.Processor] = (
         [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
-        if is_console(log_format)
+        if not has_fields
         else [structlog.processors.ExceptionRenderer(_TRACEBACKS), structlog.processors.JSONRenderer()]
     )
     formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
+        foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(allow=["audit"])] if has_fields else shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
     )
     handler = logging.StreamHandler(sys.stderr)

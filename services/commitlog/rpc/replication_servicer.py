@@ -14,6 +14,7 @@ from libs.formats.state.replication import RoleName, RoleSetting
 from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument
 from libs.runtime.rpc.by_name import named
+from libs.runtime.trust.audit.change import note
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.steps import (
@@ -68,6 +69,7 @@ class ReplicationServicer:
         role = _LEADING.get(request.role)
         if role is None:
             raise BadArgument("must be one that takes appends", field="role", value=request.role)
+        former = self._setting().role
         epoch = await self._decider.promote(
             role,
             epoch=check_range(request.epoch, "epoch", most=INT32_MAX),
@@ -75,6 +77,7 @@ class ReplicationServicer:
             accepts_loss=request.accept_data_loss,
         )
         (begun,) = sent([epoch])
+        note(before={"role": former}, after={"role": self._setting().role, "epoch": epoch.number})
         return pb.PromoteResponse(epoch=begun, role=_role(self._setting().role))
 
     async def Demote(self, request: pb.DemoteRequest, _: object) -> pb.DemoteResponse:
@@ -83,6 +86,10 @@ class ReplicationServicer:
         check_range(len(request.replica_id.encode()), "replica_id", least=1, most=REPLICA_ID_SIZE_BYTES_MAX)
         epoch = check_range(request.epoch, "epoch", most=INT32_MAX)
         former, last, end = await self._decider.demote(request.replica_id, request.leader_target, epoch=epoch)
+        note(
+            before={"role": former.role},
+            after={"role": self._setting().role, "epoch": last.number, "leader_target": request.leader_target},
+        )
         return pb.DemoteResponse(former_role=_role(former.role), epoch=last.number, end_physical_offset=end)
 
     async def _hear(self, stream: ReplicaStream, requests: AsyncIterator[pb.ReplicateRequest]) -> None:

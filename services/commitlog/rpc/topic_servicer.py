@@ -13,6 +13,7 @@ from libs.requests.checks import size_of_page
 from libs.requests.errors import TopicNotFound
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.by_name import named
+from libs.runtime.trust.audit.change import note
 from services.commitlog.engine.durable.topic_changes import TopicChanges
 from services.commitlog.engine.open_log import OpenLog
 
@@ -29,14 +30,17 @@ class TopicServicer:
     async def CreateTopic(self, request: pb.CreateTopicRequest, _: object) -> pb.CreateTopicResponse:
         """Create a topic. Answers when it is as durable as an acknowledged append, as the two changes below do."""
         log = self._log()
-        topic = await _changes(log).create(request.name, **_given(request))
-        return pb.CreateTopicResponse(topic=_topic(log, topic))
+        topic = _topic(log, await _changes(log).create(request.name, **_given(request)))
+        note(after=topic)
+        return pb.CreateTopicResponse(topic=topic)
 
     async def UpdateTopic(self, request: pb.UpdateTopicRequest, _: object) -> pb.UpdateTopicResponse:
         """Change the values that the request names."""
         log = self._log()
-        topic = await _changes(log).update(request.name, **_given(request))
-        return pb.UpdateTopicResponse(topic=_topic(log, topic))
+        before = _found(log, request.name)
+        topic = _topic(log, await _changes(log).update(request.name, **_given(request)))
+        note(before=before, after=topic)
+        return pb.UpdateTopicResponse(topic=topic)
 
     async def GetTopic(self, request: pb.GetTopicRequest, _: object) -> pb.GetTopicResponse:
         """Return a topic. Only a leader answers that a topic does not exist: other logs may not have it yet."""
@@ -61,7 +65,10 @@ class TopicServicer:
 
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, _: object) -> pb.DeleteTopicResponse:
         """Delete a topic."""
-        await _changes(self._log()).delete(request.name)
+        log = self._log()
+        before = _found(log, request.name)
+        await _changes(log).delete(request.name)
+        note(before=before)
         return pb.DeleteTopicResponse()
 
     async def PurgeTopic(self, request: pb.PurgeTopicRequest, _: object) -> pb.PurgeTopicResponse:
@@ -81,6 +88,14 @@ def _topic(log: OpenLog, topic: TopicConfig) -> pb.Topic:
     why = log.topics.set_apart.why(topic.name)
     queue_count = log.topics.queue_count(topic)
     return named(pb.Topic, topic, is_system=is_system_topic(topic.name), set_apart=why, queue_count=queue_count)
+
+
+def _found(log: OpenLog, name: str) -> pb.Topic | None:
+    """Return a topic before a change. None if it does not exist."""
+    try:
+        return _topic(log, log.topics.get(name))
+    except TopicNotFound:
+        return None
 
 
 def _given(request: pb.CreateTopicRequest | pb.UpdateTopicRequest) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from libs.requests.checks import size_of_page
 from libs.requests.errors import BadArgument
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.timestamps import timestamp
+from libs.runtime.trust.audit.change import note
 from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.engine.own.lags import QueueLag
 from services.delivery.engine.ports.index import Index
@@ -21,6 +22,8 @@ from services.delivery.rpc.policies import message_of, policy_of
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 LIST = "delivery groups"
+NOTED_QUEUE_COUNT_MAX = 64
+"""Maximum number of queues whose moves the audit line has."""
 
 
 class GroupServicer:
@@ -32,7 +35,10 @@ class GroupServicer:
     async def SetGroup(self, request: messages.SetGroupRequest, _: object) -> messages.SetGroupResponse:
         """Give a group a policy."""
         group, policy = group_name(request.group), policy_of(request.policy)
-        await (await self._owner.engine()).set_policy(group, policy)
+        engine = await self._owner.engine()
+        former = message_of(engine.groups.policy(group)) if engine.groups.is_known(group) else None
+        await engine.set_policy(group, policy)
+        note(before=former, after=message_of(policy))
         return messages.SetGroupResponse(group=_group(group, policy))
 
     async def GetGroup(self, request: messages.GetGroupRequest, _: object) -> messages.GetGroupResponse:
@@ -62,7 +68,9 @@ class GroupServicer:
         """Delete a group. Has no effect on an unknown group."""
         engine, group = await self._owner.engine(), group_name(request.group)
         if engine.groups.is_known(group):
+            former = message_of(engine.groups.policy(group))
             await engine.set_policy(group, None)
+            note(before=former)
         return messages.DeleteGroupResponse()
 
     async def ResetGroup(self, request: messages.ResetGroupRequest, _: object) -> messages.ResetGroupResponse:
@@ -83,6 +91,10 @@ class GroupServicer:
             )
         if not request.dry_run:
             await engine.move(group, topic, positions)
+            note(
+                before={str(move.queue_id): move.from_queue_offset for move in moves[:NOTED_QUEUE_COUNT_MAX]},
+                after={str(move.queue_id): move.to_queue_offset for move in moves[:NOTED_QUEUE_COUNT_MAX]},
+            )
         return messages.ResetGroupResponse(moves=moves)
 
     async def _positions(self, request: messages.ResetGroupRequest, topic: str) -> dict[int, int]:

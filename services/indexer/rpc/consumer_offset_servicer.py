@@ -11,6 +11,7 @@ from libs.requests import arguments
 from libs.requests.checks import check_range, size_of_page
 from libs.requests.errors import BadArgument, ConsumerOffsetNotFound, TopicNotFound
 from libs.requests.page_token import decode_token, encode_token
+from libs.runtime.trust.audit.change import note
 from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.time_search import first_at_or_after
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
@@ -22,6 +23,8 @@ from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT
 OFFSET_COUNT_MAX = 1_000
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 PAGE_OFFSET_COUNT_MAX = 1_000
+NOTED_QUEUE_COUNT_MAX = 64
+"""Maximum number of queues whose offsets the audit line of a reset has."""
 COMMIT_STEP_COUNT = 250
 
 
@@ -96,9 +99,14 @@ class ConsumerOffsetServicer:
                     offsets[topic, queue_id] = queue.min_queue_offset if to == "earliest" else queue.max_queue_offset
         if not offsets:
             raise TopicNotFound(topic, is_empty=True)
+        former = {place: self._groups.find(group, *place) for place in list(offsets)[:NOTED_QUEUE_COUNT_MAX]}
         self._groups.commit(group, offsets)
         await self._groups.save()
         await self._shared_state.send()
+        note(
+            before={str(queue_id): offset for (_, queue_id), offset in former.items() if offset is not None},
+            after={str(queue_id): offsets[topic, queue_id] for _, queue_id in former},
+        )
         response = messages.ResetConsumerOffsetResponse()
         async for step in in_steps(sorted(offsets.items()), count=STEP_QUEUE_COUNT):
             response.offsets.extend(self._offset(topic, queue_id, value) for (_, queue_id), value in step)
@@ -114,6 +122,7 @@ class ConsumerOffsetServicer:
         count = await self._groups.delete(group, topic)
         await self._groups.save()
         await self._shared_state.send()
+        note(after={"deleted_offset_count": count})
         return messages.DeleteConsumerGroupResponse(deleted_offset_count=count)
 
     async def ListConsumerGroups(

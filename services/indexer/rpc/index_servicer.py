@@ -13,6 +13,7 @@ from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument
 from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.timestamps import timestamp
+from libs.runtime.trust.audit.change import note
 from libs.runtime.version import VERSION
 from services.indexer.engine.follow.completeness import UNKNOWN
 from services.indexer.engine.groups.consumers_below import consumers_below
@@ -27,6 +28,8 @@ MARGIN_S = 0.5
 CONSUMER_COUNT_MAX = 100
 REMOVED_QUEUE_COUNT_MAX = 1_000
 STEPPED_OVER_COUNT_MAX = 100
+NOTED_QUEUE_COUNT_MAX = 64
+"""Maximum number of removed queues whose topics the audit line has."""
 
 _REMOVALS = {
     messages.QUEUE_SELECTION_EXPIRED: QueueRemoval.remove_expired,
@@ -97,6 +100,9 @@ class IndexServicer:
         if remove is None:
             raise BadArgument("must be EXPIRED or UNUSED_TOPICS", field="selection", value=request.selection)
         removed = await remove(self._indexer.upkeep.removal, dry_run=request.dry_run)
+        selection = messages.QueueSelection.Name(request.selection)
+        topics = sorted({end.topic for end in removed.ends[:NOTED_QUEUE_COUNT_MAX]})
+        note(after={"selection": selection, "removed_queue_count": len(removed.ends), "topics": topics})
         return messages.RemoveQueuesResponse(
             removed_queue_count=len(removed.ends),
             deleted_queue_file_count=removed.file_count,

@@ -10,6 +10,7 @@ from libs.requests.checks import size_of_page
 from libs.requests.page_token import decode_number, encode_token
 from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.timestamps import timestamp
+from libs.runtime.trust.audit.change import note
 from libs.runtime.version import VERSION
 from services.janitor.engine.history import Run, RunHistory
 from services.janitor.engine.policy import Decision
@@ -48,6 +49,14 @@ class RetentionServicer:
     async def RunOnce(self, request: messages.RunOnceRequest, _: object) -> messages.RunOnceResponse:
         """Run now: decide, and delete unless it is a dry run."""
         run = await self._loop.run_once(is_dry_run=request.dry_run, trusts_clock=request.trust_clock)
+        note(
+            after={
+                "deleted_segment_count": run.deleted_segment_count,
+                "freed_bytes": run.freed_bytes,
+                "error": run.error,
+                "trust_clock": request.trust_clock,
+            }
+        )
         return messages.RunOnceResponse(run=_run_message(run))
 
     async def ListHistory(self, request: messages.ListHistoryRequest, _: object) -> messages.ListHistoryResponse:

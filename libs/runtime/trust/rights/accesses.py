@@ -257,6 +257,8 @@ _JANITOR: Mapping[str, MethodAccess] = {
     "RetentionService/ListHistory": _on_store(QUERY),
 }
 
+_COMMON: Mapping[str, MethodAccess] = {"AuditService/ListLines": _on_store(ADMINISTER)}
+
 ACCESSES: Mapping[str, MethodAccess] = {
     f"/reput.{package}.v1.{method}": access
     for package, methods in (
@@ -264,6 +266,7 @@ ACCESSES: Mapping[str, MethodAccess] = {
         ("indexer", _INDEXER),
         ("delivery", _DELIVERY),
         ("janitor", _JANITOR),
+        ("common", _COMMON),
     )
     for method, access in methods.items()
 }

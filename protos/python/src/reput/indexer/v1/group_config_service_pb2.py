@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+reput/indexer/v1/group_config_service.proto\x12\x10reput.indexer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a!reput/common/v1/method_rule.proto\"\x86\x01\n\x0bGroupConfig\x12\r\n\x05group\x18\x01 \x01(\t\x12\x14\n\x0c\x61ttempts_max\x18\x02 \x01(\x05\x12+\n\x08\x62\x61\x63koffs\x18\x03 \x03(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nis_ordered\x18\x04 \x01(\x08\x12\x11\n\tis_paused\x18\x05 \x01(\x08\"b\n\x18StoreGroupConfigsRequest\x12.\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32\x1d.reput.indexer.v1.GroupConfig\x12\x16\n\x0e\x64\x65leted_groups\x18\x02 \x03(\t\"\x1b\n\x19StoreGroupConfigsResponse\"&\n\x15GetGroupConfigRequest\x12\r\n\x05group\x18\x01 \x01(\t\"G\n\x16GetGroupConfigResponse\x12-\n\x06\x63onfig\x18\x01 \x01(\x0b\x32\x1d.reput.indexer.v1.GroupConfig2\xfb\x01\n\x12GroupConfigService\x12v\n\x11StoreGroupConfigs\x12*.reput.indexer.v1.StoreGroupConfigsRequest\x1a+.reput.indexer.v1.StoreGroupConfigsResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x01\x12m\n\x0eGetGroupConfig\x12\'.reput.indexer.v1.GetGroupConfigRequest\x1a(.reput.indexer.v1.GetGroupConfigResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x01\x42V\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+reput/indexer/v1/group_config_service.proto\x12\x10reput.indexer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a!reput/common/v1/method_rule.proto\"\x86\x01\n\x0bGroupConfig\x12\r\n\x05group\x18\x01 \x01(\t\x12\x14\n\x0c\x61ttempts_max\x18\x02 \x01(\x05\x12+\n\x08\x62\x61\x63koffs\x18\x03 \x03(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nis_ordered\x18\x04 \x01(\x08\x12\x11\n\tis_paused\x18\x05 \x01(\x08\"b\n\x18StoreGroupConfigsRequest\x12.\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32\x1d.reput.indexer.v1.GroupConfig\x12\x16\n\x0e\x64\x65leted_groups\x18\x02 \x03(\t\"\x1b\n\x19StoreGroupConfigsResponse\"&\n\x15GetGroupConfigRequest\x12\r\n\x05group\x18\x01 \x01(\t\"G\n\x16GetGroupConfigResponse\x12-\n\x06\x63onfig\x18\x01 \x01(\x0b\x32\x1d.reput.indexer.v1.GroupConfig2\xfd\x01\n\x12GroupConfigService\x12x\n\x11StoreGroupConfigs\x12*.reput.indexer.v1.StoreGroupConfigsRequest\x1a+.reput.indexer.v1.StoreGroupConfigsResponse\"\n\xa2\xbb\x18\x06\x08\x01\x10\x01\x18\x01\x12m\n\x0eGetGroupConfig\x12\'.reput.indexer.v1.GetGroupConfigRequest\x1a(.reput.indexer.v1.GetGroupConfigResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x01\x42V\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,7 +35,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\020reput.indexer.v1P\001Z-reput/clients/go/reputpb/indexer/v1;indexerv1\252\002\020Reput.Indexer.V1'
   _globals['_GROUPCONFIGSERVICE'].methods_by_name['StoreGroupConfigs']._loaded_options = None
-  _globals['_GROUPCONFIGSERVICE'].methods_by_name['StoreGroupConfigs']._serialized_options = b'\242\273\030\004\010\001\020\001'
+  _globals['_GROUPCONFIGSERVICE'].methods_by_name['StoreGroupConfigs']._serialized_options = b'\242\273\030\006\010\001\020\001\030\001'
   _globals['_GROUPCONFIGSERVICE'].methods_by_name['GetGroupConfig']._loaded_options = None
   _globals['_GROUPCONFIGSERVICE'].methods_by_name['GetGroupConfig']._serialized_options = b'\242\273\030\004\010\001\020\001'
   _globals['_GROUPCONFIG']._serialized_start=133
@@ -49,5 +49,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETGROUPCONFIGRESPONSE']._serialized_start=438
   _globals['_GETGROUPCONFIGRESPONSE']._serialized_end=509
   _globals['_GROUPCONFIGSERVICE']._serialized_start=512
-  _globals['_GROUPCONFIGSERVICE']._serialized_end=763
+  _globals['_GROUPCONFIGSERVICE']._serialized_end=765
 # @@protoc_insertion_point(module_scope)

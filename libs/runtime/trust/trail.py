@@ -21,6 +21,7 @@ import grpc
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
+from libs.machine.clock import SystemClock
 from libs.runtime.trust.audit.audit_file import AuditFile
 from libs.runtime.trust.audit.change import Change
 from libs.runtime.trust.audit.limits import AuditConfig
@@ -106,7 +107,7 @@ class Trail:
         later: Callable[[float, Callable[[], None]], None] = _later,
     ) -> None:
         self.name_of: Callable[[Any], str] = lambda _: ANONYMOUS
-        self._service, self._now_s = service, now_s
+        self._service, self._now_s, self._clock = service, now_s, SystemClock()
         has_file = config is not None and config.audit_file is not None
         self._file = AuditFile(config) if has_file and config is not None else None
         self._repeats = Repeats(self._write, now_s, later)
@@ -114,7 +115,7 @@ class Trail:
         self.last_number = 0
         """The number of the newest line."""
         self._kept: deque[tuple[int, str]] = deque(maxlen=KEPT_COUNT_MAX)
-        self.start_time_ms = time.time_ns() // 1_000_000
+        self.start_time_ms = self._clock.now_ms()
 
     def statistics(self) -> TrailStatistics:
         """Return the counts. From any thread."""
@@ -159,7 +160,9 @@ class Trail:
     def _line(self, event: str, path: str, request: object, context: Context, code: str, status: Status | None) -> Line:
         method = path.removeprefix("/")
         return Line(
-            time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            time=datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z"),
             service=self._service,
             event=event,
             subject=self.name_of(context),

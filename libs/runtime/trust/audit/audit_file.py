@@ -55,7 +55,7 @@ class _Rotating(RotatingFileHandler):
         return FileIO(descriptor, "a")
 
     def open_now(self) -> None:
-        """Open the file. Raises OSError; BlockingIOError if another process has it."""
+        """Open the file. Raises OSError, also BlockingIOError if another process has it."""
         self.stream = self._open()
 
     def put(self, data: bytes) -> None:

@@ -54,7 +54,7 @@ class Line(NamedTuple):
     addresses: tuple[str, ...] = ()
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields that the line has, in order; empty fields are left out."""
+        """Return the fields of the line in order, without empty fields."""
         found: dict[str, Any] = {
             "time": self.time,
             "service": self.service,

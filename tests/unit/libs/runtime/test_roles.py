@@ -17,6 +17,7 @@ from libs.runtime.watch.telemetry import Telemetry
 from tests.support.methods import path_of, proto_methods, without_rule
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs/security.md").read_text()
+AUDIT = (Path(__file__).resolve().parents[4] / "docs/audit.md").read_text()
 
 
 def test_every_method_has_a_rule() -> None:
@@ -32,8 +33,8 @@ def test_the_page_lists_the_methods_of_services_and_operators() -> None:
 
 
 def test_the_page_lists_the_logged_calls_of_clients() -> None:
-    """docs/security.md names each call of clients that is logged, and no other."""
-    (calls,) = re.findall(r"these calls of clients: (.*)\.$", PAGE, re.MULTILINE)
+    """docs/audit.md names each call of clients that is logged, and no other."""
+    (calls,) = re.findall(r"these calls of clients: (.*)\.$", AUDIT, re.MULTILINE)
     assert _names_in(calls) == _names(path for path in TOLD if roles.ROLES[path] is Role.CLIENT)
 
 

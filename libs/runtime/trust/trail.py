@@ -192,7 +192,7 @@ class Trail:
 
 def reason_of(status: Status) -> str:
     """Return the reason of an error's status."""
-    return _info(status).reason
+    return str(_info(status).reason)
 
 
 def _resource_in(status: Status | None) -> dict[str, list[str | int]]:

@@ -97,6 +97,7 @@ EXPECTED = {
     "RetentionService/GetPolicy": ALL,
     "RetentionService/RunOnce": "K",
     "RetentionService/ListHistory": "K",
+    "AuditService/ListLines": "K",
 }
 """The subjects that may call each method with their own names, written by hand beside the table that is tested."""
 

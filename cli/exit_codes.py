@@ -79,6 +79,7 @@ REASONS = {
     "QUEUE_NOT_FOUND": "the topic has no queue of this number",
     "RUN_FAILED": "the CommitLog or the Indexer refused a deletion of `janitor run`",
     "STORE_LOCKED": "another process uses the directory",
+    "SUBJECT_NOT_FOUND": "the rights file of `access test` has no subject of this name",
     "SYSTEM": "another error of the operating system",
     "UNAVAILABLE": "no service answers at its address",
     "UNKNOWN_KIND": "`inspect` can't tell what kind of file this is",

@@ -91,6 +91,9 @@ COMMANDS = {
     ),
     "audit": Entry("audit", "audit", "Audit: administrative calls and refused calls, the latest of each service."),
     "index": Entry("indexes.index", "index", "Indexes: build them again, remove queues that are not needed."),
+    "access": Entry(
+        "access", "access", "Rights of named callers: try a rule, check a rights file, import RocketMQ's lists."
+    ),
     "context": Entry("context", "context", "Named stores: their addresses and how to reach them."),
     "config": Entry("serve", "config", "Settings of the services."),
 }

@@ -95,7 +95,7 @@ COMMANDS = {
         "access", "access", "Rights of named callers: try a rule, check a rights file, import RocketMQ's lists."
     ),
     "context": Entry("context", "context", "Named stores: their addresses and how to reach them."),
-    "config": Entry("serve", "config", "Settings of the services."),
+    "config": Entry("config", "config", "Settings of the services."),
 }
 """By name, in the order of the help. Modules are below cli.commands."""
 

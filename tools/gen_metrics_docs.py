@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Metric
 
 from libs.runtime.config import load
 from libs.runtime.process import Shell
+from libs.runtime.reload import Reload
 from libs.runtime.watch.identity import Certificates
 from libs.runtime.watch.telemetry import Telemetry
 from services.commitlog.engine.elect.member import ElectionStatistics
@@ -82,7 +83,8 @@ def registry(service: str) -> CollectorRegistry:
         loaded = load(module.Settings, section=service, environment={}, flags=flags)
         telemetry = Telemetry.off(service)
         telemetry.registry.register(Certificates([]))
-        module.Service(loaded.value, Shell(telemetry))
+        built = module.Service(loaded.value, Shell(telemetry))
+        telemetry.observe("reload", Reload(loaded, lambda: loaded, built.live, built.reload).statistics)
         if service == "commitlog":  # registered with a coordinator
             telemetry.observe_each("election", (), dict, ElectionStatistics)
         return telemetry.registry

@@ -124,7 +124,7 @@ def load(
     given.update(_from_flags(flags, known))
     settings = tuple(_setting(field, given.get(field.name), section) for field in known.values())
     try:
-        value = _build(cls, {setting.field.name: setting.value for setting in settings})
+        value = build(cls, {setting.field.name: setting.value for setting in settings})
     except ValueError as error:
         raise ConfigError(f"configuration of {section}: {error}") from error
     return Loaded(value, settings, file)
@@ -181,12 +181,12 @@ def expectation(kind: Any) -> str:
     return words[kind] + bounds
 
 
-def _build(cls: type[T], values: Mapping[str, object], prefix: str = "") -> T:
+def build(cls: type[T], values: Mapping[str, object], prefix: str = "") -> T:
     """Make the dataclass and its groups from flat values, and call its `check()` if it has that method."""
     assert dataclasses.is_dataclass(cls)
     hints = typing.get_type_hints(cls)
     parts = {
-        field.name: _build(hints[field.name], values, _prefix(field.name, hints[field.name]))
+        field.name: build(hints[field.name], values, _prefix(field.name, hints[field.name]))
         if dataclasses.is_dataclass(hints[field.name])
         else values[prefix + field.name]
         for field in dataclasses.fields(cls)

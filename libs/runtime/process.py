@@ -11,12 +11,13 @@ closed on every way out, except when the process dies.
 import argparse
 import asyncio
 import contextlib
+import functools
 import os
 import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -32,6 +33,7 @@ from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, 
 from libs.runtime.errors import ConfigError, PortInUse, StartError
 from libs.runtime.http2.connections import shortages
 from libs.runtime.peer.connection import Connection, Peer
+from libs.runtime.reload import Reload
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from libs.runtime.trust.callers import service_token_of
@@ -98,6 +100,15 @@ class Service(Protocol):
     """The service that a bootstrap builds."""
 
     server: GrpcServer
+
+    @property
+    def live(self) -> Collection[str]:
+        """The settings that `reload` can change while the service runs."""
+        ...
+
+    def reload(self, settings: Any) -> None:
+        """Take the live settings of these settings. All others are as they were. Must not fail."""
+        ...
 
     async def open(self) -> None:
         """Recover the store and start the loops. Meanwhile the server answers, with RECOVERING."""
@@ -175,16 +186,19 @@ def main(
     """
     if not __debug__:
         return _end_with(f"reput {section}: assertions guard the store: do not run with python -O or PYTHONOPTIMIZE")
+    read = functools.partial(
+        parse, arguments, section=section, settings_class=settings_class, environment=dict(os.environ)
+    )
     try:
         failpoints.arm_text(os.environ.get("REPUT_FAILPOINTS", ""))
-        loaded = parse(arguments, section=section, settings_class=settings_class, environment=os.environ)
+        loaded = read()
     except (ConfigError, ValueError) as error:
         return _end_with(f"reput {section}: {error}")
     malloc.tune()
     raise_descriptor_limit()
     faults.watch(section, is_console=is_console(loaded.value.telemetry.log_format))
     with malloc.giving_back():
-        return uvloop.run(_run(section, loaded, build))
+        return uvloop.run(_run(section, loaded, read, build))
 
 
 def parse(
@@ -230,7 +244,9 @@ async def running(build: Callable[[S, Shell], V], settings: S) -> AsyncIterator[
         raise shell.error
 
 
-async def _run(section: str, loaded: Loaded[S], build: Callable[[S, Shell], Service]) -> int:
+async def _run(
+    section: str, loaded: Loaded[S], read: Callable[[], Loaded[S]], build: Callable[[S, Shell], Service]
+) -> int:
     telemetry: Telemetry | None = None
     settings = loaded.value
     try:
@@ -238,13 +254,17 @@ async def _run(section: str, loaded: Loaded[S], build: Callable[[S, Shell], Serv
         shell = Shell(telemetry)
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(signal_number, shell.stop)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _hang_up)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _hang_up_early)
         found = exposed({setting.field.name: setting.value for setting in loaded.settings})
         for sentence in (*found, *shortages(settings.server.connections)):
             _log.warning(sentence)
         telemetry.registry.register(Certificates(certificate_files(loaded)))
         service = build(settings, shell)
         telemetry.is_serving = lambda: service.server.is_healthy
+        reload = Reload(loaded, read, service.live, service.reload)
+        telemetry.observe("reload", reload.statistics)
+        telemetry.settings = reload.document
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.run)
         async with saying_alive():
             await _serve(service, shell, loaded)
     except EXPECTED_ERRORS as error:
@@ -268,12 +288,9 @@ def certificate_files(loaded: Loaded[Any]) -> list[tuple[str, Path]]:
     ]
 
 
-def _hang_up() -> None:
-    """Continue after SIGHUP: a terminal was closed, or an operator expects a reload."""
-    _log.info(
-        "SIGHUP: the service goes on; certificates and tokens are read again when they change, by themselves, "
-        "and all other settings at the next start"
-    )
+def _hang_up_early() -> None:
+    """Continue after a SIGHUP that comes before the service is built: its settings were read just now."""
+    _log.info("SIGHUP: the service goes on, with the settings that it has just read")
 
 
 async def _serve(service: Service, shell: Shell, loaded: Loaded[S]) -> None:
@@ -300,12 +317,20 @@ async def _serve(service: Service, shell: Shell, loaded: Loaded[S]) -> None:
     _log.info("stopped")
 
 
-def about(loaded: Loaded[S]) -> dict[str, str]:
-    """Return the fields of the start's log line beside the port: version, configuration file and some settings."""
+def about(loaded: Loaded[S]) -> dict[str, object]:
+    """Return the fields of the start's log line beside the port: version, file, some settings, and all that differ.
+
+    `settings` has the settings that differ from their defaults. Secrets are masked.
+    """
     shown = {setting.field.name: str(setting.value) for setting in loaded.settings if setting.field.name in TOLD}
     if "data_dir" in shown:
         shown["data_dir"] = os.path.realpath(shown["data_dir"])
-    return {"version": VERSION, "config": str(loaded.file or "no file"), **shown}
+    changed = {
+        setting.field.name: setting.shown_value
+        for setting in loaded.settings
+        if setting.value != setting.field.default and setting.field.name not in TOLD
+    }
+    return {"version": VERSION, "config": str(loaded.file or "no file"), **shown, "settings": changed}
 
 
 async def _open(service: Service, *, before_ready: Callable[[], None] = lambda: None) -> None:

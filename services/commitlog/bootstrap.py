@@ -23,6 +23,7 @@ from libs.machine.posix_fs import PosixFs
 from libs.requests.errors import PeerError, Stopping
 from libs.runtime.peer.calls import PeerClient
 from libs.runtime.process import Shell
+from libs.runtime.reload import take_over
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig, check_targets
 from services.commitlog.config import CommitLogConfig
@@ -89,6 +90,17 @@ class Settings:
 
 class Service:
     """The CommitLog as the process shell runs it."""
+
+    live = (
+        "auto_create_topics",
+        "default_queue_count",
+        "topic_count_max",
+        "queue_count_max",
+        "topic_queue_count_max",
+        "disk_full_percent",
+        "disk_open_percent",
+        "disk_report_timeout_ms",
+    )
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
         replica_id = settings.engine.replica_id or f"{socket.gethostname()}:{settings.server.port}"
@@ -164,6 +176,11 @@ class Service:
 
     def _is_leader(self) -> bool:
         return self._member is not None and self._member.lease_left_ms > 0
+
+    def reload(self, settings: Settings) -> None:
+        """Take the live settings. The engine reads them at each use, also after a change of roles."""
+        for held in (self._config, self.commit_log.config):  # they differ since the log was opened with a role
+            take_over(held, settings.engine, self.live)
 
     async def open(self) -> None:
         """Recover the log and start its loops. Raises StoreLocked, StoreError, FormatError or OSError (NoStore)."""

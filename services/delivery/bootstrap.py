@@ -6,7 +6,7 @@ while its log follows another log.
 """
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reput.delivery.v1 import (
     dead_letter_service_pb2,
@@ -18,6 +18,7 @@ from reput.delivery.v1 import (
 
 from libs.machine.clock import SystemClock
 from libs.runtime.process import Shell
+from libs.runtime.reload import take_over
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
 from services.delivery.config import DeliveryConfig
@@ -54,8 +55,18 @@ class Settings:
 class Service:
     """The Delivery service, as the process shell runs it."""
 
+    live = (
+        "open_count_max",
+        "group_queue_count_max",
+        "delayed_count_max",
+        "delayed_roll_hours",
+        "transaction_check_count_max",
+        "transaction_count_max",
+    )
+
     def __init__(self, settings: Settings, shell: Shell) -> None:
-        config, clock = settings.engine, SystemClock()
+        config, clock = replace(settings.engine), SystemClock()
+        self.config = config
         peers = {"commitlog": settings.commitlog, "indexer": settings.indexer}
         self._connections = [
             shell.peer(name, peer, settings.server, reconnect_ms_max=config.reconnect_ms_max)(peer.target)
@@ -113,6 +124,10 @@ class Service:
         ):
             for service in module.DESCRIPTOR.services_by_name.values():
                 self.server.add_service(service, servicer)
+
+    def reload(self, settings: Settings) -> None:
+        """Take the live settings. The engine reads them at each use, also the engine of a later ownership."""
+        take_over(self.config, settings.engine, self.live)
 
     async def open(self) -> None:
         """Start the owner, which waits for the first call or message, and the measuring of lags."""

@@ -54,17 +54,19 @@ class Settings:
 class Service:
     """The gateway as a service of the process shell. Raises ConfigError."""
 
+    live = ("auto_create_topics", "client_stream_count_max", "inflated_size_bytes_max", "renewal_count_max")
+
     def __init__(self, settings: Settings, shell: Shell) -> None:
         if settings.server.token_file is not None:
             raise ConfigError("token_file: RocketMQ's clients have no tokens: set access_keys_file, or neither")
         config, clock = settings.engine, SystemClock()
         self._connections: list[Connection] = []
         behind = self._lead("commitlog", settings.commitlog, settings, shell)
-        log = LogClient(behind, clock, creates_topics=config.auto_create_topics, is_once=config.once)
+        log = self.log = LogClient(behind, clock, creates_topics=config.auto_create_topics, is_once=config.once)
         delivery = DeliveryClient(self._lead("delivery", settings.delivery, settings, shell))
-        renewals = Renewals(delivery, clock, count_max=config.renewal_count_max)
+        renewals = self.renewals = Renewals(delivery, clock, count_max=config.renewal_count_max)
         producers = Producers()
-        self._bodies = Bodies(size_bytes_max=config.inflated_size_bytes_max)
+        self.bodies = Bodies(size_bytes_max=config.inflated_size_bytes_max)
         self._orphans = Orphans(delivery, producers)
         self._canceller = WorkCanceller()
         self._renewal_loop = SupervisedLoop("renewals", renewals.run_maintenance, interval_ms=RENEW_INTERVAL_MS)
@@ -76,23 +78,24 @@ class Service:
             limits=LIMITS,
         )
         most = config.body_size_bytes_max
+        self.telemetry = Telemetry(
+            delivery,
+            renewals,
+            producers,
+            self.bodies,
+            self._canceller,
+            body_size_bytes_max=most,
+            stream_count_max=config.client_stream_count_max,
+        )
         servicer = MessagingServicer(
             log,
             delivery,
             Routes(log),
-            ConsumerMethods(delivery, renewals, self._bodies, self._canceller, clock),
-            Telemetry(
-                delivery,
-                renewals,
-                producers,
-                self._bodies,
-                self._canceller,
-                body_size_bytes_max=most,
-                stream_count_max=config.client_stream_count_max,
-            ),
+            ConsumerMethods(delivery, renewals, self.bodies, self._canceller, clock),
+            self.telemetry,
             renewals,
             producers,
-            self._bodies,
+            self.bodies,
             AccessKeys(config.access_keys_file),
             clock=clock,
             body_size_bytes_max=most,
@@ -110,6 +113,14 @@ class Service:
         connections = [connect(target) for target in targets]
         self._connections += connections
         return LeaderClient(name, connections)
+
+    def reload(self, settings: Settings) -> None:
+        """Take the live settings. Open streams and renewed messages above a smaller limit stay."""
+        config = settings.engine
+        self.log.creates_topics = config.auto_create_topics
+        self.renewals.count_max = config.renewal_count_max
+        self.bodies.size_bytes_max = config.inflated_size_bytes_max
+        self.telemetry.stream_count_max = config.client_stream_count_max
 
     async def open(self) -> None:
         """Begin to renew messages, and to ask producers how their transactions end."""
@@ -130,6 +141,6 @@ class Service:
         """Stop the loops, and close the channels to the CommitLog and Delivery."""
         await self._renewal_loop.stop()
         await self._orphans.stop()
-        self._bodies.close()
+        self.bodies.close()
         for connection in self._connections:
             await connection.channel.close()

@@ -72,6 +72,8 @@ def fitted(config: IndexerConfig) -> IndexerConfig:
 class Service:
     """The Indexer as the process shell runs it."""
 
+    live = ("long_poll_count_max", "scan_count_max", "stream_count_max")
+
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config = fitted(settings.engine)
         connect = shell.peer("commitlog", settings.commitlog, settings.server, reconnect_ms_max=config.reconnect_ms_max)
@@ -105,10 +107,18 @@ class Service:
             request_size_bytes_max=REQUEST_SIZE_BYTES_MAX,
             limits=LIMITS,
         )
-        for service, servicer in _servicers(self.indexer, config.stream_count_max, clock.now_ms()):
+        self.queues = QueueServicer(self.indexer.answers, stream_count_max=config.stream_count_max)
+        for service, servicer in _servicers(self.indexer, self.queues, clock.now_ms()):
             needs = around(service, self.indexer.follow.completeness)
             offered = AT_ONCE & {method.name for method in service.methods}
             self.server.add_service(service, servicer, around=needs, at_once=offered)
+
+    def reload(self, settings: Settings) -> None:
+        """Take the live settings."""
+        config = settings.engine
+        self.indexer.follow.polls.count_max = config.long_poll_count_max
+        self.indexer.answers.scanner.count_max = config.scan_count_max
+        self.queues.stream_count_max = config.stream_count_max
 
     async def open(self) -> None:
         """Recover the files and begin to follow the log."""
@@ -138,12 +148,12 @@ class Service:
 
 
 def _servicers(
-    indexer: Indexer, stream_count_max: int, start_time_ms: int
+    indexer: Indexer, queues: QueueServicer, start_time_ms: int
 ) -> Iterator[tuple[ServiceDescriptor, object]]:
     """Yield each service of the protos, with its servicer."""
     follow, answers = indexer.follow, indexer.answers
     for module, servicer in (
-        (queue_service_pb2, QueueServicer(answers, stream_count_max=stream_count_max)),
+        (queue_service_pb2, queues),
         (query_service_pb2, QueryServicer(answers)),
         (scan_service_pb2, ScanServicer(answers, follow.polls)),
         (

@@ -51,6 +51,19 @@ class Settings:
 class Service:
     """The Janitor as a service of the process shell."""
 
+    live = (
+        "retention_hours",
+        "retention_bytes",
+        "disk_max_used_percent",
+        "disk_forcible_percent",
+        "disk_full_percent",
+        "disk_forced",
+        "delete_when",
+        "delete_batch_count_max",
+        "delete_interval_ms",
+        "retry_interval_ms",
+    )
+
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config = settings.engine
         self._fs, self._directory = PosixFs(), config.data_dir / store_layout.REPUT
@@ -62,14 +75,14 @@ class Service:
             for name, peer in peers.items()
         ]
         log, index = self._owners
-        self._loop = RetentionLoop(
+        self.loop = RetentionLoop(
             log=CommitLogClient(log),
             index=IndexerClient(index),
             policy=config,
             history=self._history,
             clock=SystemClock(),
         )
-        shell.telemetry.observe("retention", self._loop.counters)
+        shell.telemetry.observe("retention", self.loop.counters)
         self.server = GrpcServer(
             settings.server,
             errors=ERROR_TABLE,
@@ -77,16 +90,20 @@ class Service:
             request_size_bytes_max=REQUEST_SIZE_BYTES_MAX,
         )
         servicer = RetentionServicer(
-            self._loop, self._history, time_zone=config.time_zone or local_time_zone_name(os.environ.get("TZ", ""))
+            self.loop, self._history, time_zone=config.time_zone or local_time_zone_name(os.environ.get("TZ", ""))
         )
         self.server.add_service(retention_service_pb2.DESCRIPTOR.services_by_name["RetentionService"], servicer)
+
+    def reload(self, settings: Settings) -> None:
+        """Take the live settings. A run under way keeps the settings with which it began."""
+        self.loop.policy = settings.engine
 
     async def open(self) -> None:
         """Read the history and start the loop."""
         await asyncio.to_thread(self._check_store)
         await asyncio.to_thread(self._fs.make_directory, self._directory)
         await asyncio.to_thread(self._history.load)
-        self._loop.start()
+        self.loop.start()
 
     async def until_connected(self) -> None:
         """Return at once: an unreachable owner fails the runs, not the start."""
@@ -96,11 +113,11 @@ class Service:
 
     async def drain(self) -> None:
         """End a run under way. This ends the calls that wait for it."""
-        await self._loop.stop()
+        await self.loop.stop()
 
     async def close(self) -> None:
         """Stop the loop and close the connections to the owners."""
-        await self._loop.stop()
+        await self.loop.stop()
         for owner in self._owners:
             await owner.channel.close()
 

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MetricsServer: the Prometheus endpoint /metrics and the probe /healthz, with few threads and a short timeout.
+"""MetricsServer: the Prometheus endpoint /metrics, the probe /healthz and /settings, with few threads.
 
-With `context` it speaks TLS, and with `tokens` a scraper of the metrics needs a token.
+With `context` it speaks TLS, and with `tokens` a caller of /metrics and /settings needs a token. Without tokens the
+settings in force are for callers of this machine only: a scraper elsewhere needs no paths and addresses.
 Invariants: at most CONNECTION_COUNT_MAX connections are open, each with a thread; a further connection ends the oldest,
 so that callers with unfinished requests keep no scraper out. A handshake happens in the connection's thread.
 Callers: any thread; the server runs in its own thread.
 """
 
 import contextlib
+import ipaddress
+import json
 import socket
 import ssl
 import threading
@@ -57,13 +60,14 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         *,
         context: ssl.SSLContext | None = None,
         tokens: TokenFile | None = None,
+        settings: Callable[[], object] = lambda: None,
     ) -> None:
         self.address_family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         self._open: OrderedDict[Any, None] = OrderedDict()
         self._lock = threading.Lock()
         super().__init__((str(address[0]), int(address[1])), Handler)
         self._metrics: Callable[[dict[str, Any], Start], Iterable[bytes]] = make_wsgi_app(registry)
-        self._is_serving, self._context, self._tokens = is_serving, context, tokens
+        self._is_serving, self._context, self._tokens, self._settings = is_serving, context, tokens, settings
         self.set_app(self._answer)
         self._thread = threading.Thread(target=self.serve_forever, args=(_CLOSE_LOOK_S,), name="metrics", daemon=True)
         self._thread.start()
@@ -94,20 +98,30 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         """Ignore the error: the caller has left, or its connection was ended. This is no failure of the server."""
 
     def _answer(self, environment: dict[str, Any], start: Start) -> Iterable[bytes]:
-        """Answer /metrics, and /healthz with 200 while the gRPC health is SERVING and 503 otherwise."""
+        """Answer /metrics and /settings, and /healthz with 200 while the gRPC health is SERVING and 503 otherwise."""
         path = environment.get("PATH_INFO", "")
-        if path == "/metrics":
+        if path in ("/metrics", "/settings"):
             if self._tokens is not None and not self._tokens.has(_bearer_token(environment)):
                 text = "a scraper needs a token of metrics_token_file as bearer token"
                 return _say(start, "401 Unauthorized", text, ("WWW-Authenticate", "Bearer"))
-            return self._metrics(environment, start)
+            return self._metrics(environment, start) if path == "/metrics" else self._tell_settings(environment, start)
         if path == "/healthz":
             return (
                 _say(start, "200 OK", "SERVING")
                 if self._is_serving()
                 else _say(start, "503 Service Unavailable", "NOT_SERVING")
             )
-        return _say(start, "404 Not Found", "here are /metrics and /healthz")
+        return _say(start, "404 Not Found", "here are /metrics, /healthz and /settings")
+
+    def _tell_settings(self, environment: dict[str, Any], start: Start) -> Iterable[bytes]:
+        """Answer /settings as JSON."""
+        if self._tokens is None and not is_here(str(environment.get("REMOTE_ADDR", ""))):
+            return _say(start, "403 Forbidden", "from another machine the settings need metrics_token_file")
+        found = self._settings()
+        if found is None:
+            return _say(start, "503 Service Unavailable", "the service starts")
+        start("200 OK", [("Content-Type", "application/json")])
+        return [json.dumps(found, ensure_ascii=False).encode() + b"\n"]
 
     def close(self) -> None:
         """Stop serving at once: the shutdown of the socket wakes the thread."""
@@ -116,6 +130,15 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         self.shutdown()
         self.server_close()
         self._thread.join()
+
+
+def is_here(address: str) -> bool:
+    """Return whether an address of a caller is of this machine's loopback."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
 def _bearer_token(environment: dict[str, Any]) -> bytes:

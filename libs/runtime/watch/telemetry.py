@@ -91,6 +91,8 @@ class Telemetry:
         self._http: MetricsServer | None = None
         self._metrics_export: MetricsExport | None = None
         self._log_export: LogExport | None = None
+        self.settings: Callable[[], object] | None = None
+        """Returns for /settings the settings in force. None before a service exists."""
         self.is_serving: Callable[[], bool] | None = None
         """Returns for /healthz whether the service's gRPC health is SERVING. None before a service exists."""
 
@@ -105,7 +107,9 @@ class Telemetry:
         """Open the Prometheus endpoint and return its port. Raises PortInUse or ListenFailed."""
         address = f"{host}:{port}"
         try:
-            self._http = MetricsServer(host, port, self.registry, self._is_serving, context=context, tokens=tokens)
+            self._http = MetricsServer(
+                host, port, self.registry, self._is_serving, context=context, tokens=tokens, settings=self._settings
+            )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise PortInUse(address, setting="metrics_port") from error
@@ -121,6 +125,9 @@ class Telemetry:
         """Send all log lines by OTLP, too, until `shutdown`."""
         self._log_export = LogExport(exporter, self._resource)
         logging.getLogger().addHandler(self._log_export)
+
+    def _settings(self) -> object:
+        return None if self.settings is None else self.settings()
 
     def _is_serving(self) -> bool:
         return self.is_serving is not None and self.is_serving()

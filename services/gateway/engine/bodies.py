@@ -67,7 +67,7 @@ class Bodies:
     """The inflater of a gateway. `close` it."""
 
     def __init__(self, *, size_bytes_max: int) -> None:
-        self._size_bytes_max = size_bytes_max
+        self.size_bytes_max = size_bytes_max
         self._thread = workers().one_thread("bodies")
 
     def close(self) -> None:
@@ -95,17 +95,17 @@ class Bodies:
 
     async def _done(self, size_bytes: int, work: Callable[[int], T]) -> T:
         """Return the result of work on a body. Work on a small body runs here, work on a larger body in the thread."""
-        at_once = min(AT_ONCE_SIZE_BYTES_MAX, self._size_bytes_max)
+        at_once = min(AT_ONCE_SIZE_BYTES_MAX, self.size_bytes_max)
         if size_bytes <= at_once:
             try:
                 done = work(at_once)
             except BodyTooLargeError:
-                if at_once == self._size_bytes_max:
+                if at_once == self.size_bytes_max:
                     raise
             else:
                 await asyncio.sleep(0)  # a request may have many bodies
                 return done
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._size_bytes_max)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self.size_bytes_max)
 
 
 def inflate(data: bytes, sys_flag: int, size_bytes_max: int) -> bytes:

@@ -47,7 +47,7 @@ class Renewals:
     """The messages that a gateway renews. Call `run_maintenance` about once a second."""
 
     def __init__(self, renewer: Renewer, clock: Clock, *, count_max: int) -> None:
-        self._renewer, self._clock, self._count_max = renewer, clock, count_max
+        self._renewer, self._clock, self.count_max = renewer, clock, count_max
         self._clients: dict[str, float] = {}
         """By client: the time of its last call."""
         self._streams: dict[str, int] = {}
@@ -92,7 +92,7 @@ class Renewals:
     def add(self, client: str, handle: str) -> None:
         """Renew a message from now on, if there is room."""
         self.hear(client)
-        if len(self._held) < self._count_max:
+        if len(self._held) < self.count_max:
             now_s = self._clock.monotonic_s()
             self._held[handle] = client, now_s
             self._schedule(handle, now_s)

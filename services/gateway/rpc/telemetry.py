@@ -53,7 +53,7 @@ class Telemetry:
         self._delivery, self._renewals, self._producers = delivery, renewals, producers
         self._bodies, self._canceller = bodies, canceller
         self._body_size_bytes_max = body_size_bytes_max
-        self._stream_count, self._stream_count_max = 0, stream_count_max
+        self._stream_count, self.stream_count_max = 0, stream_count_max
 
     async def answers(
         self, caller: Caller, requests: AsyncIterator[wire.TelemetryRequest], context: Context
@@ -62,8 +62,8 @@ class Telemetry:
 
         Raises Refused for a stream beyond the limit, and Refused and PeerError for settings that are never accepted.
         """
-        if self._stream_count >= self._stream_count_max:
-            limit = f"client_stream_count_max, {self._stream_count_max}"
+        if self._stream_count >= self.stream_count_max:
+            limit = f"client_stream_count_max, {self.stream_count_max}"
             raise Refused("TOO_MANY_REQUESTS", f"as many clients have a stream as there may: {limit}")
         told: _Told = asyncio.Queue()
         taken = asyncio.Event()

@@ -51,7 +51,7 @@ class QueueServicer:
     def __init__(self, answers: Answers, *, stream_count_max: int) -> None:
         self._answers = answers
         self._queues = answers.indexes.queues
-        self._stream_count_max = stream_count_max
+        self.stream_count_max = stream_count_max
         self._stream_count = 0
 
     async def Pull(self, request: messages.PullRequest, _: object) -> bytes:
@@ -74,8 +74,8 @@ class QueueServicer:
         query = self._query(request, count_default=SUBSCRIBE_COUNT_DEFAULT, size_default=SUBSCRIBE_SIZE_DEFAULT)
         sizes_bytes = answer_sizes(query.size_bytes_max)
         query = replace(query, size_bytes_max=next(sizes_bytes))
-        if self._stream_count >= self._stream_count_max:
-            raise WindowFull("subscriptions", limit=self._stream_count_max)
+        if self._stream_count >= self.stream_count_max:
+            raise WindowFull("subscriptions", limit=self.stream_count_max)
         self._stream_count += 1
         try:
             while True:

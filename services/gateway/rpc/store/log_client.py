@@ -43,7 +43,7 @@ class LogClient:
     """The client of the CommitLog. All calls raise PeerError."""
 
     def __init__(self, log: LeaderClient, clock: Clock, *, creates_topics: bool, is_once: bool = False) -> None:
-        self._log, self._creates_topics, self._is_once = log, creates_topics, is_once
+        self._log, self.creates_topics, self._is_once = log, creates_topics, is_once
         self._known = KnownTopics(clock)
         self._appends = SharedCalls[append_service_pb2.AppendMessage, int](
             self._append,
@@ -98,7 +98,7 @@ class LogClient:
         try:
             return await self._get(name)
         except PeerError as error:
-            if error.reason != "TOPIC_NOT_FOUND" or not self._creates_topics or is_of_group(name):
+            if error.reason != "TOPIC_NOT_FOUND" or not self.creates_topics or is_of_group(name):
                 raise
         try:
             created = await self._log.call(_Topics, "CreateTopic", topic_service_pb2.CreateTopicRequest(name=name))
@@ -111,7 +111,7 @@ class LogClient:
 
     async def _expect(self, name: str) -> None:
         """Return if messages may be sent to a topic: the CommitLog creates topics by its own settings."""
-        if not self._creates_topics and not self._known.is_known(name):
+        if not self.creates_topics and not self._known.is_known(name):
             await self._get(name)
 
     async def _get(self, name: str) -> topic_service_pb2.Topic:

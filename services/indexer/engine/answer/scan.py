@@ -97,7 +97,7 @@ class Scanner:
         self._queues = queues
         self._records = records
         self._many_keys = many_keys
-        self._count_max = count_max
+        self.count_max = count_max
         self.count = 0
         """Scans that run now."""
         self.row_count = 0
@@ -115,8 +115,8 @@ class Scanner:
         Raises WindowFull when too many scans run, OffsetTrimmed when entries of a range expired, OffsetBeyondEnd when
         entries are not indexed (or not indexed again after a restart), and the errors of RecordSource.
         """
-        if self.count >= self._count_max:
-            raise WindowFull("scans", limit=self._count_max)
+        if self.count >= self.count_max:
+            raise WindowFull("scans", limit=self.count_max)
         self.count += 1
         try:
             if partition.keys:

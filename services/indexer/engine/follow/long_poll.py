@@ -29,7 +29,7 @@ class LongPolls:
     """The waiting calls by topic and queue id, and by physical offset."""
 
     def __init__(self, count_max: int) -> None:
-        self._count_max = count_max
+        self.count_max = count_max
         self._waiters: dict[tuple[str, int], set[asyncio.Future[None]]] = {}
         self._awaited: list[_Awaited] = []  # in order of the offsets
         self._numbers = itertools.count()
@@ -65,8 +65,8 @@ class LongPolls:
 
     def _waiter(self, what: str, count: int) -> asyncio.Future[None]:
         self.check_open()
-        if count >= self._count_max:
-            raise WindowFull(what, limit=self._count_max)
+        if count >= self.count_max:
+            raise WindowFull(what, limit=self.count_max)
         return asyncio.get_running_loop().create_future()
 
     def check_open(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from libs.runtime.watch import metrics_server
-from libs.runtime.watch.metrics_server import CONNECTION_COUNT_MAX, MetricsServer
+from libs.runtime.watch.metrics_server import CONNECTION_COUNT_MAX, MetricsServer, is_here
 from tests.support.patience import LIMIT_S
 
 TIMEOUT_S = 20.0
@@ -104,3 +104,10 @@ def test_each_path_has_its_own_answer(path: str, is_serving: bool, status: int) 
         assert connection.getresponse().status == status
     finally:
         server.close()
+
+
+def test_settings_are_for_callers_of_this_machine() -> None:
+    """Without tokens the settings are told on loopback only, however its address is written."""
+    here, elsewhere = ("127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"), ("", "10.0.0.1", "::", "fe80::1%eth0", "x")
+    assert all(map(is_here, here))
+    assert not any(map(is_here, elsewhere))

@@ -35,6 +35,8 @@ def _get(port: int, path: str, token: str = "", trusted: ssl.SSLContext | None =
 @pytest.mark.parametrize(
     ("path", "token", "status"),
     [
+        ("/settings", "", 401),
+        ("/settings", "wrong", 401),
         ("/metrics", "", 401),
         ("/metrics", "wrong", 401),
         ("/metrics", "first\x00", 401),

@@ -66,6 +66,7 @@ class Toy:
     on_open: "Callable[[Toy], object]" = staticmethod(lambda _toy: None)
     on_serving: "Callable[[Toy], object]" = staticmethod(lambda _toy: None)
     on_close: "Callable[[Toy], object]" = staticmethod(lambda _toy: None)
+    live = ()
     opening_blocks = False
     drain_blocks = False
 
@@ -84,6 +85,9 @@ class Toy:
         self.answering.set()
         await self.may_answer.wait()
         return request
+
+    def reload(self, settings: Settings) -> None:
+        """Nothing is live."""
 
     async def open(self) -> None:
         self.events.append("open")
@@ -173,7 +177,7 @@ def test_a_hang_up_ends_nothing(toy: type[Toy], capsys: pytest.CaptureFixture[st
     toy.on_serving = hang_up_and_terminate
     assert run(toy) == ExitCode.CLEAN
     hung_up, *rest = (event for event in events_in(capsys.readouterr().err) if event != "serving")
-    assert hung_up.startswith("SIGHUP: the service goes on")
+    assert hung_up == "SIGHUP: no live setting has changed"
     assert rest == ["stopping", "stopped"]
 
 
@@ -195,7 +199,7 @@ def test_the_line_of_a_start_says_what_runs(toy: type[Toy], capsys: pytest.Captu
 
 
 def test_the_line_of_a_start_says_which_data(tmp_path: Path) -> None:
-    """The log has the data directory with its whole path, and the role of the log; no other setting."""
+    """The log has the data directory with its whole path, the role of the log, and the settings that differ."""
     environment = {"REPUT_COMMITLOG_DATA_DIR": f"{tmp_path}/x/../store", "REPUT_COMMITLOG_TOKEN_FILE": "secret"}
     loaded = process.parse([], section="commitlog", settings_class=CommitLogSettings, environment=environment)
     assert process.about(loaded) == {
@@ -205,6 +209,7 @@ def test_the_line_of_a_start_says_which_data(tmp_path: Path) -> None:
         "role": "async_master",
         "listen_host": "127.0.0.1",
         "front": "http2",
+        "settings": {"token_file": "secret"},
     }
 
 

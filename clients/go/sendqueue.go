@@ -16,8 +16,13 @@ import (
 	commitlogv1 "reput/clients/go/reputpb/commitlog/v1"
 )
 
-// batchMessageCountMax is as in append_service.proto.
-const batchMessageCountMax = 32_768
+const (
+	// batchMessageCountMax is as in append_service.proto.
+	batchMessageCountMax = 32_768
+	// hurriedInFlightMax: while so many batches are in flight, a batch that callers wait for collects further messages
+	// until an outcome comes or its linger ends. The second batch is sent while the outcome of the first is on its way.
+	hurriedInFlightMax = 2
+)
 
 // topicReasons are the reasons of refusals that concern all messages of a topic.
 var topicReasons = map[string]bool{
@@ -59,7 +64,9 @@ type sendQueue struct {
 	open          []*Future
 	openSizeBytes int
 	openUntil     time.Time
-	batchCount    int
+	// isHurried: a caller waits for a message of the open batch.
+	isHurried  bool
+	batchCount int
 	// ready is in the order of the batches.
 	ready    []*batch
 	inFlight []*batch
@@ -119,7 +126,7 @@ func (q *sendQueue) add(message *Future, now time.Time) bool {
 		isNews = true
 	}
 	if len(q.open) == 0 {
-		q.openUntil = now.Add(q.options.Linger)
+		q.openUntil, q.isHurried = now.Add(q.options.Linger), false
 		isNews = true
 	}
 	q.open = append(q.open, message)
@@ -140,14 +147,23 @@ func (q *sendQueue) batchNumber() int {
 	return q.batchCount
 }
 
-// hurry ends the linger of the open batch, if it has this number: a caller waits for the outcome of its messages.
-// Further messages are added until the batch is popped. It reports whether the sender must look again.
+// hurry ends the linger of the open batch, if it has this number: a caller waits for the outcome of its messages. The
+// linger goes on while hurriedInFlightMax batches are in flight. Further messages are added until the batch is popped.
+// It reports whether the sender must look again.
 func (q *sendQueue) hurry(batchNumber int) bool {
-	if len(q.open) == 0 || batchNumber != q.batchNumber() || q.openUntil.IsZero() {
+	if len(q.open) == 0 || batchNumber != q.batchNumber() || q.isHurried {
 		return false
 	}
-	q.openUntil = time.Time{}
-	return true
+	q.isHurried = true
+	return len(q.inFlight) < hurriedInFlightMax
+}
+
+// lingerUntil returns the time until the open batch collects messages.
+func (q *sendQueue) lingerUntil() time.Time {
+	if q.isHurried && len(q.inFlight) < hurriedInFlightMax {
+		return time.Time{}
+	}
+	return q.openUntil
 }
 
 // closeBatch makes the open batch ready, at any age.
@@ -164,7 +180,7 @@ func (q *sendQueue) pop(now time.Time) *batch {
 	if q.mustWait() || now.Before(q.blockedUntil) {
 		return nil
 	}
-	if len(q.ready) == 0 && !now.Before(q.openUntil) {
+	if len(q.ready) == 0 && !now.Before(q.lingerUntil()) {
 		q.closeBatch()
 	}
 	if len(q.ready) == 0 {
@@ -185,8 +201,10 @@ func (q *sendQueue) wait(now time.Time) (time.Duration, bool) {
 		return 0, false
 	}
 	until := q.blockedUntil
-	if len(q.ready) == 0 && q.openUntil.After(until) {
-		until = q.openUntil
+	if len(q.ready) == 0 {
+		if linger := q.lingerUntil(); linger.After(until) {
+			until = linger
+		}
 	}
 	return max(0, until.Sub(now)), true
 }

@@ -604,3 +604,34 @@ func TestQueueHurry(t *testing.T) {
 		t.Error("the next batch does not hurry")
 	}
 }
+
+// While enough batches are in flight, a batch that callers wait for collects messages until an outcome or its linger.
+func TestQueueHurryBesideOthers(t *testing.T) {
+	q := newQueue()
+	for number := range hurriedInFlightMax {
+		q.add(makeMessage("t", fmt.Sprint(number)), at(0))
+		if !q.hurry(q.batchNumber()) || q.pop(at(0)) == nil {
+			t.Fatal("batch", number, "waits")
+		}
+	}
+	q.add(makeMessage("t", "a"), at(0))
+	if q.hurry(q.batchNumber()) || q.pop(at(0)) != nil {
+		t.Error("a further batch does not wait")
+	}
+	if wait, isTimed := q.wait(at(0)); wait != 5*time.Millisecond || !isTimed {
+		t.Error(wait)
+	}
+	q.add(makeMessage("t", "b"), at(0))
+	apply(t, q, at(1), stored(0, 0))
+	if wait, _ := q.wait(at(1)); wait != 0 {
+		t.Error("the outcome does not end the wait", wait)
+	}
+	if got := names(q.pop(at(1))); got != "ab" {
+		t.Error(got)
+	}
+	q.add(makeMessage("t", "c"), at(1))
+	q.hurry(q.batchNumber())
+	if q.pop(at(5)) != nil || names(q.pop(at(6))) != "c" {
+		t.Error("the linger does not end the wait")
+	}
+}

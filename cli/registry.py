@@ -71,6 +71,12 @@ COMMANDS = {
     "health": Entry("state.health", "health", "Ask servers whether they serve (the standard gRPC health service)."),
     "inspect": Entry("inspect", "inspect", "Print a store file and all faults in it."),
     "verify": Entry("verify", "verify", "Check every record, queue unit and index entry of a store, offline."),
+    "debug": Entry("debug.bundle", "debug", "Help in trouble: an archive with states, settings, metrics and versions."),
+    "bench": Entry(
+        "debug.bench",
+        "bench",
+        "Measure a disk before it gets a store: appends with a sync each, a long write, and reads at random places.",
+    ),
     "version": Entry("version", "version", "Print the versions of Reput, Python and gRPC."),
     "serve": Entry("serve", "serve", "Run a service in this process until SIGTERM or Ctrl-C.", SERVE_EPILOG),
     "query": Entry("messages.read", "query", "Find messages by key, time or id."),

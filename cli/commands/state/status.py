@@ -70,6 +70,11 @@ def status(
         raise typer.Exit(ExitCode.NOT_WELL)
 
 
+def first_look(context: typer.Context) -> States | dict[str, str]:
+    """Return the states of the services, or the reason for each service if all are away."""
+    return next(_looks(context, None))
+
+
 def _looks(context: typer.Context, pause_s: float | None) -> Iterator[States | dict[str, str]]:
     """Yield a look, or a look after each pause: states, or the reason for each service if all are away."""
     all_targets = targets_of(context.find_root().obj)

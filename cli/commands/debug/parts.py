@@ -85,7 +85,7 @@ def versions_text() -> str:
 
 
 def files_text(data_dir: Path) -> str:
-    """Return the files below a directory with size, blocks, mode and time; no content. Bounded by FILE_COUNT_MAX."""
+    """Return the files below a directory with size, blocks, mode and time, and no content. Bounded."""
     space = os.statvfs(data_dir)
     total, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
     lines = [f"# {data_dir}: {total} bytes, {free} free, {space.f_files} files, {space.f_favail} free"]

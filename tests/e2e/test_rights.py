@@ -125,6 +125,40 @@ def test_a_stream_of_a_producer_goes_on_after_a_refusal(running: Store) -> None:
         assert second.result(LIMIT_S).physical_offset > first.result(LIMIT_S).physical_offset
 
 
+def client(running: Store, subject: str) -> reput_client.Client:
+    """A client with the token of a subject."""
+    return reput_client.connect(**running.targets, token=f"{subject}-token")
+
+
+def test_a_consumer_that_keeps_offsets_needs_to_consume_alone(running: Store) -> None:
+    """It reads, commits and continues with this right, and gets nothing of a foreign topic."""
+    with client(running, "shop") as shop, shop.producer() as producer:
+        for body in (b"a", b"b"):
+            producer.send("orders-4", body, queue_id=0).result(LIMIT_S)
+    with client(running, "billing") as billing:
+        for body in (b"a", b"b"):
+            with billing.consumer("orders-4", group="billing", start="earliest") as consumer:
+                message = next(iter(consumer))
+                assert message.body == body
+                consumer.commit(message)
+        with (
+            pytest.raises(AuthenticationError, match="billing may not use topic payments"),
+            billing.consumer("payments", group="billing") as consumer,
+        ):
+            next(iter(consumer))
+
+
+def test_transactions_are_of_their_producers(running: Store) -> None:
+    """A producer ends the transactions of its group, and no others."""
+    with client(running, "shop") as shop, client(running, "billing") as billing:
+        transaction = shop.transactions.begin("orders-5", b"x", group="shop", check_after_s=600)
+        with pytest.raises(AuthenticationError, match="billing may not administer the store"):
+            billing.transactions.rollback(transaction.id)
+        assert [one.id for one in shop.transactions.list()] == [transaction.id]
+        assert not list(billing.transactions.list())
+        transaction.commit()
+
+
 def test_a_changed_file_is_in_force_and_a_wrong_one_is_not(running: Store, directory: Path) -> None:
     """The operator gives a right without a restart, and a mistake in the file takes no right away."""
     rights = directory / "rights.toml"

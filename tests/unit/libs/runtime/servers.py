@@ -161,12 +161,14 @@ async def serving(
     credentials: grpc.ChannelCredentials | None = None,
     request_size_bytes_max: int = 1 << 20,
     target: str = "",
+    prepare: Callable[[GrpcServer], None] = lambda _: None,
 ) -> AsyncIterator[Served]:
-    """Serve for the time of the block."""
+    """Serve for the time of the block. `prepare` may add services."""
     own_telemetry = telemetry or Telemetry.off()
     config = replace(config or ServerConfig(port=0), front=front)
     server = GrpcServer(config, errors=TABLE, telemetry=own_telemetry, request_size_bytes_max=request_size_bytes_max)
     served = Served(server)
+    prepare(server)
     await server.start()
     if is_ready:
         server.admit()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Subjects by token and certificate, and a rights file that changes, through a real server."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,12 +11,16 @@ from typing import Any
 import grpc
 import pytest
 from reput.commitlog.v1 import append_service_pb2, topic_service_pb2
+from reput.delivery.v1 import delivery_service_pb2
+from reput.indexer.v1 import queue_service_pb2
 
 from libs.runtime.errors import ConfigError
+from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig
 from libs.runtime.trust import tokens
 from libs.runtime.trust.rights import access as access_module
 from tests.support.certificates import OPENSSL, self_signed
+from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, APPEND_STREAM, DELETE_TOPIC, GET_STATUS, Served, details_of, serving
 
 pytestmark = pytest.mark.usefixtures("each_front")
@@ -167,6 +172,72 @@ async def test_a_stream_is_checked_request_by_request(config: ServerConfig) -> N
             await call.read()
         assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
         assert served.append.requests == [batch("orders")]
+
+
+class Subscriptions:
+    """Streams of answers without an end."""
+
+    async def Subscribe(self, request: object, context: object) -> AsyncIterator[object]:  # noqa: N802
+        """Answer again and again."""
+        while True:
+            yield queue_service_pb2.SubscribeResponse()
+            await asyncio.sleep(0.01)
+
+
+class Consumptions:
+    """The same for streams of requests."""
+
+    async def Consume(self, requests: AsyncIterator[object], context: object) -> AsyncIterator[object]:  # noqa: N802
+        """Answer again and again, after the first request."""
+        await anext(requests)
+        while True:
+            yield delivery_service_pb2.ConsumeResponse()
+            await asyncio.sleep(0.01)
+
+
+def endless(server: GrpcServer) -> None:
+    """Serve streams of answers without an end."""
+    server.add_service(queue_service_pb2.DESCRIPTOR.services_by_name["QueueService"], Subscriptions())
+    server.add_service(delivery_service_pb2.DESCRIPTOR.services_by_name["DeliveryService"], Consumptions())
+
+
+SUBSCRIBE, CONSUME = "/reput.indexer.v1.QueueService/Subscribe", "/reput.delivery.v1.DeliveryService/Consume"
+CONSUMER = """
+[[rules]]
+subjects = ["shop"]
+allow = ["consume"]
+topics = ["orders"]
+groups = ["g"]
+"""
+
+
+async def read_to_the_end(call: Any) -> None:
+    while await call.read() != grpc.aio.EOF:
+        pass
+
+
+@pytest.mark.parametrize("kind", ["Subscribe", "Consume"])
+async def test_a_stream_of_answers_ends_when_its_right_is_taken(config: ServerConfig, kind: str) -> None:
+    """A subscriber does not read on until it connects again. A change that takes nothing from it ends nothing."""
+    assert config.rights_file is not None
+    config.rights_file.write_text(RIGHTS + CONSUMER)
+    async with serving(config, prepare=endless) as served:
+        metadata = (("authorization", "Bearer shop-token"),)
+        call: Any
+        if kind == "Subscribe":
+            subscribe = queue_service_pb2.SubscribeRequest(topic="orders").SerializeToString()
+            call = served.channel.unary_stream(SUBSCRIBE)(subscribe, metadata=metadata, timeout=LIMIT_S)
+        else:
+            begin = delivery_service_pb2.ConsumeBegin(group="g", topics=["orders"])
+            call = served.channel.stream_stream(CONSUME)(metadata=metadata, timeout=LIMIT_S)
+            await call.write(delivery_service_pb2.ConsumeRequest(begin=begin).SerializeToString())
+        assert await call.read() == b""
+        config.rights_file.write_text(RIGHTS + CONSUMER + "# changed")
+        for _ in range(3):
+            assert await call.read() == b""
+        config.rights_file.write_text(RIGHTS + CONSUMER.replace('"orders"', '"others"'))
+        with pytest.raises(grpc.aio.AioRpcError, match="shop may not consume"):
+            await read_to_the_end(call)
 
 
 async def test_the_name_of_a_caller_is_known_with_and_without_rights(config: ServerConfig) -> None:

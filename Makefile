@@ -126,6 +126,7 @@ lint: $(READY) ## ruff, mypy --strict, import rules, style rules, buf, stubs, sy
 	@$(VENV)/python -m tools.gen_metrics_docs --check
 	@$(VENV)/python -m tools.gen_chart_schema --check
 	@$(VENV)/python -m tools.gen_abilities --check
+	@$(VENV)/python -m tools.boards --check
 	@$(VENV)/codespell
 
 format: $(READY) ## let ruff put the code into shape
@@ -141,6 +142,7 @@ gen: $(READY) ## generate stubs, numbers of fields and of the kernel, the synchr
 	@$(VENV)/python -m tools.gen_metrics_docs
 	@$(VENV)/python -m tools.gen_chart_schema
 	@$(VENV)/python -m tools.gen_abilities
+	@$(VENV)/python -m tools.boards
 
 bench: $(READY) ## measure Reput beside RocketMQ, Kafka, NATS and Redis, in minutes; ONLY=append-1KiB PEER=kafka narrow it
 	@$(SPEEDUPS)

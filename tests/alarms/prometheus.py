@@ -36,7 +36,7 @@ class Prometheus:
     def wait_until_up(self, count: int) -> None:
         """Wait until it has seen so many targets up. Raises TimeoutError."""
         end_s = time.monotonic() + LIMIT_S
-        while len(self._query("up == 1")) < count:
+        while len(self.query("up == 1")) < count:
             if time.monotonic() > end_s:
                 raise TimeoutError(f"fewer than {count} targets are up")
             time.sleep(0.5)
@@ -51,8 +51,11 @@ class Prometheus:
         self._child.send_signal(signal.SIGTERM)
         self._child.wait(LIMIT_S)
 
-    def _query(self, expression: str) -> Sequence[object]:
-        found: Sequence[object] = self._get(f"/api/v1/query?query={urllib.parse.quote(expression)}").get("result", ())
+    def query(self, expression: str) -> Sequence[dict[str, Any]]:
+        """Return the series of an expression at this moment, empty for an expression that is wrong."""
+        found: Sequence[dict[str, Any]] = self._get(f"/api/v1/query?query={urllib.parse.quote(expression)}").get(
+            "result", ()
+        )
         return found
 
     def _get(self, path: str) -> dict[str, Any]:

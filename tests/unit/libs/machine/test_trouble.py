@@ -60,7 +60,7 @@ def test_later_failures_are_warnings_once_a_minute(clock: ManualClock, caplog: p
     assert lines(caplog) == [
         ("WARNING", "reading failed: the CommitLog is away"),
         ("WARNING", "reading failed: the CommitLog is away (61 failures in 60 s)"),
-        ("INFO", "reading works again after 61 failures in 61 s"),
+        ("WARNING", "reading works again after 61 failures in 61 s"),
         ("WARNING", "reading failed: the CommitLog is away"),
     ]
 
@@ -90,7 +90,7 @@ def test_parts_share_the_lines(clock: ManualClock, caplog: pytest.LogCaptureFixt
         trouble.ended(part=part)
     assert lines(caplog) == []
     trouble.ended(part=999)
-    assert lines(caplog) == [("INFO", "reading works again after 1000 failures in 0 s")]
+    assert lines(caplog) == [("WARNING", "reading works again after 1000 failures in 0 s")]
 
 
 def test_a_part_that_is_stopped_is_forgotten(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:

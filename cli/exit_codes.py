@@ -60,6 +60,7 @@ REASONS = {
     "FILE": "a file can't be read or written",
     "HANDOVER": "`handover` failed at the next leader, or its result is not known; the text says more",
     "IN_USE": "`verify` found a process that uses the store",
+    "BAD_OPTIONS": "options that do not go together",
     "GROUP_IN_USE": "`groups delete` was given a group whose members received within the last 30 s, without --force",
     "GROUP_NOT_FOUND": "there is no group of this name",
     "GROUP_SHARES": "`groups commit` was asked to move a group that shares messages",
@@ -82,6 +83,7 @@ REASONS = {
     "SUBJECT_NOT_FOUND": "the rights file of `access test` has no subject of this name",
     "SYSTEM": "another error of the operating system",
     "UNAVAILABLE": "no service answers at its address",
+    "UNREAD_MESSAGES": "`topics update --queues` would hide messages that groups have not read, without --force",
     "UNKNOWN_KIND": "`inspect` can't tell what kind of file this is",
 }
 """Reasons that do not come from a service; docs/cli.md prints them."""

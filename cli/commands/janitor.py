@@ -29,6 +29,10 @@ DISK_COLUMNS = ("service", "path", "used_percent", "free_bytes", "total_bytes", 
 CONSUMER_COLUMNS = ("group", "topic", "queue_id", "queue_offset", "min_queue_offset")
 DECISION_COLUMNS = ("base_physical_offset", "action", "reason", "last_store_time", "explanation")
 HISTORY_COLUMNS = ("time", "trigger", "deleted_segment_count", "freed_bytes", "error")
+TOPIC_COLUMNS = (
+    "topic", "retention_hours", "retention_bytes", "expired_message_count", "kept_message_count", "kept_bytes",
+    "first_store_time", "is_longer", "error",
+)  # fmt: skip
 POLL_INTERVAL_S = 0.2
 
 
@@ -45,7 +49,9 @@ def janitor_status(context: typer.Context, as_json: JsonOption = False) -> None:
     fields = plain(state)
     if not as_json:
         print_rows(map(plain, state.disks), DISK_COLUMNS, as_json=False)
-        del fields["disks"]
+        if state.topics:
+            print_rows(map(plain, state.topics), TOPIC_COLUMNS, as_json=False, prose="error")
+        del fields["disks"], fields["topics"]
     print_fields(fields, as_json=as_json)
 
 
@@ -71,6 +77,14 @@ def janitor_run(
             "--trust-clock", help="Believe the Janitor's clock from now on, with --dry-run once: you checked it."
         ),
     ] = False,
+    retention_hours: Annotated[
+        int | None,
+        typer.Option(min=0, max=876_000, help="With --dry-run: decide as if this were the retention."),
+    ] = None,
+    retention_bytes: Annotated[int | None, typer.Option(min=0, help="With --dry-run: the same for the bytes.")] = None,
+    topic: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --dry-run: these limits are the topic's own.")
+    ] = None,
     yes: Annotated[bool, YesOption] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -78,11 +92,21 @@ def janitor_run(
 
     It asks first, and says how much it would delete. --dry-run deletes nothing and does not ask.
 
-    Example: reput janitor run --dry-run
+    Example: reput janitor run --dry-run --retention-hours 24
     """
+    is_trial = retention_hours is not None or retention_bytes is not None or topic is not None
+    if is_trial and not dry_run:
+        text = "--retention-hours, --retention-bytes and --topic are for --dry-run: they change no setting"
+        raise CommandFailed("BAD_OPTIONS", text, code=ExitCode.USAGE)
     with client_of(context, "janitor") as client:
         if dry_run:
-            run = client.admin.run_retention(dry_run=True, trust_clock=trust_clock)
+            run = client.admin.run_retention(
+                dry_run=True,
+                trust_clock=trust_clock,
+                retention_hours=retention_hours,
+                retention_bytes=retention_bytes,
+                topic=topic or "",
+            )
         else:
             if not yes:
                 prospect = _prospect(client.admin.run_retention(dry_run=True, trust_clock=trust_clock))
@@ -116,7 +140,9 @@ def _print_run(run: Run, *, as_json: bool) -> None:
     print_rows(decisions, DECISION_COLUMNS, as_json=False, prose="explanation")
     if run.consumers:
         print_rows(map(plain, run.consumers), CONSUMER_COLUMNS, as_json=False)
-    print_fields({name: value for name, value in fields.items() if name != "consumers"}, as_json=False)
+    if run.topics:
+        print_rows(map(plain, run.topics), TOPIC_COLUMNS, as_json=False, prose="error")
+    print_fields({name: value for name, value in fields.items() if name not in ("consumers", "topics")}, as_json=False)
 
 
 @janitor.command("history")
@@ -150,6 +176,9 @@ def _run_fields(run: Run) -> dict[str, object]:
     from cli.output.protos import plain
 
     fields = plain(run)
+    sizes = [decision.size_bytes for decision in run.decisions if decision.action == ACTION_DELETE]
+    if run.is_dry_run:
+        fields |= {"would_delete_segment_count": len(sizes), "would_delete_bytes": sum(sizes)}
     fields["decisions"] = [
         {**plain(decision), "action": "delete" if decision.action == ACTION_DELETE else "keep"}
         for decision in run.decisions

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.commands.topic_queues import check_counts, set_queues
 from cli.commands.typed.confirm import YesOption, confirm
 from cli.commands.typed.group import command_group
 from cli.connection.addresses import away_text, is_listening, place_of, targets_of
@@ -27,9 +28,17 @@ NameArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 Yes = Annotated[bool, YesOption]
 TOPIC_COLUMNS = (
     "name", "message_count", "first_store_time", "last_store_time", "read_queue_count", "write_queue_count",
-    "is_readable", "is_writable", "is_system", "set_apart",
+    "is_readable", "is_writable", "retention_hours", "retention_bytes", "is_system", "set_apart",
 )  # fmt: skip
-SPARE_COLUMNS = ("set_apart", "is_system", "is_readable", "is_writable", "read_queue_count")
+SPARE_COLUMNS = (
+    "set_apart",
+    "is_system",
+    "is_readable",
+    "is_writable",
+    "read_queue_count",
+    "retention_bytes",
+    "retention_hours",
+)
 
 
 @topics.command("list")
@@ -106,6 +115,10 @@ def get_topic(context: typer.Context, topic_name: NameArgument, as_json: JsonOpt
 def create_or_update_topic(
     context: typer.Context,
     topic_name: NameArgument,
+    queues: Annotated[
+        int | None,
+        typer.Option(min=1, help="Queues to read and to write. Of an existing topic they change in a safe order."),
+    ] = None,
     read_queues: Annotated[int | None, typer.Option(min=1, help="Queues that consumers read.")] = None,
     write_queues: Annotated[int | None, typer.Option(min=1, help="Queues that producers write.")] = None,
     readable: Annotated[
@@ -116,18 +129,37 @@ def create_or_update_topic(
         ),
     ] = None,
     writable: Annotated[bool | None, typer.Option("--writable/--not-writable", help="Producers may write.")] = None,
+    retention_hours: Annotated[
+        int | None,
+        typer.Option(min=0, max=876_000, help="Messages that are older expire. 0: no rule of its own."),
+    ] = None,
+    retention_bytes: Annotated[
+        int | None,
+        typer.Option(min=0, help="The oldest messages expire while the topic's records have more bytes. 0: no limit."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Fewer --queues, also if groups have unread messages in the others.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Create a topic or change it, as the command's name says."""
+    check_counts(queues, read_queues, write_queues, force=force)
+    others: dict[str, Any] = {
+        "is_readable": readable,
+        "is_writable": writable,
+        "retention_hours": retention_hours,
+        "retention_bytes": retention_bytes,
+    }
     with client_of(context, "commitlog") as client:
-        put = client.topics.create if context.command.name == "create" else client.topics.update
-        topic = put(
-            topic_name,
-            read_queue_count=read_queues,
-            write_queue_count=write_queues,
-            is_readable=readable,
-            is_writable=writable,
-        )
+        if context.command.name == "create":
+            reads, writes = (read_queues, write_queues) if queues is None else (queues, queues)
+            topic = client.topics.create(topic_name, read_queue_count=reads, write_queue_count=writes, **others)
+        else:
+            if queues is not None:
+                set_queues(context, client, topic_name, queues, force=force)
+            topic = client.topics.update(
+                topic_name, read_queue_count=read_queues, write_queue_count=write_queues, **others
+            )
     print_fields(topic._asdict(), as_json=as_json)
     if topic.read_queue_count != topic.write_queue_count:
         warning_line(

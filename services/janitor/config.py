@@ -86,6 +86,9 @@ class JanitorConfig:
     check_interval_ms: Advanced[Positive] = 10_000
     """Time between two checks."""
 
+    topic_check_interval_ms: Advanced[Positive] = 60_000
+    """Time between two looks for expired messages of topics with a rule of their own."""
+
     clock_ahead_ms_max: Advanced[NotNegative] = 3_600_000
     """How far the clock may be ahead of the newest message and of the time that the Janitor has watched since.
 

@@ -8,11 +8,14 @@ from typing import Any
 from libs.formats.config import config_json
 from libs.formats.config.config_json import DataVersion
 from libs.formats.errors import BadField
-from libs.formats.limits import INT32_MAX, QUEUE_COUNT_MAX
+from libs.formats.limits import INT32_MAX, INT64_MAX, QUEUE_COUNT_MAX
 
 PERMISSION_READ = 4
 PERMISSION_WRITE = 2
 PERMISSION_MASK = 7
+RETENTION_HOURS, RETENTION_BYTES = "reput.retention.hours", "reput.retention.bytes"
+"""Attributes with a topic's rule of retention. RocketMQ keeps attributes that it does not know."""
+RETENTION_HOURS_MAX = 24 * 365 * 100
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
@@ -43,6 +46,31 @@ class TopicConfig:
     def is_writable(self) -> bool:
         """Whether messages may be appended."""
         return bool(self.permission & PERMISSION_WRITE)
+
+    @property
+    def retention_hours(self) -> int:
+        """Age in hours at which messages expire, 0 without a rule or with a value that is none."""
+        return _limit(self.attributes.get(RETENTION_HOURS), RETENTION_HOURS_MAX)
+
+    @property
+    def retention_bytes(self) -> int:
+        """Bytes of records above which the oldest messages expire, 0 without a rule or with a value that is none."""
+        return _limit(self.attributes.get(RETENTION_BYTES), INT64_MAX)
+
+    def retained(self, *, hours: int | None, size_bytes: int | None) -> dict[str, str]:
+        """Return the attributes with another rule of retention. None leaves a limit unchanged, 0 removes it."""
+        attributes = dict(self.attributes)
+        for name, value in ((RETENTION_HOURS, hours), (RETENTION_BYTES, size_bytes)):
+            if value:
+                attributes[name] = str(value)
+            elif value is not None:
+                attributes.pop(name, None)
+        return attributes
+
+
+def _limit(text: str | None, most: int) -> int:
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    return min(int(text), most) if text is not None and is_number else 0
 
 
 @dataclass(frozen=True, slots=True)

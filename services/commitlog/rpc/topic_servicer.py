@@ -9,16 +9,18 @@ from reput.commitlog.v1 import topic_service_pb2 as pb
 
 from libs.formats.config.topics_json import TopicConfig
 from libs.formats.state.system_topics import is_system_topic
-from libs.requests.checks import size_of_page
-from libs.requests.errors import TopicNotFound
+from libs.requests.checks import check_range, size_of_page
+from libs.requests.errors import BadArgument, TopicNotFound
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.by_name import named
 from libs.runtime.trust.audit.change import note
 from services.commitlog.engine.durable.topic_changes import TopicChanges
 from services.commitlog.engine.open_log import OpenLog
+from services.commitlog.engine.write.topics import check_topic_name
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 LIST = "topics"
+EXPIRED_TOPIC_COUNT_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,9 +58,14 @@ class TopicServicer:
         """Return a page of topics, by name."""
         log = self._log()
         size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
-        token, arguments = request.page_token, (request.include_system,)
+        token, arguments = request.page_token, tuple[bool, ...]((request.include_system,))
+        if request.only_with_retention:
+            arguments = *arguments, True
         last_name = decode_token(LIST, arguments, token, str) or ""
-        found = log.topics.list_after(last_name, size + 1, include_system=request.include_system)
+        if request.only_with_retention:
+            found = [topic for topic in log.topics.with_retention() if topic.name > last_name][: size + 1]
+        else:
+            found = log.topics.list_after(last_name, size + 1, include_system=request.include_system)
         page = found[:size]
         token = encode_token(LIST, arguments, page[-1].name) if len(found) > size else ""
         return pb.ListTopicsResponse(topics=[_topic(log, topic) for topic in page], next_page_token=token)
@@ -75,6 +82,19 @@ class TopicServicer:
         """Take a topic's messages away from readers."""
         begin = await _changes(self._log()).purge(request.name)
         return pb.PurgeTopicResponse(begin_physical_offset=begin)
+
+    async def ExpireMessages(self, request: pb.ExpireMessagesRequest, _: object) -> pb.ExpireMessagesResponse:
+        """Take expired messages of topics away from readers."""
+        count = len(request.begins)
+        if count > EXPIRED_TOPIC_COUNT_MAX:
+            reason = f"must be at most {EXPIRED_TOPIC_COUNT_MAX}"
+            raise BadArgument(reason, field="begins", value=count, limit=EXPIRED_TOPIC_COUNT_MAX)
+        log, begins = self._log(), {}
+        for one in request.begins:
+            check_topic_name(one.topic)
+            end, field = log.reader.end_physical_offset, "begin_physical_offset"
+            begins[one.topic] = check_range(one.begin_physical_offset, field, most=end)
+        return pb.ExpireMessagesResponse(changed_topic_count=await _changes(log).expire(begins))
 
 
 def _changes(log: OpenLog) -> TopicChanges:

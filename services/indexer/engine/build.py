@@ -33,6 +33,7 @@ from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.engine.upkeep.filter_loop import FilterLoop
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
+from services.indexer.engine.upkeep.topic_expiry import TopicExpiry
 from services.indexer.engine.upkeep.trim import Trim
 
 NO_SINK = NoSink()
@@ -99,6 +100,7 @@ def build(
             TimerWheel(small_files, config.data_dir, clock),
             FilterLoop(index, interval_ms=config.flush_interval_ms),
             TopicMeasures(queues, groups, records, answers.pulled, clock, topic_count_max=measured),
+            TopicExpiry(queues, records),
         ),
     )
 

@@ -36,6 +36,7 @@ from services.indexer.engine.share.shared_state import SharedState
 from services.indexer.engine.upkeep.filter_loop import FilterLoop
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
+from services.indexer.engine.upkeep.topic_expiry import TopicExpiry
 from services.indexer.engine.upkeep.trim import Trim
 
 
@@ -63,6 +64,7 @@ class Upkeep:
     timer_wheel: TimerWheel
     filters: FilterLoop
     measures: TopicMeasures
+    expiry: TopicExpiry
 
 
 class Indexer:

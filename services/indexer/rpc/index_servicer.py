@@ -9,6 +9,7 @@ from reput.common.v1 import consumer_pb2
 from reput.indexer.v1 import index_service_pb2 as messages
 
 from libs.formats.state.index_progress import Stepped
+from libs.requests import arguments
 from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument
 from libs.runtime.rpc.by_name import named
@@ -93,6 +94,19 @@ class IndexServicer:
             consumers=[consumer_pb2.ConsumerBelow(**dataclasses.asdict(one)) for one in below],
             consumer_count=count,
         )
+
+    async def GetTopicExpiry(
+        self, request: messages.GetTopicExpiryRequest, _: object
+    ) -> messages.GetTopicExpiryResponse:
+        """Return which messages of a topic a rule lets expire."""
+        topic = self._indexer.answers.served(arguments.topic(request.topic))
+        expiry = await self._indexer.upkeep.expiry.of(
+            topic,
+            min_store_time_ms=arguments.time_ms(request, "min_store_time"),
+            size_bytes_max=check_range(request.size_bytes_max, "size_bytes_max"),
+        )
+        first = timestamp(expiry.first_store_time_ms)
+        return named(messages.GetTopicExpiryResponse, expiry, first_store_time=first)
 
     async def RemoveQueues(self, request: messages.RemoveQueuesRequest, _: object) -> messages.RemoveQueuesResponse:
         """Remove queues that are not needed, or return their names."""

@@ -20,6 +20,7 @@ class SegmentFacts:
     last_store_time_ms: int | None
     is_active: bool
     is_indexed: bool
+    first_store_time_ms: int | None = None
 
     @property
     def end_physical_offset(self) -> int:
@@ -45,6 +46,15 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """The first record of the log that a topic's own rule keeps, and the topic."""
+
+    physical_offset: int
+    topic: str
+    hours: int
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The facts for a decision: all segments, oldest first, and the offsets that are indexed and replicated."""
 
@@ -52,6 +62,8 @@ class Facts:
     indexed_physical_offset: int
     replicated_physical_offset: int
     disks: Sequence[Disk] = ()
+    hold: "Hold | None" = None
+    """The messages of a topic that are kept for longer than retention_hours."""
     relief_end_physical_offset: int = 0
     """End of the oldest segments whose index files, when deleted, free the bytes that the Indexer's disk needs, or as
     many of these bytes as possible. 0 if this disk needs no bytes of the index files, or no index file would be
@@ -71,6 +83,7 @@ class LogFacts:
     segments: Sequence[SegmentFacts]
     replicated_physical_offset: int
     disks: Sequence[Disk]
+    is_follower: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,26 @@ class IndexFacts:
 
     indexed_physical_offset: int
     disk: Disk
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRule:
+    """A topic's own rule of retention. A limit of 0 is none."""
+
+    topic: str
+    retention_hours: int = 0
+    retention_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """The messages of a topic that expire by its rule, and the messages that stay, from the Indexer."""
+
+    begin_physical_offset: int = 0
+    expired_message_count: int = 0
+    kept_message_count: int = 0
+    kept_bytes: int = 0
+    first_store_time_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

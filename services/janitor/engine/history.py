@@ -11,7 +11,7 @@ no code depends on it.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ from libs.formats import store_layout
 from libs.machine.fs import Fs
 from services.janitor.engine.facts import ConsumerBelow
 from services.janitor.engine.policy import Decision
+from services.janitor.engine.topic_rules import TopicState
 
 RUN_COUNT_MAX = 1000
 """About three months with a busy hour a day and ten deletions in it."""
@@ -42,6 +43,10 @@ class Run:
     error: str = ""
     consumers: Sequence[ConsumerBelow] = field(default_factory=tuple)
     consumer_count: int = 0
+    topics: Sequence[TopicState] = field(default_factory=tuple)
+    """The topics with a rule of their own. Not in the history's file."""
+    first_kept_store_time_ms: int | None = None
+    """Store time of the first record that the run keeps. Not in the history's file."""
 
 
 class RunHistory:
@@ -87,6 +92,7 @@ class RunHistory:
     def add(self, run: Run) -> None:
         """Append a run that is newer than all others. It is synced on return. Raises OSError of the file system."""
         assert run.time_ms > self.last_time_ms
+        run = replace(run, topics=(), first_kept_store_time_ms=None)
         self._runs.append((run, msgspec.json.encode(run)))
         self._runs = self._runs[-RUN_COUNT_MAX:]
         size_bytes = sum(len(line) for _, line in self._runs)

@@ -5,9 +5,10 @@ Every method raises DependencyUnavailable if the owner can't be reached or can't
 OwnerRefused if the owner refuses.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from services.janitor.engine.facts import IndexFacts, LogFacts, Trimmed
+from services.janitor.engine.facts import Expiry, IndexFacts, LogFacts, TopicRule, Trimmed
 
 
 class LogOwner(Protocol):
@@ -15,6 +16,14 @@ class LogOwner(Protocol):
 
     async def log_facts(self) -> LogFacts:
         """Return all segments, oldest first, the replicated offset, and the disks."""
+        ...
+
+    async def topic_rules(self) -> Sequence[TopicRule]:
+        """Return the topics with a rule of their own, by name."""
+        ...
+
+    async def expire(self, begins: Mapping[str, int]) -> None:
+        """Take the messages of topics below these physical offsets away from readers."""
         ...
 
     async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
@@ -31,6 +40,10 @@ class IndexOwner(Protocol):
 
     async def index_facts(self) -> IndexFacts:
         """Return the end of the indexed and synced records, and the disk."""
+        ...
+
+    async def expiry(self, rule: TopicRule, min_store_time_ms: int | None) -> Expiry:
+        """Return which messages of a topic expire: older ones, and the oldest ones above its bytes."""
         ...
 
     async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:

@@ -28,6 +28,7 @@ class Reason(StrEnum):
     ACTIVE = "ACTIVE"
     NOT_EXPIRED = "NOT_EXPIRED"
     NOT_DUE = "NOT_DUE"
+    TOPIC_KEPT = "TOPIC_KEPT"
     NOT_INDEXED = "NOT_INDEXED"
     NOT_REPLICATED = "NOT_REPLICATED"
     BEHIND_KEPT = "BEHIND_KEPT"
@@ -73,6 +74,11 @@ class Decision:
     last_store_time_ms: int | None
     is_lost: bool = False
     """True if the segment is deleted although it is not indexed or not replicated."""
+
+    @property
+    def end_physical_offset(self) -> int:
+        """The first byte after the segment."""
+        return self.base_physical_offset + self.size_bytes
 
     @property
     def is_delete(self) -> bool:
@@ -217,6 +223,9 @@ class _Judge:
         if segment.is_active:
             return Reason.ACTIVE, "it takes appends"
         is_expired, age = self._age(segment)
+        hold = self.facts.hold
+        is_held = is_expired and hold is not None and segment.end_physical_offset > hold.physical_offset
+        is_expired = is_expired and not is_held
         if is_expired and self.trigger is not None:
             return Reason.EXPIRED, age
         if self.needs.excess_bytes >= segment.size_bytes:
@@ -229,6 +238,11 @@ class _Judge:
             return Reason.DISK_FORCED, f"{age}; the indexes fill their disk, and files of them go with it"
         if is_expired:
             return Reason.NOT_DUE, f"{age}; it goes in the hours of delete_when"
+        if is_held and hold is not None:
+            why = (
+                f"topic {hold.topic} keeps messages for {hold.hours} hours and has some from {hold.physical_offset} on"
+            )
+            return Reason.TOPIC_KEPT, f"{age}; it stays because {why}"
         return Reason.NOT_EXPIRED, age
 
     def _age(self, segment: SegmentFacts) -> tuple[bool, str]:

@@ -23,7 +23,7 @@ from libs.machine.loop import SupervisedLoop
 from libs.requests.errors import DependencyUnavailable, ServiceError
 from services.janitor.config import JanitorConfig
 from services.janitor.engine.believed_time import Believed, BelievedTime
-from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Facts, IndexFacts, Trimmed
+from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Facts, IndexFacts, TopicRule, Trimmed
 from services.janitor.engine.history import Run, RunHistory
 from services.janitor.engine.index_relief import with_index_relief
 from services.janitor.engine.owners import IndexOwner, LogOwner
@@ -37,6 +37,7 @@ from services.janitor.engine.policy import (
     emptiest_by_owner,
     is_forcing,
 )
+from services.janitor.engine.topic_rules import TopicRules, TopicState, hold_of
 from services.janitor.errors import OwnerRefused, RunInProgress
 
 MANUAL_ROUND_COUNT = 20
@@ -64,6 +65,9 @@ class RetentionStatistics:
     run_trigger: str = ""
     run_planned_segment_count: int = 0
     run_deleted_segment_count: int = 0
+    topics: Sequence[TopicState] = ()
+    expired_messages_total: int = 0
+    first_kept_store_time_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,12 @@ class RetentionCounters:
     """Runs of retention."""
     failed_runs_total: int
     """Runs that failed."""
+    topics_with_retention: int
+    """Topics with a rule of retention of their own."""
+    topics_not_known: int
+    """Topics with a rule of their own for which the Indexer could not answer at the last look."""
+    expired_messages_total: int
+    """Messages that were taken away from readers by rules of topics."""
 
 
 class RetentionLoop:
@@ -110,6 +120,8 @@ class RetentionLoop:
         self.policy = policy
         self.time = BelievedTime(clock, ahead_ms_max=policy.clock_ahead_ms_max, jump_ms_max=policy.clock_jump_ms_max)
         self._log_owner, self._index_owner = log, index
+        self._topics = TopicRules(log, index, interval_ms=policy.topic_check_interval_ms)
+        self._is_follower = False
         self._history, self._clock, self._sleep = history, clock, sleep
         self._known = RetentionStatistics(start_ms=clock.now_ms())
         self._start_s = clock.monotonic_s()
@@ -151,6 +163,8 @@ class RetentionLoop:
             run_trigger=progress.trigger,
             run_planned_segment_count=progress.planned_count,
             run_deleted_segment_count=progress.segment_count,
+            topics=self._topics.states,
+            expired_messages_total=self._topics.expired_message_count,
         )
 
     def counters(self) -> RetentionCounters:
@@ -169,6 +183,9 @@ class RetentionLoop:
             freed_bytes_total=known.freed_bytes,
             runs_total=self._run_count,
             failed_runs_total=self._failed_run_count,
+            topics_with_retention=len(self._topics.states),
+            topics_not_known=sum(one.error != "" for one in self._topics.states),
+            expired_messages_total=self._topics.expired_message_count,
         )
 
     async def check(self) -> None:
@@ -182,6 +199,8 @@ class RetentionLoop:
         try:
             requested = Trigger.RETRY if self._is_retry_due() else None
             verdict = await self._look(self.policy, requested)
+            if not self._is_follower:
+                await self._topics.expire()
             if requested is not None:
                 self._in_use_s = None  # a single retry; a new refusal causes the next retry
             if verdict.trigger is not None:
@@ -194,14 +213,63 @@ class RetentionLoop:
                 _log.warning("retention failed: %s", error)
             self._look_error = str(error)
 
+    async def try_rules(self, topic: str, *, hours: int | None, size_bytes: int | None, trusts_clock: bool) -> Run:
+        """Return a dry run with other limits, of the policy or of a topic. None leaves a limit unchanged.
+
+        Changes nothing. Raises DependencyUnavailable.
+        """
+        policy, rule = self._manual_policy(), None
+        if topic:
+            known = next((one for one in await self._log_owner.topic_rules() if one.topic == topic), TopicRule(topic))
+            rule = TopicRule(
+                topic,
+                known.retention_hours if hours is None else hours,
+                known.retention_bytes if size_bytes is None else size_bytes,
+            )
+        else:
+            policy = replace(
+                policy,
+                retention_hours=policy.retention_hours if hours is None else hours,
+                retention_bytes=policy.retention_bytes if size_bytes is None else size_bytes,
+            )
+        facts = await self._facts(policy)
+        believed = self.time.look(facts.newest_store_time_ms)
+        now_ms = self._clock.now_ms() if trusts_clock else believed.now_ms
+        states = await self._topics.trial(rule, now_ms, policy.retention_hours)
+        verdict = decide(
+            replace(facts, hold=hold_of(states)),
+            now_ms,
+            policy,
+            is_clock_believed=trusts_clock or not believed.note,
+            was_disk_full=self._known.is_disk_full,
+            requested=Trigger.MANUAL,
+        )
+        doomed = [decision for decision in verdict.decisions if decision.is_delete]
+        end = min(doomed[-1].end_physical_offset, facts.indexed_physical_offset) if doomed else 0
+        trimmed = await self._index_owner.trim_to(end, is_dry_run=True) if doomed else Trimmed(0)
+        return Run(
+            time_ms=self._clock.now_ms(),
+            trigger=Trigger.MANUAL,
+            is_dry_run=True,
+            decisions=tuple(verdict.decisions),
+            consumers=tuple(trimmed.consumers),
+            consumer_count=trimmed.consumer_count,
+            topics=states,
+            first_kept_store_time_ms=_first_kept(facts, verdict.decisions),
+        )
+
+    def _manual_policy(self) -> JanitorConfig:
+        return replace(self.policy, delete_batch_count_max=self.policy.delete_batch_count_max * MANUAL_ROUND_COUNT)
+
     async def run_once(self, *, is_dry_run: bool, trusts_clock: bool = False) -> Run:
         """Run now, at any hour. Raises RunInProgress, or DependencyUnavailable if the facts could not be gathered.
 
         A run whose deletions failed is returned with its `error`. A run continues if its caller is cancelled.
         `trusts_clock` makes the loop believe the clock from now on. In a dry run it applies to this run only.
         """
-        manual = replace(self.policy, delete_batch_count_max=self.policy.delete_batch_count_max * MANUAL_ROUND_COUNT)
-        return await self._start_run(Trigger.MANUAL, manual, is_dry_run=is_dry_run, trusts_clock=trusts_clock)
+        return await self._start_run(
+            Trigger.MANUAL, self._manual_policy(), is_dry_run=is_dry_run, trusts_clock=trusts_clock
+        )
 
     @property
     def _is_running(self) -> bool:
@@ -216,14 +284,17 @@ class RetentionLoop:
         """Gather facts, decide, and report its disk to the CommitLog. `now_ms` replaces the believed time."""
         facts = await self._facts(policy)
         believed = self.time.look(facts.newest_store_time_ms)
+        at_ms = believed.now_ms if now_ms is None else now_ms
+        states = await self._topics.look(at_ms, policy.retention_hours, is_new=requested is Trigger.MANUAL)
         verdict = decide(
-            facts,
-            believed.now_ms if now_ms is None else now_ms,
+            replace(facts, hold=hold_of(states)),
+            at_ms,
             policy,
             is_clock_believed=now_ms is not None or not believed.note,
             was_disk_full=self._known.is_disk_full,
             requested=requested,
         )
+        self._known.first_kept_store_time_ms = _first_kept(facts, verdict.decisions)
         self._known.disks, self._indexed_physical_offset = facts.disks, facts.indexed_physical_offset
         self._tell(believed, verdict.disk_notes)
         # Repeated while the disk is full, because the CommitLog drops an old report. The first look reports always, to
@@ -239,6 +310,7 @@ class RetentionLoop:
     async def _facts(self, policy: JanitorConfig) -> Facts:
         """Gather the facts from the owners. Raises DependencyUnavailable."""
         log = await self._log_owner.log_facts()
+        self._is_follower = log.is_follower
         try:
             index = await self._index_owner.index_facts()
         except DependencyUnavailable:
@@ -302,6 +374,8 @@ class RetentionLoop:
         failure: ServiceError | asyncio.CancelledError | None = None
         try:
             decisions = (verdict or await self._look(policy, Trigger.MANUAL, now_ms=now_ms)).decisions
+            if not run.is_dry_run and not self._is_follower:
+                await self._topics.expire()
             doomed = [decision for decision in decisions if decision.is_delete]
             deleted.planned_count = len(doomed)
             if doomed and run.is_dry_run:
@@ -318,6 +392,8 @@ class RetentionLoop:
             error="" if failure is None else str(failure) or "the service stopped",
             consumers=tuple(deleted.trimmed.consumers),
             consumer_count=deleted.trimmed.consumer_count,
+            topics=tuple(self._topics.states),
+            first_kept_store_time_ms=self._known.first_kept_store_time_ms,
         )
         if not run.is_dry_run:
             self._finish(run, failure)
@@ -356,7 +432,7 @@ class RetentionLoop:
 
     def _trimmable(self, doomed: Sequence[Decision]) -> int:
         """Return the end of these segments, limited by the indexed offset."""
-        return min(doomed[-1].base_physical_offset + doomed[-1].size_bytes, self._indexed_physical_offset)
+        return min(doomed[-1].end_physical_offset, self._indexed_physical_offset)
 
     def _finish(self, run: Run, failure: BaseException | None) -> None:
         """Count the run, and record it in the history if it deleted a segment or failed with a new error.
@@ -379,6 +455,12 @@ class RetentionLoop:
                 self._history.add(run)
             except OSError as error:  # the deletions remain; the next recorded run writes this run, too
                 _log.warning("the run of %d is not in the history's file: %s", run.time_ms, error)
+
+
+def _first_kept(facts: Facts, decisions: Sequence[Decision]) -> int | None:
+    """Return the store time of the first record that stays, None without one or if it is unknown."""
+    pairs = zip(facts.segments, decisions, strict=True)
+    return next((segment.first_store_time_ms for segment, decision in pairs if not decision.is_delete), None)
 
 
 @dataclass(slots=True)

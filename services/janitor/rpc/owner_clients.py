@@ -5,20 +5,32 @@ Every call has a deadline. A failed call becomes DependencyUnavailable with the 
 retry, because the loop looks again soon.
 """
 
-from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc, segment_service_pb2, segment_service_pb2_grpc
+from collections.abc import Mapping
+
+from reput.commitlog.v1 import (
+    log_service_pb2,
+    log_service_pb2_grpc,
+    segment_service_pb2,
+    segment_service_pb2_grpc,
+    topic_service_pb2,
+    topic_service_pb2_grpc,
+)
 from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 
 from libs.requests.errors import DependencyUnavailable
 from libs.runtime.peer.calls import PeerClient
 from libs.runtime.peer.connection import Connection
+from libs.runtime.rpc.timestamps import timestamp
 from services.janitor.engine.facts import (
     INDEX_OWNER,
     LOG_OWNER,
     ConsumerBelow,
     Disk,
+    Expiry,
     IndexFacts,
     LogFacts,
     SegmentFacts,
+    TopicRule,
     Trimmed,
 )
 from services.janitor.errors import OwnerRefused
@@ -32,6 +44,7 @@ class CommitLogClient:
     def __init__(self, connection: Connection) -> None:
         self._stub = segment_service_pb2_grpc.SegmentServiceStub(connection.channel)
         self._log = log_service_pb2_grpc.LogServiceStub(connection.channel)
+        self._topics = topic_service_pb2_grpc.TopicServiceStub(connection.channel)
         self._owner = PeerClient(LOG_OWNER, connection, {})
 
     async def log_facts(self) -> LogFacts:
@@ -44,7 +57,25 @@ class CommitLogClient:
             for one in status.log_directories
             if not one.is_read_only
         ]
-        return LogFacts(await self._segments(), status.replicated_physical_offset, disks)
+        is_follower = status.role == log_service_pb2.ROLE_SLAVE
+        return LogFacts(await self._segments(), status.replicated_physical_offset, disks, is_follower)
+
+    async def topic_rules(self) -> list[TopicRule]:
+        """See LogOwner."""
+        rules: list[TopicRule] = []
+        request = topic_service_pb2.ListTopicsRequest(page_size=PAGE_SIZE, only_with_retention=True)
+        async for page in self._owner.pages(self._topics.ListTopics, request):
+            rules += [TopicRule(one.name, one.retention_hours, one.retention_bytes) for one in page.topics]
+        return [
+            rule for rule in rules if rule.retention_hours or rule.retention_bytes
+        ]  # an older log ignores the filter
+
+    async def expire(self, begins: Mapping[str, int]) -> None:
+        """See LogOwner."""
+        wanted = [topic_service_pb2.TopicBegin(topic=one, begin_physical_offset=at) for one, at in begins.items()]
+        for first in range(0, len(wanted), PAGE_SIZE):
+            request = topic_service_pb2.ExpireMessagesRequest(begins=wanted[first : first + PAGE_SIZE])
+            await self._owner.call(self._topics.ExpireMessages, request)
 
     async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
         """See LogOwner."""
@@ -83,6 +114,21 @@ class IndexerClient:
         status = await self._owner.call(self._stub.GetStatus, index_service_pb2.GetStatusRequest())
         return IndexFacts(status.flushed_physical_offset, _disk(INDEX_OWNER, status))
 
+    async def expiry(self, rule: TopicRule, min_store_time_ms: int | None) -> Expiry:
+        """See IndexOwner."""
+        request = index_service_pb2.GetTopicExpiryRequest(
+            topic=rule.topic, min_store_time=timestamp(min_store_time_ms), size_bytes_max=rule.retention_bytes
+        )
+        told = await self._owner.call(self._stub.GetTopicExpiry, request)
+        first_ms = told.first_store_time.ToMilliseconds() if told.HasField("first_store_time") else None
+        return Expiry(
+            told.begin_physical_offset,
+            told.expired_message_count,
+            told.kept_message_count,
+            told.kept_bytes,
+            first_ms,
+        )
+
     async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:
         """See IndexOwner."""
         request = index_service_pb2.TrimToRequest(min_physical_offset=min_physical_offset, dry_run=is_dry_run)
@@ -103,6 +149,7 @@ def segment_facts(segment: segment_service_pb2.Segment) -> SegmentFacts:
         last_store_time_ms=last.ToMilliseconds() if segment.HasField("last_store_time") else None,
         is_active=segment.is_active,
         is_indexed=segment.is_indexed,
+        first_store_time_ms=segment.first_store_time.ToMilliseconds() if segment.HasField("first_store_time") else None,
     )
 
 

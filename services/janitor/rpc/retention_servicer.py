@@ -2,11 +2,15 @@
 """RetentionService over a RetentionLoop and its history."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from reput.common.v1 import consumer_pb2
 from reput.janitor.v1 import retention_service_pb2 as messages
 
-from libs.requests.checks import size_of_page
+from libs.formats.config.topics_json import RETENTION_HOURS_MAX
+from libs.requests import arguments
+from libs.requests.checks import check_range, size_of_page
+from libs.requests.errors import BadArgument
 from libs.requests.page_token import decode_number, encode_token
 from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.timestamps import timestamp
@@ -15,6 +19,7 @@ from libs.runtime.version import VERSION
 from services.janitor.engine.history import Run, RunHistory
 from services.janitor.engine.policy import Decision
 from services.janitor.engine.retention_loop import RetentionLoop
+from services.janitor.engine.topic_rules import SHOWN_COUNT_MAX, TopicState
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 20, 100
 LIST = "history"
@@ -37,6 +42,8 @@ class RetentionServicer:
             start_time=timestamp(statistics.start_ms),
             version=VERSION,
             disks=[named(messages.Disk, disk, used_percent=disk.used_percent or 0) for disk in statistics.disks],
+            topics=_topics(statistics.topics),
+            topic_count=len(statistics.topics),
             disk_notes=[note.text for note in statistics.disk_notes],
             clock_note=statistics.believed.note if statistics.believed else "",
             believed_time=timestamp(statistics.believed.now_ms if statistics.believed else None),
@@ -48,7 +55,15 @@ class RetentionServicer:
 
     async def RunOnce(self, request: messages.RunOnceRequest, _: object) -> messages.RunOnceResponse:
         """Run now: decide, and delete unless it is a dry run."""
-        run = await self._loop.run_once(is_dry_run=request.dry_run, trusts_clock=request.trust_clock)
+        hours = request.retention_hours if request.HasField("retention_hours") else None
+        size_bytes = request.retention_bytes if request.HasField("retention_bytes") else None
+        if hours is None and size_bytes is None and not request.topic:
+            run = await self._loop.run_once(is_dry_run=request.dry_run, trusts_clock=request.trust_clock)
+        else:
+            _check_trial(request)
+            run = await self._loop.try_rules(
+                request.topic, hours=hours, size_bytes=size_bytes, trusts_clock=request.trust_clock
+            )
         note(
             after={
                 "deleted_segment_count": run.deleted_segment_count,
@@ -68,12 +83,46 @@ class RetentionServicer:
         return messages.ListHistoryResponse(runs=map(_run_message, runs), next_page_token=token)
 
 
+def _check_trial(request: messages.RunOnceRequest) -> None:
+    """Raise BadArgument if a request with other limits is no dry run, or a limit is out of range."""
+    if not request.dry_run:
+        field = next(one for one in ("topic", "retention_hours", "retention_bytes") if one in _given(request))
+        raise BadArgument("is only for a dry run", field=field, value=str(getattr(request, field)))
+    check_range(request.retention_hours, "retention_hours", most=RETENTION_HOURS_MAX)
+    check_range(request.retention_bytes, "retention_bytes")
+    if request.topic:
+        arguments.topic(request.topic)
+
+
+def _given(request: messages.RunOnceRequest) -> set[str]:
+    return {field.name for field, _ in request.ListFields()}
+
+
+def _topics(states: Sequence[TopicState]) -> list[messages.TopicRetention]:
+    """Return topics with a rule of their own in the form of the API."""
+    return [
+        named(
+            messages.TopicRetention,
+            state.expiry,
+            topic=state.rule.topic,
+            retention_hours=state.rule.retention_hours,
+            retention_bytes=state.rule.retention_bytes,
+            is_longer=state.is_longer,
+            error=state.error,
+            first_store_time=timestamp(state.expiry.first_store_time_ms),
+        )
+        for state in states[:SHOWN_COUNT_MAX]
+    ]
+
+
 def _run_message(run: Run) -> messages.Run:
     """Return a run in the form of the API."""
     return named(
         messages.Run,
         run,
         time=timestamp(run.time_ms),
+        topics=_topics(run.topics),
+        first_kept_store_time=timestamp(run.first_kept_store_time_ms),
         decisions=map(_decision_message, run.decisions),
         consumers=[consumer_pb2.ConsumerBelow(**dataclasses.asdict(one)) for one in run.consumers],
     )

@@ -8,7 +8,7 @@ accepts the change that the first call made.
 Callers: the loop that owns the log. Memory: UNANSWERED_COUNT_MAX names.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from libs.formats.config.topics_json import TopicConfig
@@ -89,6 +89,14 @@ class TopicChanges:
         begin = await self._topics.purge(name)
         await self._done(name, None)
         return begin
+
+    async def expire(self, begins: Mapping[str, int]) -> int:
+        """Take expired messages away from readers. See TopicRegistry.expire."""
+        self._in_sync.check_enough()
+        count = await self._topics.expire(begins)
+        if count:
+            await self._done("", None)
+        return count
 
     @property
     def _in_sync(self) -> InSync:

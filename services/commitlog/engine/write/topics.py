@@ -15,7 +15,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from libs.formats.config.config_json import DataVersion
-from libs.formats.config.topics_json import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, TopicsFile
+from libs.formats.config.topics_json import (
+    PERMISSION_READ,
+    PERMISSION_WRITE,
+    RETENTION_HOURS_MAX,
+    TopicConfig,
+    TopicsFile,
+)
 from libs.formats.limits import TOPIC_SIZE_BYTES_MAX
 from libs.formats.names import is_appendable_topic
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
@@ -35,6 +41,7 @@ from libs.log.state.topic_store import TopicStore
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
+from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument, BadTopicName, TopicNotFound, TopicSetApart
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.write.recent_topic_changes import RecentTopicChanges
@@ -62,6 +69,13 @@ def check_topic_name(name: str) -> None:
         raise BadTopicName(reason, field="name", value=shown, limit="[%|a-zA-Z0-9_-]")
 
 
+def _with_retention(topic: TopicConfig, hours: int | None, size_bytes: int | None) -> TopicConfig:
+    """Return a topic with another rule of retention. None leaves a limit unchanged. Raises BadArgument."""
+    check_range(hours or 0, "retention_hours", most=RETENTION_HOURS_MAX)
+    check_range(size_bytes or 0, "retention_bytes")
+    return replace(topic, attributes=topic.retained(hours=hours, size_bytes=size_bytes))
+
+
 class TopicRegistry:
     """The topics of the store by name. Call `load` first."""
 
@@ -81,6 +95,7 @@ class TopicRegistry:
         self._config = config
         self._clock = clock
         self._names: list[str] = []
+        self._with_retention: tuple[int, list[TopicConfig]] = (0, [])
         self._changing = asyncio.Lock()
 
     def load(self) -> None:
@@ -162,8 +177,10 @@ class TopicRegistry:
         write_queue_count: int = 0,
         is_readable: bool = True,
         is_writable: bool = True,
+        retention_hours: int = 0,
+        retention_bytes: int = 0,
     ) -> TopicConfig:
-        """Create a topic, durably. A queue count of 0 is the default.
+        """Create a topic, durably. A queue count of 0 is the default; a retention of 0 is no rule of its own.
 
         Raises TopicExists, TopicSetApart, BadTopicName and BadArgument.
         """
@@ -176,6 +193,7 @@ class TopicRegistry:
             write_queue_count=self._checked_count(write_queue_count or default, "write_queue_count"),
             permission=PERMISSION_READ * is_readable | PERMISSION_WRITE * is_writable,
         )
+        topic = _with_retention(topic, retention_hours, retention_bytes)
         if not await uninterrupted(self._add_missing([topic], field="name")):
             raise TopicExists(name)
         return topic
@@ -188,6 +206,8 @@ class TopicRegistry:
         write_queue_count: int | None = None,
         is_readable: bool | None = None,
         is_writable: bool | None = None,
+        retention_hours: int | None = None,
+        retention_bytes: int | None = None,
     ) -> TopicConfig:
         """Change a topic, durably. None leaves a value unchanged.
 
@@ -198,7 +218,7 @@ class TopicRegistry:
             reads = old.is_readable if is_readable is None else is_readable
             writes = old.is_writable if is_writable is None else is_writable
             return replace(
-                old,
+                _with_retention(old, retention_hours, retention_bytes),
                 read_queue_count=self._checked_count(read_queue_count, "read_queue_count", known=old.read_queue_count),
                 write_queue_count=self._checked_count(
                     write_queue_count, "write_queue_count", known=old.write_queue_count
@@ -221,6 +241,18 @@ class TopicRegistry:
         Returns the topic's begin, 0 if it never had a message. Raises TopicNotFound, TopicForbidden and TopicSetApart.
         """
         return await uninterrupted(self._purge(name))
+
+    async def expire(self, begins: Mapping[str, int]) -> int:
+        """Raise the begins of existing topics, durably. Returns how many rose."""
+        return await uninterrupted(self._expire(begins))
+
+    def with_retention(self) -> list[TopicConfig]:
+        """Return the topics with a rule of retention of their own, sorted by name."""
+        if self._with_retention[0] != self.change_count:
+            topics = (self._topics[name] for name in self._names)
+            ruled = [topic for topic in topics if topic.attributes and (topic.retention_hours or topic.retention_bytes)]
+            self._with_retention = self.change_count, ruled
+        return self._with_retention[1]
 
     def trial(self, names: Iterable[str], *, field: str) -> tuple[list[TopicConfig], TopicTable]:
         """Return the missing topics of these names, and a table with all named topics, in which a batch can be tried.
@@ -356,6 +388,19 @@ class TopicRegistry:
             self._changeable(name, "purge")
             await self._note_begin(name)
             return self.begins.by_topic.get(name, 0)
+
+    async def _expire(self, begins: Mapping[str, int]) -> int:
+        async with self._changing:
+            known = self.begins.by_topic
+            risen = {
+                name: begin
+                for name, begin in begins.items()
+                if begin > known.get(name, 0) and name in self._topics and not is_system_topic(name)
+            }
+            if risen:
+                await self.begins.replace({**known, **risen})
+                self._count(TopicChange(self.store.version, self.store.version))
+            return len(risen)
 
     async def _note_begin(self, name: str) -> None:
         """Note that the topic's messages end here, and count it, so that followers have the begins, too."""

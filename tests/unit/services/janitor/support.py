@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Owners in memory and builders for the Janitor's tests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from libs.requests.errors import ServiceError
 from services.janitor.config import JanitorConfig
@@ -10,9 +10,11 @@ from services.janitor.engine.facts import (
     LOG_OWNER,
     ConsumerBelow,
     Disk,
+    Expiry,
     IndexFacts,
     LogFacts,
     SegmentFacts,
+    TopicRule,
     Trimmed,
 )
 from services.janitor.engine.policy import HOUR_MS
@@ -56,6 +58,10 @@ class Owners:
         self.calls: list[tuple[str, int]] = []
         self.reports: list[tuple[bool, int]] = []
         self.lost: list[int] = []
+        self.rules: list[TopicRule] = []
+        self.expiries: dict[str, Expiry | Exception] = {}
+        self.asked: list[tuple[TopicRule, int | None]] = []
+        self.expired: list[dict[str, int]] = []
         self.index_files: list[tuple[int, int]] = []
         """End of the records that a file of the indexes has, and its bytes; oldest first."""
         self.other_bytes = 0
@@ -63,6 +69,22 @@ class Owners:
         self.dry_run_count = 0
         self.after_delete: Callable[[], object] = lambda: None
         self.failures: dict[str, ServiceError] = {}
+
+    async def topic_rules(self) -> Sequence[TopicRule]:
+        """See LogOwner."""
+        return self.rules
+
+    async def expire(self, begins: Mapping[str, int]) -> None:
+        """See LogOwner."""
+        self.expired.append(dict(begins))
+
+    async def expiry(self, rule: TopicRule, min_store_time_ms: int | None) -> Expiry:
+        """See IndexOwner."""
+        self.asked.append((rule, min_store_time_ms))
+        found = self.expiries.get(rule.topic, Expiry())
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     async def log_facts(self) -> LogFacts:
         self._fail("log_facts")

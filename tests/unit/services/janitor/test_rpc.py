@@ -12,7 +12,14 @@ from pathlib import Path
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
-from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc, segment_service_pb2, segment_service_pb2_grpc
+from reput.commitlog.v1 import (
+    log_service_pb2,
+    log_service_pb2_grpc,
+    segment_service_pb2,
+    segment_service_pb2_grpc,
+    topic_service_pb2,
+    topic_service_pb2_grpc,
+)
 from reput.common.v1 import consumer_pb2
 from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 from reput.janitor.v1 import retention_service_pb2 as messages
@@ -27,7 +34,11 @@ from tests.support.trusted import trusted
 SIZE = 4096
 
 
-class FakeCommitLog(segment_service_pb2_grpc.SegmentServiceServicer, log_service_pb2_grpc.LogServiceServicer):
+class FakeCommitLog(
+    segment_service_pb2_grpc.SegmentServiceServicer,
+    log_service_pb2_grpc.LogServiceServicer,
+    topic_service_pb2_grpc.TopicServiceServicer,
+):
     """A log of old segments and an active segment; pages of two."""
 
     def __init__(self, segment_count: int) -> None:
@@ -36,6 +47,8 @@ class FakeCommitLog(segment_service_pb2_grpc.SegmentServiceServicer, log_service
         self.deleting = asyncio.Event()
         self.may_delete = asyncio.Event()
         self.may_delete.set()
+        self.topics: list[topic_service_pb2.Topic] = []
+        self.expired: dict[str, int] = {}
 
     async def ListSegments(self, request, context):
         first = int(request.page_token or 0)
@@ -51,6 +64,14 @@ class FakeCommitLog(segment_service_pb2_grpc.SegmentServiceServicer, log_service
         ]
         token = str(first + 2) if first + 2 < len(segments) else ""
         return segment_service_pb2.ListSegmentsResponse(segments=segments[first : first + 2], next_page_token=token)
+
+    async def ListTopics(self, request, context):
+        assert request.only_with_retention
+        return topic_service_pb2.ListTopicsResponse(topics=self.topics)
+
+    async def ExpireMessages(self, request, context):
+        self.expired |= {one.topic: one.begin_physical_offset for one in request.begins}
+        return topic_service_pb2.ExpireMessagesResponse()
 
     async def DeleteSegments(self, request, context):
         self.deleting.set()
@@ -89,6 +110,12 @@ class FakeIndexer(index_service_pb2_grpc.IndexServiceServicer):
     async def GetStatus(self, request, context):
         return index_service_pb2.GetStatusResponse(flushed_physical_offset=1 << 40)
 
+    async def GetTopicExpiry(self, request, context):
+        self.asked = request
+        return index_service_pb2.GetTopicExpiryResponse(
+            begin_physical_offset=700, expired_message_count=4, kept_message_count=6, kept_bytes=60
+        )
+
     async def TrimTo(self, request, context):
         below = consumer_pb2.ConsumerBelow(group="billing", topic="orders", queue_offset=3, min_queue_offset=8)
         if request.dry_run:
@@ -114,6 +141,7 @@ async def janitor(directory: Path, segment_count: int = 4) -> AsyncIterator[Room
     commitlog, indexer = FakeCommitLog(segment_count), FakeIndexer()
     segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(commitlog, owners)
     log_service_pb2_grpc.add_LogServiceServicer_to_server(commitlog, owners)
+    topic_service_pb2_grpc.add_TopicServiceServicer_to_server(commitlog, owners)
     index_service_pb2_grpc.add_IndexServiceServicer_to_server(indexer, owners)
     target = f"127.0.0.1:{owners.add_insecure_port('127.0.0.1:0')}"
     await owners.start()
@@ -336,3 +364,50 @@ def test_bad_configuration(changes: dict[str, object]) -> None:
 def test_local_time_zone_name(value: str, name: str) -> None:
     """The name of the machine's zone is read from TZ if TZ is a name."""
     assert local_time_zone_name(value) == name
+
+
+async def test_rules_of_topics(tmp_path: Path) -> None:
+    """A run asks the Indexer by each topic's rule, expires at the CommitLog, and a dry run may have other limits."""
+    async with janitor(tmp_path) as room:
+        room.commitlog.topics = [topic_service_pb2.Topic(name="audit", retention_hours=200, retention_bytes=60)]
+        run = (await room.stub.RunOnce(messages.RunOnceRequest(dry_run=True))).run
+        (shown,) = run.topics
+        assert (shown.topic, shown.expired_message_count, shown.kept_message_count, shown.is_longer) == (
+            "audit",
+            4,
+            6,
+            True,
+        )
+        assert [decision.reason for decision in run.decisions] == ["TOPIC_KEPT"] * 3 + ["ACTIVE"]
+        assert (room.commitlog.expired, room.indexer.asked.size_bytes_max) == ({}, 60)
+        tried = messages.RunOnceRequest(dry_run=True, topic="audit", retention_hours=5)
+        run = (await room.stub.RunOnce(tried)).run
+        assert (run.topics[0].retention_hours, run.topics[0].retention_bytes) == (5, 60)
+        assert [decision.reason for decision in run.decisions] == ["EXPIRED"] * 3 + ["ACTIVE"]
+        tried = messages.RunOnceRequest(dry_run=True, retention_hours=800_000)
+        assert {one.reason for one in (await room.stub.RunOnce(tried)).run.decisions} == {"NOT_EXPIRED", "ACTIVE"}
+        run = (await room.stub.RunOnce(messages.RunOnceRequest())).run
+        assert (run.deleted_segment_count, room.commitlog.expired) == (0, {"audit": 700})
+        status = await room.stub.GetStatus(messages.GetStatusRequest())
+        assert (status.topic_count, status.expired_message_count) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (messages.RunOnceRequest(retention_hours=1), "retention_hours"),
+        (messages.RunOnceRequest(retention_bytes=1), "retention_bytes"),
+        (messages.RunOnceRequest(topic="audit"), "topic"),
+        (messages.RunOnceRequest(dry_run=True, retention_hours=-1), "retention_hours"),
+        (messages.RunOnceRequest(dry_run=True, retention_hours=876_001), "retention_hours"),
+        (messages.RunOnceRequest(dry_run=True, retention_bytes=-1), "retention_bytes"),
+    ],
+)
+async def test_bad_limits(tmp_path: Path, request_: messages.RunOnceRequest, field: str) -> None:
+    """Other limits are for a dry run, and within their bounds."""
+    async with janitor(tmp_path) as room:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await room.stub.RunOnce(request_)
+        code, reason, _, fields = details(caught.value)
+        assert (code, reason, fields) == ("INVALID_ARGUMENT", "BAD_ARGUMENT", [field])
+        assert len(room.commitlog.bases) == 4

@@ -22,6 +22,7 @@ from services.janitor.engine.facts import (
     IndexFacts,
     LogFacts,
     SegmentFacts,
+    TopicRule,
     Trimmed,
 )
 from services.janitor.engine.history import RunHistory
@@ -71,6 +72,10 @@ class World:
         if self.hour not in self._indexer_is_down:
             self._indexed = self._end
         self.highest_percent = max(self.highest_percent, self.percent)
+
+    async def topic_rules(self) -> list[TopicRule]:
+        """No topic has a rule of its own."""
+        return []
 
     async def log_facts(self) -> LogFacts:
         """The newest segment is the active segment."""

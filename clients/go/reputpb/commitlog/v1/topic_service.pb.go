@@ -46,9 +46,13 @@ type Topic struct {
 	SetApart string `protobuf:"bytes,7,opt,name=set_apart,json=setApart,proto3" json:"set_apart,omitempty"`
 	// Queues that readers read: the queues of both counts, and all up to the last queue that ever had a message, also
 	// after a count was made smaller.
-	QueueCount    int32 `protobuf:"varint,8,opt,name=queue_count,json=queueCount,proto3" json:"queue_count,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	QueueCount int32 `protobuf:"varint,8,opt,name=queue_count,json=queueCount,proto3" json:"queue_count,omitempty"`
+	// Messages that are older expire. Hours; 0: no rule of its own, the topic's messages go with their segments.
+	RetentionHours int32 `protobuf:"varint,9,opt,name=retention_hours,json=retentionHours,proto3" json:"retention_hours,omitempty"`
+	// The oldest messages expire while the topic's records have more bytes. 0: no such limit.
+	RetentionBytes int64 `protobuf:"varint,10,opt,name=retention_bytes,json=retentionBytes,proto3" json:"retention_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Topic) Reset() {
@@ -137,6 +141,20 @@ func (x *Topic) GetQueueCount() int32 {
 	return 0
 }
 
+func (x *Topic) GetRetentionHours() int32 {
+	if x != nil {
+		return x.RetentionHours
+	}
+	return 0
+}
+
+func (x *Topic) GetRetentionBytes() int64 {
+	if x != nil {
+		return x.RetentionBytes
+	}
+	return 0
+}
+
 // The topic to make.
 type CreateTopicRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -149,9 +167,13 @@ type CreateTopicRequest struct {
 	// Absent means true.
 	IsReadable *bool `protobuf:"varint,4,opt,name=is_readable,json=isReadable,proto3,oneof" json:"is_readable,omitempty"`
 	// Absent means true.
-	IsWritable    *bool `protobuf:"varint,5,opt,name=is_writable,json=isWritable,proto3,oneof" json:"is_writable,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	IsWritable *bool `protobuf:"varint,5,opt,name=is_writable,json=isWritable,proto3,oneof" json:"is_writable,omitempty"`
+	// Messages that are older expire. Hours, up to 876,000; 0: no rule of its own.
+	RetentionHours int32 `protobuf:"varint,6,opt,name=retention_hours,json=retentionHours,proto3" json:"retention_hours,omitempty"`
+	// The oldest messages expire while the topic's records have more bytes. 0: no such limit.
+	RetentionBytes int64 `protobuf:"varint,7,opt,name=retention_bytes,json=retentionBytes,proto3" json:"retention_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *CreateTopicRequest) Reset() {
@@ -219,6 +241,20 @@ func (x *CreateTopicRequest) GetIsWritable() bool {
 	return false
 }
 
+func (x *CreateTopicRequest) GetRetentionHours() int32 {
+	if x != nil {
+		return x.RetentionHours
+	}
+	return 0
+}
+
+func (x *CreateTopicRequest) GetRetentionBytes() int64 {
+	if x != nil {
+		return x.RetentionBytes
+	}
+	return 0
+}
+
 // The topic that was made.
 type CreateTopicResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -277,9 +313,13 @@ type UpdateTopicRequest struct {
 	// Consumers may read. Kept for RocketMQ: the Indexer does not refuse reads.
 	IsReadable *bool `protobuf:"varint,4,opt,name=is_readable,json=isReadable,proto3,oneof" json:"is_readable,omitempty"`
 	// Producers may write.
-	IsWritable    *bool `protobuf:"varint,5,opt,name=is_writable,json=isWritable,proto3,oneof" json:"is_writable,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	IsWritable *bool `protobuf:"varint,5,opt,name=is_writable,json=isWritable,proto3,oneof" json:"is_writable,omitempty"`
+	// Messages that are older expire. Hours, up to 876,000; 0: no rule of its own any more.
+	RetentionHours *int32 `protobuf:"varint,6,opt,name=retention_hours,json=retentionHours,proto3,oneof" json:"retention_hours,omitempty"`
+	// The oldest messages expire while the topic's records have more bytes. 0: no such limit any more.
+	RetentionBytes *int64 `protobuf:"varint,7,opt,name=retention_bytes,json=retentionBytes,proto3,oneof" json:"retention_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *UpdateTopicRequest) Reset() {
@@ -345,6 +385,20 @@ func (x *UpdateTopicRequest) GetIsWritable() bool {
 		return *x.IsWritable
 	}
 	return false
+}
+
+func (x *UpdateTopicRequest) GetRetentionHours() int32 {
+	if x != nil && x.RetentionHours != nil {
+		return *x.RetentionHours
+	}
+	return 0
+}
+
+func (x *UpdateTopicRequest) GetRetentionBytes() int64 {
+	if x != nil && x.RetentionBytes != nil {
+		return *x.RetentionBytes
+	}
+	return 0
 }
 
 // The topic as it is now.
@@ -494,8 +548,10 @@ type ListTopicsRequest struct {
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Include the topics that the store itself needs.
 	IncludeSystem bool `protobuf:"varint,3,opt,name=include_system,json=includeSystem,proto3" json:"include_system,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Only topics with a rule of their own for retention.
+	OnlyWithRetention bool `protobuf:"varint,4,opt,name=only_with_retention,json=onlyWithRetention,proto3" json:"only_with_retention,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ListTopicsRequest) Reset() {
@@ -545,6 +601,13 @@ func (x *ListTopicsRequest) GetPageToken() string {
 func (x *ListTopicsRequest) GetIncludeSystem() bool {
 	if x != nil {
 		return x.IncludeSystem
+	}
+	return false
+}
+
+func (x *ListTopicsRequest) GetOnlyWithRetention() bool {
+	if x != nil {
+		return x.OnlyWithRetention
 	}
 	return false
 }
@@ -687,6 +750,153 @@ func (*DeleteTopicResponse) Descriptor() ([]byte, []int) {
 	return file_reput_commitlog_v1_topic_service_proto_rawDescGZIP(), []int{10}
 }
 
+// The begin of a topic's messages.
+type TopicBegin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the topic.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Physical offset of its first message that has not expired; at most the end of the log.
+	BeginPhysicalOffset int64 `protobuf:"varint,2,opt,name=begin_physical_offset,json=beginPhysicalOffset,proto3" json:"begin_physical_offset,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *TopicBegin) Reset() {
+	*x = TopicBegin{}
+	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicBegin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicBegin) ProtoMessage() {}
+
+func (x *TopicBegin) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicBegin.ProtoReflect.Descriptor instead.
+func (*TopicBegin) Descriptor() ([]byte, []int) {
+	return file_reput_commitlog_v1_topic_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *TopicBegin) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *TopicBegin) GetBeginPhysicalOffset() int64 {
+	if x != nil {
+		return x.BeginPhysicalOffset
+	}
+	return 0
+}
+
+// The topics with expired messages.
+type ExpireMessagesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 10,000.
+	Begins        []*TopicBegin `protobuf:"bytes,1,rep,name=begins,proto3" json:"begins,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExpireMessagesRequest) Reset() {
+	*x = ExpireMessagesRequest{}
+	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExpireMessagesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExpireMessagesRequest) ProtoMessage() {}
+
+func (x *ExpireMessagesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExpireMessagesRequest.ProtoReflect.Descriptor instead.
+func (*ExpireMessagesRequest) Descriptor() ([]byte, []int) {
+	return file_reput_commitlog_v1_topic_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ExpireMessagesRequest) GetBegins() []*TopicBegin {
+	if x != nil {
+		return x.Begins
+	}
+	return nil
+}
+
+// The messages are gone for readers.
+type ExpireMessagesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Topics whose begin rose.
+	ChangedTopicCount int32 `protobuf:"varint,1,opt,name=changed_topic_count,json=changedTopicCount,proto3" json:"changed_topic_count,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *ExpireMessagesResponse) Reset() {
+	*x = ExpireMessagesResponse{}
+	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExpireMessagesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExpireMessagesResponse) ProtoMessage() {}
+
+func (x *ExpireMessagesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExpireMessagesResponse.ProtoReflect.Descriptor instead.
+func (*ExpireMessagesResponse) Descriptor() ([]byte, []int) {
+	return file_reput_commitlog_v1_topic_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ExpireMessagesResponse) GetChangedTopicCount() int32 {
+	if x != nil {
+		return x.ChangedTopicCount
+	}
+	return 0
+}
+
 // The topic whose messages go.
 type PurgeTopicRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -698,7 +908,7 @@ type PurgeTopicRequest struct {
 
 func (x *PurgeTopicRequest) Reset() {
 	*x = PurgeTopicRequest{}
-	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[11]
+	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +920,7 @@ func (x *PurgeTopicRequest) String() string {
 func (*PurgeTopicRequest) ProtoMessage() {}
 
 func (x *PurgeTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[11]
+	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +933,7 @@ func (x *PurgeTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeTopicRequest.ProtoReflect.Descriptor instead.
 func (*PurgeTopicRequest) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_topic_service_proto_rawDescGZIP(), []int{11}
+	return file_reput_commitlog_v1_topic_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PurgeTopicRequest) GetName() string {
@@ -745,7 +955,7 @@ type PurgeTopicResponse struct {
 
 func (x *PurgeTopicResponse) Reset() {
 	*x = PurgeTopicResponse{}
-	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[12]
+	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -757,7 +967,7 @@ func (x *PurgeTopicResponse) String() string {
 func (*PurgeTopicResponse) ProtoMessage() {}
 
 func (x *PurgeTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[12]
+	mi := &file_reput_commitlog_v1_topic_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -770,7 +980,7 @@ func (x *PurgeTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeTopicResponse.ProtoReflect.Descriptor instead.
 func (*PurgeTopicResponse) Descriptor() ([]byte, []int) {
-	return file_reput_commitlog_v1_topic_service_proto_rawDescGZIP(), []int{12}
+	return file_reput_commitlog_v1_topic_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PurgeTopicResponse) GetBeginPhysicalOffset() int64 {
@@ -784,7 +994,7 @@ var File_reput_commitlog_v1_topic_service_proto protoreflect.FileDescriptor
 
 const file_reput_commitlog_v1_topic_service_proto_rawDesc = "" +
 	"\n" +
-	"&reput/commitlog/v1/topic_service.proto\x12\x12reput.commitlog.v1\x1a!reput/common/v1/method_rule.proto\"\x8e\x02\n" +
+	"&reput/commitlog/v1/topic_service.proto\x12\x12reput.commitlog.v1\x1a!reput/common/v1/method_rule.proto\"\xe0\x02\n" +
 	"\x05Topic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x10read_queue_count\x18\x02 \x01(\x05R\x0ereadQueueCount\x12*\n" +
@@ -796,7 +1006,10 @@ const file_reput_commitlog_v1_topic_service_proto_rawDesc = "" +
 	"\tis_system\x18\x06 \x01(\bR\bisSystem\x12\x1b\n" +
 	"\tset_apart\x18\a \x01(\tR\bsetApart\x12\x1f\n" +
 	"\vqueue_count\x18\b \x01(\x05R\n" +
-	"queueCount\"\xea\x01\n" +
+	"queueCount\x12'\n" +
+	"\x0fretention_hours\x18\t \x01(\x05R\x0eretentionHours\x12'\n" +
+	"\x0fretention_bytes\x18\n" +
+	" \x01(\x03R\x0eretentionBytes\"\xbc\x02\n" +
 	"\x12CreateTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x10read_queue_count\x18\x02 \x01(\x05R\x0ereadQueueCount\x12*\n" +
@@ -804,11 +1017,13 @@ const file_reput_commitlog_v1_topic_service_proto_rawDesc = "" +
 	"\vis_readable\x18\x04 \x01(\bH\x00R\n" +
 	"isReadable\x88\x01\x01\x12$\n" +
 	"\vis_writable\x18\x05 \x01(\bH\x01R\n" +
-	"isWritable\x88\x01\x01B\x0e\n" +
+	"isWritable\x88\x01\x01\x12'\n" +
+	"\x0fretention_hours\x18\x06 \x01(\x05R\x0eretentionHours\x12'\n" +
+	"\x0fretention_bytes\x18\a \x01(\x03R\x0eretentionBytesB\x0e\n" +
 	"\f_is_readableB\x0e\n" +
 	"\f_is_writable\"F\n" +
 	"\x13CreateTopicResponse\x12/\n" +
-	"\x05topic\x18\x01 \x01(\v2\x19.reput.commitlog.v1.TopicR\x05topic\"\x9f\x02\n" +
+	"\x05topic\x18\x01 \x01(\v2\x19.reput.commitlog.v1.TopicR\x05topic\"\xa3\x03\n" +
 	"\x12UpdateTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12-\n" +
 	"\x10read_queue_count\x18\x02 \x01(\x05H\x00R\x0ereadQueueCount\x88\x01\x01\x12/\n" +
@@ -816,32 +1031,45 @@ const file_reput_commitlog_v1_topic_service_proto_rawDesc = "" +
 	"\vis_readable\x18\x04 \x01(\bH\x02R\n" +
 	"isReadable\x88\x01\x01\x12$\n" +
 	"\vis_writable\x18\x05 \x01(\bH\x03R\n" +
-	"isWritable\x88\x01\x01B\x13\n" +
+	"isWritable\x88\x01\x01\x12,\n" +
+	"\x0fretention_hours\x18\x06 \x01(\x05H\x04R\x0eretentionHours\x88\x01\x01\x12,\n" +
+	"\x0fretention_bytes\x18\a \x01(\x03H\x05R\x0eretentionBytes\x88\x01\x01B\x13\n" +
 	"\x11_read_queue_countB\x14\n" +
 	"\x12_write_queue_countB\x0e\n" +
 	"\f_is_readableB\x0e\n" +
-	"\f_is_writable\"F\n" +
+	"\f_is_writableB\x12\n" +
+	"\x10_retention_hoursB\x12\n" +
+	"\x10_retention_bytes\"F\n" +
 	"\x13UpdateTopicResponse\x12/\n" +
 	"\x05topic\x18\x01 \x01(\v2\x19.reput.commitlog.v1.TopicR\x05topic\"%\n" +
 	"\x0fGetTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"C\n" +
 	"\x10GetTopicResponse\x12/\n" +
-	"\x05topic\x18\x01 \x01(\v2\x19.reput.commitlog.v1.TopicR\x05topic\"v\n" +
+	"\x05topic\x18\x01 \x01(\v2\x19.reput.commitlog.v1.TopicR\x05topic\"\xa6\x01\n" +
 	"\x11ListTopicsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x12%\n" +
-	"\x0einclude_system\x18\x03 \x01(\bR\rincludeSystem\"o\n" +
+	"\x0einclude_system\x18\x03 \x01(\bR\rincludeSystem\x12.\n" +
+	"\x13only_with_retention\x18\x04 \x01(\bR\x11onlyWithRetention\"o\n" +
 	"\x12ListTopicsResponse\x121\n" +
 	"\x06topics\x18\x01 \x03(\v2\x19.reput.commitlog.v1.TopicR\x06topics\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"(\n" +
 	"\x12DeleteTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
-	"\x13DeleteTopicResponse\"'\n" +
+	"\x13DeleteTopicResponse\"V\n" +
+	"\n" +
+	"TopicBegin\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x122\n" +
+	"\x15begin_physical_offset\x18\x02 \x01(\x03R\x13beginPhysicalOffset\"O\n" +
+	"\x15ExpireMessagesRequest\x126\n" +
+	"\x06begins\x18\x01 \x03(\v2\x1e.reput.commitlog.v1.TopicBeginR\x06begins\"H\n" +
+	"\x16ExpireMessagesResponse\x12.\n" +
+	"\x13changed_topic_count\x18\x01 \x01(\x05R\x11changedTopicCount\"'\n" +
 	"\x11PurgeTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"H\n" +
 	"\x12PurgeTopicResponse\x122\n" +
-	"\x15begin_physical_offset\x18\x01 \x01(\x03R\x13beginPhysicalOffset2\xf1\x04\n" +
+	"\x15begin_physical_offset\x18\x01 \x01(\x03R\x13beginPhysicalOffset2\xe2\x05\n" +
 	"\fTopicService\x12h\n" +
 	"\vCreateTopic\x12&.reput.commitlog.v1.CreateTopicRequest\x1a'.reput.commitlog.v1.CreateTopicResponse\"\b\xa2\xbb\x18\x04\b\x01\x18\x01\x12f\n" +
 	"\vUpdateTopic\x12&.reput.commitlog.v1.UpdateTopicRequest\x1a'.reput.commitlog.v1.UpdateTopicResponse\"\x06\xa2\xbb\x18\x02\b\x03\x12]\n" +
@@ -850,7 +1078,8 @@ const file_reput_commitlog_v1_topic_service_proto_rawDesc = "" +
 	"ListTopics\x12%.reput.commitlog.v1.ListTopicsRequest\x1a&.reput.commitlog.v1.ListTopicsResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12f\n" +
 	"\vDeleteTopic\x12&.reput.commitlog.v1.DeleteTopicRequest\x1a'.reput.commitlog.v1.DeleteTopicResponse\"\x06\xa2\xbb\x18\x02\b\x03\x12c\n" +
 	"\n" +
-	"PurgeTopic\x12%.reput.commitlog.v1.PurgeTopicRequest\x1a&.reput.commitlog.v1.PurgeTopicResponse\"\x06\xa2\xbb\x18\x02\b\x03B^\n" +
+	"PurgeTopic\x12%.reput.commitlog.v1.PurgeTopicRequest\x1a&.reput.commitlog.v1.PurgeTopicResponse\"\x06\xa2\xbb\x18\x02\b\x03\x12o\n" +
+	"\x0eExpireMessages\x12).reput.commitlog.v1.ExpireMessagesRequest\x1a*.reput.commitlog.v1.ExpireMessagesResponse\"\x06\xa2\xbb\x18\x02\b\x02B^\n" +
 	"\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3"
 
 var (
@@ -865,44 +1094,50 @@ func file_reput_commitlog_v1_topic_service_proto_rawDescGZIP() []byte {
 	return file_reput_commitlog_v1_topic_service_proto_rawDescData
 }
 
-var file_reput_commitlog_v1_topic_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_reput_commitlog_v1_topic_service_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_reput_commitlog_v1_topic_service_proto_goTypes = []any{
-	(*Topic)(nil),               // 0: reput.commitlog.v1.Topic
-	(*CreateTopicRequest)(nil),  // 1: reput.commitlog.v1.CreateTopicRequest
-	(*CreateTopicResponse)(nil), // 2: reput.commitlog.v1.CreateTopicResponse
-	(*UpdateTopicRequest)(nil),  // 3: reput.commitlog.v1.UpdateTopicRequest
-	(*UpdateTopicResponse)(nil), // 4: reput.commitlog.v1.UpdateTopicResponse
-	(*GetTopicRequest)(nil),     // 5: reput.commitlog.v1.GetTopicRequest
-	(*GetTopicResponse)(nil),    // 6: reput.commitlog.v1.GetTopicResponse
-	(*ListTopicsRequest)(nil),   // 7: reput.commitlog.v1.ListTopicsRequest
-	(*ListTopicsResponse)(nil),  // 8: reput.commitlog.v1.ListTopicsResponse
-	(*DeleteTopicRequest)(nil),  // 9: reput.commitlog.v1.DeleteTopicRequest
-	(*DeleteTopicResponse)(nil), // 10: reput.commitlog.v1.DeleteTopicResponse
-	(*PurgeTopicRequest)(nil),   // 11: reput.commitlog.v1.PurgeTopicRequest
-	(*PurgeTopicResponse)(nil),  // 12: reput.commitlog.v1.PurgeTopicResponse
+	(*Topic)(nil),                  // 0: reput.commitlog.v1.Topic
+	(*CreateTopicRequest)(nil),     // 1: reput.commitlog.v1.CreateTopicRequest
+	(*CreateTopicResponse)(nil),    // 2: reput.commitlog.v1.CreateTopicResponse
+	(*UpdateTopicRequest)(nil),     // 3: reput.commitlog.v1.UpdateTopicRequest
+	(*UpdateTopicResponse)(nil),    // 4: reput.commitlog.v1.UpdateTopicResponse
+	(*GetTopicRequest)(nil),        // 5: reput.commitlog.v1.GetTopicRequest
+	(*GetTopicResponse)(nil),       // 6: reput.commitlog.v1.GetTopicResponse
+	(*ListTopicsRequest)(nil),      // 7: reput.commitlog.v1.ListTopicsRequest
+	(*ListTopicsResponse)(nil),     // 8: reput.commitlog.v1.ListTopicsResponse
+	(*DeleteTopicRequest)(nil),     // 9: reput.commitlog.v1.DeleteTopicRequest
+	(*DeleteTopicResponse)(nil),    // 10: reput.commitlog.v1.DeleteTopicResponse
+	(*TopicBegin)(nil),             // 11: reput.commitlog.v1.TopicBegin
+	(*ExpireMessagesRequest)(nil),  // 12: reput.commitlog.v1.ExpireMessagesRequest
+	(*ExpireMessagesResponse)(nil), // 13: reput.commitlog.v1.ExpireMessagesResponse
+	(*PurgeTopicRequest)(nil),      // 14: reput.commitlog.v1.PurgeTopicRequest
+	(*PurgeTopicResponse)(nil),     // 15: reput.commitlog.v1.PurgeTopicResponse
 }
 var file_reput_commitlog_v1_topic_service_proto_depIdxs = []int32{
 	0,  // 0: reput.commitlog.v1.CreateTopicResponse.topic:type_name -> reput.commitlog.v1.Topic
 	0,  // 1: reput.commitlog.v1.UpdateTopicResponse.topic:type_name -> reput.commitlog.v1.Topic
 	0,  // 2: reput.commitlog.v1.GetTopicResponse.topic:type_name -> reput.commitlog.v1.Topic
 	0,  // 3: reput.commitlog.v1.ListTopicsResponse.topics:type_name -> reput.commitlog.v1.Topic
-	1,  // 4: reput.commitlog.v1.TopicService.CreateTopic:input_type -> reput.commitlog.v1.CreateTopicRequest
-	3,  // 5: reput.commitlog.v1.TopicService.UpdateTopic:input_type -> reput.commitlog.v1.UpdateTopicRequest
-	5,  // 6: reput.commitlog.v1.TopicService.GetTopic:input_type -> reput.commitlog.v1.GetTopicRequest
-	7,  // 7: reput.commitlog.v1.TopicService.ListTopics:input_type -> reput.commitlog.v1.ListTopicsRequest
-	9,  // 8: reput.commitlog.v1.TopicService.DeleteTopic:input_type -> reput.commitlog.v1.DeleteTopicRequest
-	11, // 9: reput.commitlog.v1.TopicService.PurgeTopic:input_type -> reput.commitlog.v1.PurgeTopicRequest
-	2,  // 10: reput.commitlog.v1.TopicService.CreateTopic:output_type -> reput.commitlog.v1.CreateTopicResponse
-	4,  // 11: reput.commitlog.v1.TopicService.UpdateTopic:output_type -> reput.commitlog.v1.UpdateTopicResponse
-	6,  // 12: reput.commitlog.v1.TopicService.GetTopic:output_type -> reput.commitlog.v1.GetTopicResponse
-	8,  // 13: reput.commitlog.v1.TopicService.ListTopics:output_type -> reput.commitlog.v1.ListTopicsResponse
-	10, // 14: reput.commitlog.v1.TopicService.DeleteTopic:output_type -> reput.commitlog.v1.DeleteTopicResponse
-	12, // 15: reput.commitlog.v1.TopicService.PurgeTopic:output_type -> reput.commitlog.v1.PurgeTopicResponse
-	10, // [10:16] is the sub-list for method output_type
-	4,  // [4:10] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	11, // 4: reput.commitlog.v1.ExpireMessagesRequest.begins:type_name -> reput.commitlog.v1.TopicBegin
+	1,  // 5: reput.commitlog.v1.TopicService.CreateTopic:input_type -> reput.commitlog.v1.CreateTopicRequest
+	3,  // 6: reput.commitlog.v1.TopicService.UpdateTopic:input_type -> reput.commitlog.v1.UpdateTopicRequest
+	5,  // 7: reput.commitlog.v1.TopicService.GetTopic:input_type -> reput.commitlog.v1.GetTopicRequest
+	7,  // 8: reput.commitlog.v1.TopicService.ListTopics:input_type -> reput.commitlog.v1.ListTopicsRequest
+	9,  // 9: reput.commitlog.v1.TopicService.DeleteTopic:input_type -> reput.commitlog.v1.DeleteTopicRequest
+	14, // 10: reput.commitlog.v1.TopicService.PurgeTopic:input_type -> reput.commitlog.v1.PurgeTopicRequest
+	12, // 11: reput.commitlog.v1.TopicService.ExpireMessages:input_type -> reput.commitlog.v1.ExpireMessagesRequest
+	2,  // 12: reput.commitlog.v1.TopicService.CreateTopic:output_type -> reput.commitlog.v1.CreateTopicResponse
+	4,  // 13: reput.commitlog.v1.TopicService.UpdateTopic:output_type -> reput.commitlog.v1.UpdateTopicResponse
+	6,  // 14: reput.commitlog.v1.TopicService.GetTopic:output_type -> reput.commitlog.v1.GetTopicResponse
+	8,  // 15: reput.commitlog.v1.TopicService.ListTopics:output_type -> reput.commitlog.v1.ListTopicsResponse
+	10, // 16: reput.commitlog.v1.TopicService.DeleteTopic:output_type -> reput.commitlog.v1.DeleteTopicResponse
+	15, // 17: reput.commitlog.v1.TopicService.PurgeTopic:output_type -> reput.commitlog.v1.PurgeTopicResponse
+	13, // 18: reput.commitlog.v1.TopicService.ExpireMessages:output_type -> reput.commitlog.v1.ExpireMessagesResponse
+	12, // [12:19] is the sub-list for method output_type
+	5,  // [5:12] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_reput_commitlog_v1_topic_service_proto_init() }
@@ -918,7 +1153,7 @@ func file_reput_commitlog_v1_topic_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reput_commitlog_v1_topic_service_proto_rawDesc), len(file_reput_commitlog_v1_topic_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

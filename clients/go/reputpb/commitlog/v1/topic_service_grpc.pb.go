@@ -21,12 +21,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	TopicService_CreateTopic_FullMethodName = "/reput.commitlog.v1.TopicService/CreateTopic"
-	TopicService_UpdateTopic_FullMethodName = "/reput.commitlog.v1.TopicService/UpdateTopic"
-	TopicService_GetTopic_FullMethodName    = "/reput.commitlog.v1.TopicService/GetTopic"
-	TopicService_ListTopics_FullMethodName  = "/reput.commitlog.v1.TopicService/ListTopics"
-	TopicService_DeleteTopic_FullMethodName = "/reput.commitlog.v1.TopicService/DeleteTopic"
-	TopicService_PurgeTopic_FullMethodName  = "/reput.commitlog.v1.TopicService/PurgeTopic"
+	TopicService_CreateTopic_FullMethodName    = "/reput.commitlog.v1.TopicService/CreateTopic"
+	TopicService_UpdateTopic_FullMethodName    = "/reput.commitlog.v1.TopicService/UpdateTopic"
+	TopicService_GetTopic_FullMethodName       = "/reput.commitlog.v1.TopicService/GetTopic"
+	TopicService_ListTopics_FullMethodName     = "/reput.commitlog.v1.TopicService/ListTopics"
+	TopicService_DeleteTopic_FullMethodName    = "/reput.commitlog.v1.TopicService/DeleteTopic"
+	TopicService_PurgeTopic_FullMethodName     = "/reput.commitlog.v1.TopicService/PurgeTopic"
+	TopicService_ExpireMessages_FullMethodName = "/reput.commitlog.v1.TopicService/ExpireMessages"
 )
 
 // TopicServiceClient is the client API for TopicService service.
@@ -51,6 +52,9 @@ type TopicServiceClient interface {
 	// Takes all messages of a topic away from readers, within a moment. The topic stays, and its queue offsets continue.
 	// Messages that are appended later are readable. The bytes stay on the disk until they expire. It can't be undone.
 	PurgeTopic(ctx context.Context, in *PurgeTopicRequest, opts ...grpc.CallOption) (*PurgeTopicResponse, error)
+	// Takes expired messages of topics away from readers, for the Janitor. Idempotent: a begin never falls. Topics that do
+	// not exist are skipped.
+	ExpireMessages(ctx context.Context, in *ExpireMessagesRequest, opts ...grpc.CallOption) (*ExpireMessagesResponse, error)
 }
 
 type topicServiceClient struct {
@@ -121,6 +125,16 @@ func (c *topicServiceClient) PurgeTopic(ctx context.Context, in *PurgeTopicReque
 	return out, nil
 }
 
+func (c *topicServiceClient) ExpireMessages(ctx context.Context, in *ExpireMessagesRequest, opts ...grpc.CallOption) (*ExpireMessagesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExpireMessagesResponse)
+	err := c.cc.Invoke(ctx, TopicService_ExpireMessages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // TopicServiceServer is the server API for TopicService service.
 // All implementations must embed UnimplementedTopicServiceServer
 // for forward compatibility.
@@ -143,6 +157,9 @@ type TopicServiceServer interface {
 	// Takes all messages of a topic away from readers, within a moment. The topic stays, and its queue offsets continue.
 	// Messages that are appended later are readable. The bytes stay on the disk until they expire. It can't be undone.
 	PurgeTopic(context.Context, *PurgeTopicRequest) (*PurgeTopicResponse, error)
+	// Takes expired messages of topics away from readers, for the Janitor. Idempotent: a begin never falls. Topics that do
+	// not exist are skipped.
+	ExpireMessages(context.Context, *ExpireMessagesRequest) (*ExpireMessagesResponse, error)
 	mustEmbedUnimplementedTopicServiceServer()
 }
 
@@ -170,6 +187,9 @@ func (UnimplementedTopicServiceServer) DeleteTopic(context.Context, *DeleteTopic
 }
 func (UnimplementedTopicServiceServer) PurgeTopic(context.Context, *PurgeTopicRequest) (*PurgeTopicResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PurgeTopic not implemented")
+}
+func (UnimplementedTopicServiceServer) ExpireMessages(context.Context, *ExpireMessagesRequest) (*ExpireMessagesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExpireMessages not implemented")
 }
 func (UnimplementedTopicServiceServer) mustEmbedUnimplementedTopicServiceServer() {}
 func (UnimplementedTopicServiceServer) testEmbeddedByValue()                      {}
@@ -300,6 +320,24 @@ func _TopicService_PurgeTopic_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TopicService_ExpireMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExpireMessagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TopicServiceServer).ExpireMessages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TopicService_ExpireMessages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TopicServiceServer).ExpireMessages(ctx, req.(*ExpireMessagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // TopicService_ServiceDesc is the grpc.ServiceDesc for TopicService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -330,6 +368,10 @@ var TopicService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PurgeTopic",
 			Handler:    _TopicService_PurgeTopic_Handler,
+		},
+		{
+			MethodName: "ExpireMessages",
+			Handler:    _TopicService_ExpireMessages_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -213,6 +213,152 @@ func (QueueSelection) EnumDescriptor() ([]byte, []int) {
 	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{2}
 }
 
+// A topic and its rule of retention.
+type GetTopicExpiryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the topic.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Messages with an earlier store time expire. Absent: none for its age.
+	MinStoreTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=min_store_time,json=minStoreTime,proto3" json:"min_store_time,omitempty"`
+	// The oldest messages expire while the records have more bytes. 0: none for the size.
+	SizeBytesMax  int64 `protobuf:"varint,3,opt,name=size_bytes_max,json=sizeBytesMax,proto3" json:"size_bytes_max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTopicExpiryRequest) Reset() {
+	*x = GetTopicExpiryRequest{}
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTopicExpiryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTopicExpiryRequest) ProtoMessage() {}
+
+func (x *GetTopicExpiryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTopicExpiryRequest.ProtoReflect.Descriptor instead.
+func (*GetTopicExpiryRequest) Descriptor() ([]byte, []int) {
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *GetTopicExpiryRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *GetTopicExpiryRequest) GetMinStoreTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MinStoreTime
+	}
+	return nil
+}
+
+func (x *GetTopicExpiryRequest) GetSizeBytesMax() int64 {
+	if x != nil {
+		return x.SizeBytesMax
+	}
+	return 0
+}
+
+// The messages of a topic that expire, and the messages that stay.
+type GetTopicExpiryResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Physical offset of the first message that stays; without one, the end of the last message.
+	BeginPhysicalOffset int64 `protobuf:"varint,1,opt,name=begin_physical_offset,json=beginPhysicalOffset,proto3" json:"begin_physical_offset,omitempty"`
+	// Messages that readers get now and that expire.
+	ExpiredMessageCount int64 `protobuf:"varint,2,opt,name=expired_message_count,json=expiredMessageCount,proto3" json:"expired_message_count,omitempty"`
+	// Messages that stay.
+	KeptMessageCount int64 `protobuf:"varint,3,opt,name=kept_message_count,json=keptMessageCount,proto3" json:"kept_message_count,omitempty"`
+	// Bytes of the records that stay. 0 if size_bytes_max is 0: they are not counted then.
+	KeptBytes int64 `protobuf:"varint,4,opt,name=kept_bytes,json=keptBytes,proto3" json:"kept_bytes,omitempty"`
+	// Store time of the first message that stays. Absent if none stays.
+	FirstStoreTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=first_store_time,json=firstStoreTime,proto3" json:"first_store_time,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *GetTopicExpiryResponse) Reset() {
+	*x = GetTopicExpiryResponse{}
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTopicExpiryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTopicExpiryResponse) ProtoMessage() {}
+
+func (x *GetTopicExpiryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTopicExpiryResponse.ProtoReflect.Descriptor instead.
+func (*GetTopicExpiryResponse) Descriptor() ([]byte, []int) {
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GetTopicExpiryResponse) GetBeginPhysicalOffset() int64 {
+	if x != nil {
+		return x.BeginPhysicalOffset
+	}
+	return 0
+}
+
+func (x *GetTopicExpiryResponse) GetExpiredMessageCount() int64 {
+	if x != nil {
+		return x.ExpiredMessageCount
+	}
+	return 0
+}
+
+func (x *GetTopicExpiryResponse) GetKeptMessageCount() int64 {
+	if x != nil {
+		return x.KeptMessageCount
+	}
+	return 0
+}
+
+func (x *GetTopicExpiryResponse) GetKeptBytes() int64 {
+	if x != nil {
+		return x.KeptBytes
+	}
+	return 0
+}
+
+func (x *GetTopicExpiryResponse) GetFirstStoreTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstStoreTime
+	}
+	return nil
+}
+
 // Asks how far the indexes are.
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -222,7 +368,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[0]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -234,7 +380,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[0]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -247,7 +393,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{0}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{2}
 }
 
 // How far the indexes are.
@@ -312,7 +458,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[1]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -324,7 +470,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[1]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -337,7 +483,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{1}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetStatusResponse) GetState() ReputState {
@@ -523,7 +669,7 @@ type DamagedRecord struct {
 
 func (x *DamagedRecord) Reset() {
 	*x = DamagedRecord{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[2]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -535,7 +681,7 @@ func (x *DamagedRecord) String() string {
 func (*DamagedRecord) ProtoMessage() {}
 
 func (x *DamagedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[2]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -548,7 +694,7 @@ func (x *DamagedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DamagedRecord.ProtoReflect.Descriptor instead.
 func (*DamagedRecord) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{2}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DamagedRecord) GetSegment() string {
@@ -595,7 +741,7 @@ type SteppedOver struct {
 
 func (x *SteppedOver) Reset() {
 	*x = SteppedOver{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[3]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +753,7 @@ func (x *SteppedOver) String() string {
 func (*SteppedOver) ProtoMessage() {}
 
 func (x *SteppedOver) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[3]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +766,7 @@ func (x *SteppedOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteppedOver.ProtoReflect.Descriptor instead.
 func (*SteppedOver) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{3}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SteppedOver) GetTopic() string {
@@ -683,7 +829,7 @@ type WaitIndexedRequest struct {
 
 func (x *WaitIndexedRequest) Reset() {
 	*x = WaitIndexedRequest{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +841,7 @@ func (x *WaitIndexedRequest) String() string {
 func (*WaitIndexedRequest) ProtoMessage() {}
 
 func (x *WaitIndexedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[4]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +854,7 @@ func (x *WaitIndexedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitIndexedRequest.ProtoReflect.Descriptor instead.
 func (*WaitIndexedRequest) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{4}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WaitIndexedRequest) GetPhysicalOffset() int64 {
@@ -729,7 +875,7 @@ type WaitIndexedResponse struct {
 
 func (x *WaitIndexedResponse) Reset() {
 	*x = WaitIndexedResponse{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +887,7 @@ func (x *WaitIndexedResponse) String() string {
 func (*WaitIndexedResponse) ProtoMessage() {}
 
 func (x *WaitIndexedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[5]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +900,7 @@ func (x *WaitIndexedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitIndexedResponse.ProtoReflect.Descriptor instead.
 func (*WaitIndexedResponse) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{5}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *WaitIndexedResponse) GetIndexedPhysicalOffset() int64 {
@@ -777,7 +923,7 @@ type TrimToRequest struct {
 
 func (x *TrimToRequest) Reset() {
 	*x = TrimToRequest{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +935,7 @@ func (x *TrimToRequest) String() string {
 func (*TrimToRequest) ProtoMessage() {}
 
 func (x *TrimToRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[6]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +948,7 @@ func (x *TrimToRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimToRequest.ProtoReflect.Descriptor instead.
 func (*TrimToRequest) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{6}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TrimToRequest) GetMinPhysicalOffset() int64 {
@@ -841,7 +987,7 @@ type TrimToResponse struct {
 
 func (x *TrimToResponse) Reset() {
 	*x = TrimToResponse{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +999,7 @@ func (x *TrimToResponse) String() string {
 func (*TrimToResponse) ProtoMessage() {}
 
 func (x *TrimToResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[7]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +1012,7 @@ func (x *TrimToResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimToResponse.ProtoReflect.Descriptor instead.
 func (*TrimToResponse) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{7}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TrimToResponse) GetDeletedQueueFileCount() int32 {
@@ -924,7 +1070,7 @@ type RemoveQueuesRequest struct {
 
 func (x *RemoveQueuesRequest) Reset() {
 	*x = RemoveQueuesRequest{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1082,7 @@ func (x *RemoveQueuesRequest) String() string {
 func (*RemoveQueuesRequest) ProtoMessage() {}
 
 func (x *RemoveQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[8]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1095,7 @@ func (x *RemoveQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveQueuesRequest.ProtoReflect.Descriptor instead.
 func (*RemoveQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{8}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RemoveQueuesRequest) GetSelection() QueueSelection {
@@ -983,7 +1129,7 @@ type RemoveQueuesResponse struct {
 
 func (x *RemoveQueuesResponse) Reset() {
 	*x = RemoveQueuesResponse{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[9]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -995,7 +1141,7 @@ func (x *RemoveQueuesResponse) String() string {
 func (*RemoveQueuesResponse) ProtoMessage() {}
 
 func (x *RemoveQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[9]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1008,7 +1154,7 @@ func (x *RemoveQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveQueuesResponse.ProtoReflect.Descriptor instead.
 func (*RemoveQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{9}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RemoveQueuesResponse) GetRemovedQueueCount() int32 {
@@ -1054,7 +1200,7 @@ type RemovedQueue struct {
 
 func (x *RemovedQueue) Reset() {
 	*x = RemovedQueue{}
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[10]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1212,7 @@ func (x *RemovedQueue) String() string {
 func (*RemovedQueue) ProtoMessage() {}
 
 func (x *RemovedQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[10]
+	mi := &file_reput_indexer_v1_index_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1225,7 @@ func (x *RemovedQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedQueue.ProtoReflect.Descriptor instead.
 func (*RemovedQueue) Descriptor() ([]byte, []int) {
-	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{10}
+	return file_reput_indexer_v1_index_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RemovedQueue) GetTopic() string {
@@ -1107,7 +1253,18 @@ var File_reput_indexer_v1_index_service_proto protoreflect.FileDescriptor
 
 const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\n" +
-	"$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\x1a!reput/common/v1/method_rule.proto\"\x12\n" +
+	"$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\x1a!reput/common/v1/method_rule.proto\"\x95\x01\n" +
+	"\x15GetTopicExpiryRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12@\n" +
+	"\x0emin_store_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\fminStoreTime\x12$\n" +
+	"\x0esize_bytes_max\x18\x03 \x01(\x03R\fsizeBytesMax\"\x93\x02\n" +
+	"\x16GetTopicExpiryResponse\x122\n" +
+	"\x15begin_physical_offset\x18\x01 \x01(\x03R\x13beginPhysicalOffset\x122\n" +
+	"\x15expired_message_count\x18\x02 \x01(\x03R\x13expiredMessageCount\x12,\n" +
+	"\x12kept_message_count\x18\x03 \x01(\x03R\x10keptMessageCount\x12\x1d\n" +
+	"\n" +
+	"kept_bytes\x18\x04 \x01(\x03R\tkeptBytes\x12D\n" +
+	"\x10first_store_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x0efirstStoreTime\"\x12\n" +
 	"\x10GetStatusRequest\"\x96\t\n" +
 	"\x11GetStatusResponse\x122\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1c.reput.indexer.v1.ReputStateR\x05state\x126\n" +
@@ -1198,11 +1355,12 @@ const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\x0eQueueSelection\x12\x1f\n" +
 	"\x1bQUEUE_SELECTION_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17QUEUE_SELECTION_EXPIRED\x10\x01\x12!\n" +
-	"\x1dQUEUE_SELECTION_UNUSED_TOPICS\x10\x022\x94\x03\n" +
+	"\x1dQUEUE_SELECTION_UNUSED_TOPICS\x10\x022\x83\x04\n" +
 	"\fIndexService\x12^\n" +
 	"\tGetStatus\x12\".reput.indexer.v1.GetStatusRequest\x1a#.reput.indexer.v1.GetStatusResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x01\x12d\n" +
 	"\vWaitIndexed\x12$.reput.indexer.v1.WaitIndexedRequest\x1a%.reput.indexer.v1.WaitIndexedResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x03\x12U\n" +
-	"\x06TrimTo\x12\x1f.reput.indexer.v1.TrimToRequest\x1a .reput.indexer.v1.TrimToResponse\"\b\xa2\xbb\x18\x04\b\x02\x10\x01\x12g\n" +
+	"\x06TrimTo\x12\x1f.reput.indexer.v1.TrimToRequest\x1a .reput.indexer.v1.TrimToResponse\"\b\xa2\xbb\x18\x04\b\x02\x10\x01\x12m\n" +
+	"\x0eGetTopicExpiry\x12'.reput.indexer.v1.GetTopicExpiryRequest\x1a(.reput.indexer.v1.GetTopicExpiryResponse\"\b\xa2\xbb\x18\x04\b\x02\x10\x03\x12g\n" +
 	"\fRemoveQueues\x12%.reput.indexer.v1.RemoveQueuesRequest\x1a&.reput.indexer.v1.RemoveQueuesResponse\"\b\xa2\xbb\x18\x04\b\x03\x10\x01BV\n" +
 	"\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3"
 
@@ -1219,48 +1377,54 @@ func file_reput_indexer_v1_index_service_proto_rawDescGZIP() []byte {
 }
 
 var file_reput_indexer_v1_index_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reput_indexer_v1_index_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_reput_indexer_v1_index_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_reput_indexer_v1_index_service_proto_goTypes = []any{
-	(ReputState)(0),               // 0: reput.indexer.v1.ReputState
-	(SteppedOverReason)(0),        // 1: reput.indexer.v1.SteppedOverReason
-	(QueueSelection)(0),           // 2: reput.indexer.v1.QueueSelection
-	(*GetStatusRequest)(nil),      // 3: reput.indexer.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),     // 4: reput.indexer.v1.GetStatusResponse
-	(*DamagedRecord)(nil),         // 5: reput.indexer.v1.DamagedRecord
-	(*SteppedOver)(nil),           // 6: reput.indexer.v1.SteppedOver
-	(*WaitIndexedRequest)(nil),    // 7: reput.indexer.v1.WaitIndexedRequest
-	(*WaitIndexedResponse)(nil),   // 8: reput.indexer.v1.WaitIndexedResponse
-	(*TrimToRequest)(nil),         // 9: reput.indexer.v1.TrimToRequest
-	(*TrimToResponse)(nil),        // 10: reput.indexer.v1.TrimToResponse
-	(*RemoveQueuesRequest)(nil),   // 11: reput.indexer.v1.RemoveQueuesRequest
-	(*RemoveQueuesResponse)(nil),  // 12: reput.indexer.v1.RemoveQueuesResponse
-	(*RemovedQueue)(nil),          // 13: reput.indexer.v1.RemovedQueue
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*v1.ConsumerBelow)(nil),      // 15: reput.common.v1.ConsumerBelow
+	(ReputState)(0),                // 0: reput.indexer.v1.ReputState
+	(SteppedOverReason)(0),         // 1: reput.indexer.v1.SteppedOverReason
+	(QueueSelection)(0),            // 2: reput.indexer.v1.QueueSelection
+	(*GetTopicExpiryRequest)(nil),  // 3: reput.indexer.v1.GetTopicExpiryRequest
+	(*GetTopicExpiryResponse)(nil), // 4: reput.indexer.v1.GetTopicExpiryResponse
+	(*GetStatusRequest)(nil),       // 5: reput.indexer.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),      // 6: reput.indexer.v1.GetStatusResponse
+	(*DamagedRecord)(nil),          // 7: reput.indexer.v1.DamagedRecord
+	(*SteppedOver)(nil),            // 8: reput.indexer.v1.SteppedOver
+	(*WaitIndexedRequest)(nil),     // 9: reput.indexer.v1.WaitIndexedRequest
+	(*WaitIndexedResponse)(nil),    // 10: reput.indexer.v1.WaitIndexedResponse
+	(*TrimToRequest)(nil),          // 11: reput.indexer.v1.TrimToRequest
+	(*TrimToResponse)(nil),         // 12: reput.indexer.v1.TrimToResponse
+	(*RemoveQueuesRequest)(nil),    // 13: reput.indexer.v1.RemoveQueuesRequest
+	(*RemoveQueuesResponse)(nil),   // 14: reput.indexer.v1.RemoveQueuesResponse
+	(*RemovedQueue)(nil),           // 15: reput.indexer.v1.RemovedQueue
+	(*timestamppb.Timestamp)(nil),  // 16: google.protobuf.Timestamp
+	(*v1.ConsumerBelow)(nil),       // 17: reput.common.v1.ConsumerBelow
 }
 var file_reput_indexer_v1_index_service_proto_depIdxs = []int32{
-	0,  // 0: reput.indexer.v1.GetStatusResponse.state:type_name -> reput.indexer.v1.ReputState
-	14, // 1: reput.indexer.v1.GetStatusResponse.last_store_time:type_name -> google.protobuf.Timestamp
-	14, // 2: reput.indexer.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
-	6,  // 3: reput.indexer.v1.GetStatusResponse.stepped_over:type_name -> reput.indexer.v1.SteppedOver
-	5,  // 4: reput.indexer.v1.GetStatusResponse.damaged_records:type_name -> reput.indexer.v1.DamagedRecord
-	1,  // 5: reput.indexer.v1.SteppedOver.reason:type_name -> reput.indexer.v1.SteppedOverReason
-	15, // 6: reput.indexer.v1.TrimToResponse.consumers:type_name -> reput.common.v1.ConsumerBelow
-	2,  // 7: reput.indexer.v1.RemoveQueuesRequest.selection:type_name -> reput.indexer.v1.QueueSelection
-	13, // 8: reput.indexer.v1.RemoveQueuesResponse.queues:type_name -> reput.indexer.v1.RemovedQueue
-	3,  // 9: reput.indexer.v1.IndexService.GetStatus:input_type -> reput.indexer.v1.GetStatusRequest
-	7,  // 10: reput.indexer.v1.IndexService.WaitIndexed:input_type -> reput.indexer.v1.WaitIndexedRequest
-	9,  // 11: reput.indexer.v1.IndexService.TrimTo:input_type -> reput.indexer.v1.TrimToRequest
-	11, // 12: reput.indexer.v1.IndexService.RemoveQueues:input_type -> reput.indexer.v1.RemoveQueuesRequest
-	4,  // 13: reput.indexer.v1.IndexService.GetStatus:output_type -> reput.indexer.v1.GetStatusResponse
-	8,  // 14: reput.indexer.v1.IndexService.WaitIndexed:output_type -> reput.indexer.v1.WaitIndexedResponse
-	10, // 15: reput.indexer.v1.IndexService.TrimTo:output_type -> reput.indexer.v1.TrimToResponse
-	12, // 16: reput.indexer.v1.IndexService.RemoveQueues:output_type -> reput.indexer.v1.RemoveQueuesResponse
-	13, // [13:17] is the sub-list for method output_type
-	9,  // [9:13] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	16, // 0: reput.indexer.v1.GetTopicExpiryRequest.min_store_time:type_name -> google.protobuf.Timestamp
+	16, // 1: reput.indexer.v1.GetTopicExpiryResponse.first_store_time:type_name -> google.protobuf.Timestamp
+	0,  // 2: reput.indexer.v1.GetStatusResponse.state:type_name -> reput.indexer.v1.ReputState
+	16, // 3: reput.indexer.v1.GetStatusResponse.last_store_time:type_name -> google.protobuf.Timestamp
+	16, // 4: reput.indexer.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
+	8,  // 5: reput.indexer.v1.GetStatusResponse.stepped_over:type_name -> reput.indexer.v1.SteppedOver
+	7,  // 6: reput.indexer.v1.GetStatusResponse.damaged_records:type_name -> reput.indexer.v1.DamagedRecord
+	1,  // 7: reput.indexer.v1.SteppedOver.reason:type_name -> reput.indexer.v1.SteppedOverReason
+	17, // 8: reput.indexer.v1.TrimToResponse.consumers:type_name -> reput.common.v1.ConsumerBelow
+	2,  // 9: reput.indexer.v1.RemoveQueuesRequest.selection:type_name -> reput.indexer.v1.QueueSelection
+	15, // 10: reput.indexer.v1.RemoveQueuesResponse.queues:type_name -> reput.indexer.v1.RemovedQueue
+	5,  // 11: reput.indexer.v1.IndexService.GetStatus:input_type -> reput.indexer.v1.GetStatusRequest
+	9,  // 12: reput.indexer.v1.IndexService.WaitIndexed:input_type -> reput.indexer.v1.WaitIndexedRequest
+	11, // 13: reput.indexer.v1.IndexService.TrimTo:input_type -> reput.indexer.v1.TrimToRequest
+	3,  // 14: reput.indexer.v1.IndexService.GetTopicExpiry:input_type -> reput.indexer.v1.GetTopicExpiryRequest
+	13, // 15: reput.indexer.v1.IndexService.RemoveQueues:input_type -> reput.indexer.v1.RemoveQueuesRequest
+	6,  // 16: reput.indexer.v1.IndexService.GetStatus:output_type -> reput.indexer.v1.GetStatusResponse
+	10, // 17: reput.indexer.v1.IndexService.WaitIndexed:output_type -> reput.indexer.v1.WaitIndexedResponse
+	12, // 18: reput.indexer.v1.IndexService.TrimTo:output_type -> reput.indexer.v1.TrimToResponse
+	4,  // 19: reput.indexer.v1.IndexService.GetTopicExpiry:output_type -> reput.indexer.v1.GetTopicExpiryResponse
+	14, // 20: reput.indexer.v1.IndexService.RemoveQueues:output_type -> reput.indexer.v1.RemoveQueuesResponse
+	16, // [16:21] is the sub-list for method output_type
+	11, // [11:16] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_reput_indexer_v1_index_service_proto_init() }
@@ -1274,7 +1438,7 @@ func file_reput_indexer_v1_index_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reput_indexer_v1_index_service_proto_rawDesc), len(file_reput_indexer_v1_index_service_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

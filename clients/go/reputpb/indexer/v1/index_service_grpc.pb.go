@@ -21,10 +21,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	IndexService_GetStatus_FullMethodName    = "/reput.indexer.v1.IndexService/GetStatus"
-	IndexService_WaitIndexed_FullMethodName  = "/reput.indexer.v1.IndexService/WaitIndexed"
-	IndexService_TrimTo_FullMethodName       = "/reput.indexer.v1.IndexService/TrimTo"
-	IndexService_RemoveQueues_FullMethodName = "/reput.indexer.v1.IndexService/RemoveQueues"
+	IndexService_GetStatus_FullMethodName      = "/reput.indexer.v1.IndexService/GetStatus"
+	IndexService_WaitIndexed_FullMethodName    = "/reput.indexer.v1.IndexService/WaitIndexed"
+	IndexService_TrimTo_FullMethodName         = "/reput.indexer.v1.IndexService/TrimTo"
+	IndexService_GetTopicExpiry_FullMethodName = "/reput.indexer.v1.IndexService/GetTopicExpiry"
+	IndexService_RemoveQueues_FullMethodName   = "/reput.indexer.v1.IndexService/RemoveQueues"
 )
 
 // IndexServiceClient is the client API for IndexService service.
@@ -44,6 +45,9 @@ type IndexServiceClient interface {
 	// Drops all index entries of records below a physical offset. Idempotent. Readers stop seeing the trimmed entries
 	// before the call returns. The offset is at most the end of the indexed log.
 	TrimTo(ctx context.Context, in *TrimToRequest, opts ...grpc.CallOption) (*TrimToResponse, error)
+	// Returns which of a topic's messages a rule of retention lets expire. Changes nothing. Idempotent. All values are 0
+	// for a topic without messages.
+	GetTopicExpiry(ctx context.Context, in *GetTopicExpiryRequest, opts ...grpc.CallOption) (*GetTopicExpiryResponse, error)
 	// Removes whole queues that are not needed any more, with their files. Idempotent: the next call removes the rest
 	// that an interrupted call left. A message that comes later begins its queue anew, at its own queue offset, which is
 	// never below the queue's end: readers keep their places. The log, the index files and consumer offsets stay. A
@@ -91,6 +95,16 @@ func (c *indexServiceClient) TrimTo(ctx context.Context, in *TrimToRequest, opts
 	return out, nil
 }
 
+func (c *indexServiceClient) GetTopicExpiry(ctx context.Context, in *GetTopicExpiryRequest, opts ...grpc.CallOption) (*GetTopicExpiryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetTopicExpiryResponse)
+	err := c.cc.Invoke(ctx, IndexService_GetTopicExpiry_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *indexServiceClient) RemoveQueues(ctx context.Context, in *RemoveQueuesRequest, opts ...grpc.CallOption) (*RemoveQueuesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RemoveQueuesResponse)
@@ -118,6 +132,9 @@ type IndexServiceServer interface {
 	// Drops all index entries of records below a physical offset. Idempotent. Readers stop seeing the trimmed entries
 	// before the call returns. The offset is at most the end of the indexed log.
 	TrimTo(context.Context, *TrimToRequest) (*TrimToResponse, error)
+	// Returns which of a topic's messages a rule of retention lets expire. Changes nothing. Idempotent. All values are 0
+	// for a topic without messages.
+	GetTopicExpiry(context.Context, *GetTopicExpiryRequest) (*GetTopicExpiryResponse, error)
 	// Removes whole queues that are not needed any more, with their files. Idempotent: the next call removes the rest
 	// that an interrupted call left. A message that comes later begins its queue anew, at its own queue offset, which is
 	// never below the queue's end: readers keep their places. The log, the index files and consumer offsets stay. A
@@ -143,6 +160,9 @@ func (UnimplementedIndexServiceServer) WaitIndexed(context.Context, *WaitIndexed
 }
 func (UnimplementedIndexServiceServer) TrimTo(context.Context, *TrimToRequest) (*TrimToResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TrimTo not implemented")
+}
+func (UnimplementedIndexServiceServer) GetTopicExpiry(context.Context, *GetTopicExpiryRequest) (*GetTopicExpiryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetTopicExpiry not implemented")
 }
 func (UnimplementedIndexServiceServer) RemoveQueues(context.Context, *RemoveQueuesRequest) (*RemoveQueuesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveQueues not implemented")
@@ -222,6 +242,24 @@ func _IndexService_TrimTo_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _IndexService_GetTopicExpiry_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetTopicExpiryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IndexServiceServer).GetTopicExpiry(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: IndexService_GetTopicExpiry_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IndexServiceServer).GetTopicExpiry(ctx, req.(*GetTopicExpiryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _IndexService_RemoveQueues_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RemoveQueuesRequest)
 	if err := dec(in); err != nil {
@@ -258,6 +296,10 @@ var IndexService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "TrimTo",
 			Handler:    _IndexService_TrimTo_Handler,
+		},
+		{
+			MethodName: "GetTopicExpiry",
+			Handler:    _IndexService_GetTopicExpiry_Handler,
 		},
 		{
 			MethodName: "RemoveQueues",

@@ -152,9 +152,15 @@ type GetStatusResponse struct {
 	// Reason why ages are not counted by the Janitor's clock; empty if they are.
 	ClockNote string `protobuf:"bytes,16,opt,name=clock_note,json=clockNote,proto3" json:"clock_note,omitempty"`
 	// The time that ages are counted by, as of the last check. Absent: no check since the start.
-	BelievedTime  *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=believed_time,json=believedTime,proto3" json:"believed_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	BelievedTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=believed_time,json=believedTime,proto3" json:"believed_time,omitempty"`
+	// The topics with a rule of their own, as of the last look at them, at most 1,000, by name.
+	Topics []*TopicRetention `protobuf:"bytes,18,rep,name=topics,proto3" json:"topics,omitempty"`
+	// How many topics have a rule of their own.
+	TopicCount int32 `protobuf:"varint,19,opt,name=topic_count,json=topicCount,proto3" json:"topic_count,omitempty"`
+	// Messages that expired by rules of topics since the start.
+	ExpiredMessageCount int64 `protobuf:"varint,20,opt,name=expired_message_count,json=expiredMessageCount,proto3" json:"expired_message_count,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -306,6 +312,145 @@ func (x *GetStatusResponse) GetBelievedTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *GetStatusResponse) GetTopics() []*TopicRetention {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetTopicCount() int32 {
+	if x != nil {
+		return x.TopicCount
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetExpiredMessageCount() int64 {
+	if x != nil {
+		return x.ExpiredMessageCount
+	}
+	return 0
+}
+
+// A topic with a rule of retention of its own.
+type TopicRetention struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the topic.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Messages that are older expire. Hours; 0: none for its age.
+	RetentionHours int32 `protobuf:"varint,2,opt,name=retention_hours,json=retentionHours,proto3" json:"retention_hours,omitempty"`
+	// The oldest messages expire while the records have more bytes. 0: none for the size.
+	RetentionBytes int64 `protobuf:"varint,3,opt,name=retention_bytes,json=retentionBytes,proto3" json:"retention_bytes,omitempty"`
+	// Messages that expire now: a check takes them away from readers, a dry run does not.
+	ExpiredMessageCount int64 `protobuf:"varint,4,opt,name=expired_message_count,json=expiredMessageCount,proto3" json:"expired_message_count,omitempty"`
+	// Messages that stay.
+	KeptMessageCount int64 `protobuf:"varint,5,opt,name=kept_message_count,json=keptMessageCount,proto3" json:"kept_message_count,omitempty"`
+	// Bytes of their records, if the topic has a limit for them.
+	KeptBytes int64 `protobuf:"varint,6,opt,name=kept_bytes,json=keptBytes,proto3" json:"kept_bytes,omitempty"`
+	// Store time of the first message that stays. Absent if none stays.
+	FirstStoreTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=first_store_time,json=firstStoreTime,proto3" json:"first_store_time,omitempty"`
+	// True if the rule keeps messages longer than retention_hours of the Janitor: it holds segments back.
+	IsLonger bool `protobuf:"varint,8,opt,name=is_longer,json=isLonger,proto3" json:"is_longer,omitempty"`
+	// Why the Indexer can't answer for the topic now; empty if it can.
+	Error         string `protobuf:"bytes,9,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicRetention) Reset() {
+	*x = TopicRetention{}
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicRetention) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicRetention) ProtoMessage() {}
+
+func (x *TopicRetention) ProtoReflect() protoreflect.Message {
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicRetention.ProtoReflect.Descriptor instead.
+func (*TopicRetention) Descriptor() ([]byte, []int) {
+	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *TopicRetention) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *TopicRetention) GetRetentionHours() int32 {
+	if x != nil {
+		return x.RetentionHours
+	}
+	return 0
+}
+
+func (x *TopicRetention) GetRetentionBytes() int64 {
+	if x != nil {
+		return x.RetentionBytes
+	}
+	return 0
+}
+
+func (x *TopicRetention) GetExpiredMessageCount() int64 {
+	if x != nil {
+		return x.ExpiredMessageCount
+	}
+	return 0
+}
+
+func (x *TopicRetention) GetKeptMessageCount() int64 {
+	if x != nil {
+		return x.KeptMessageCount
+	}
+	return 0
+}
+
+func (x *TopicRetention) GetKeptBytes() int64 {
+	if x != nil {
+		return x.KeptBytes
+	}
+	return 0
+}
+
+func (x *TopicRetention) GetFirstStoreTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstStoreTime
+	}
+	return nil
+}
+
+func (x *TopicRetention) GetIsLonger() bool {
+	if x != nil {
+		return x.IsLonger
+	}
+	return false
+}
+
+func (x *TopicRetention) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // The disk of an owner of files.
 type Disk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -328,7 +473,7 @@ type Disk struct {
 
 func (x *Disk) Reset() {
 	*x = Disk{}
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[2]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -340,7 +485,7 @@ func (x *Disk) String() string {
 func (*Disk) ProtoMessage() {}
 
 func (x *Disk) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[2]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -353,7 +498,7 @@ func (x *Disk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disk.ProtoReflect.Descriptor instead.
 func (*Disk) Descriptor() ([]byte, []int) {
-	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{2}
+	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Disk) GetService() string {
@@ -407,7 +552,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[3]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -419,7 +564,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[3]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -432,7 +577,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{3}
+	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{4}
 }
 
 // The policy in force.
@@ -475,7 +620,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[4]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -487,7 +632,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[4]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -500,7 +645,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{4}
+	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetPolicyResponse) GetRetentionHours() int32 {
@@ -615,14 +760,20 @@ type RunOnceRequest struct {
 	DryRun bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// Believe the Janitor's clock from now on, or with dry_run for this run, even if it jumped: an operator has checked
 	// it.
-	TrustClock    bool `protobuf:"varint,2,opt,name=trust_clock,json=trustClock,proto3" json:"trust_clock,omitempty"`
+	TrustClock bool `protobuf:"varint,2,opt,name=trust_clock,json=trustClock,proto3" json:"trust_clock,omitempty"`
+	// With dry_run: decide as if this were the number of hours, of the topic if one is named, else of the policy.
+	RetentionHours *int32 `protobuf:"varint,3,opt,name=retention_hours,json=retentionHours,proto3,oneof" json:"retention_hours,omitempty"`
+	// With dry_run: the same for the bytes.
+	RetentionBytes *int64 `protobuf:"varint,4,opt,name=retention_bytes,json=retentionBytes,proto3,oneof" json:"retention_bytes,omitempty"`
+	// With dry_run: the topic that has these limits instead of its own. Empty: the policy has them.
+	Topic         string `protobuf:"bytes,5,opt,name=topic,proto3" json:"topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RunOnceRequest) Reset() {
 	*x = RunOnceRequest{}
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[5]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +785,7 @@ func (x *RunOnceRequest) String() string {
 func (*RunOnceRequest) ProtoMessage() {}
 
 func (x *RunOnceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[5]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +798,7 @@ func (x *RunOnceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunOnceRequest.ProtoReflect.Descriptor instead.
 func (*RunOnceRequest) Descriptor() ([]byte, []int) {
-	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{5}
+	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RunOnceRequest) GetDryRun() bool {
@@ -664,6 +815,27 @@ func (x *RunOnceRequest) GetTrustClock() bool {
 	return false
 }
 
+func (x *RunOnceRequest) GetRetentionHours() int32 {
+	if x != nil && x.RetentionHours != nil {
+		return *x.RetentionHours
+	}
+	return 0
+}
+
+func (x *RunOnceRequest) GetRetentionBytes() int64 {
+	if x != nil && x.RetentionBytes != nil {
+		return *x.RetentionBytes
+	}
+	return 0
+}
+
+func (x *RunOnceRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
 // The decision about one segment, and its reason.
 type Decision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -673,7 +845,7 @@ type Decision struct {
 	SizeBytes int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// Keep or delete.
 	Action Action `protobuf:"varint,3,opt,name=action,proto3,enum=reput.janitor.v1.Action" json:"action,omitempty"`
-	// One word for machines. Kept: ACTIVE, NOT_EXPIRED, NOT_DUE, NOT_INDEXED, NOT_REPLICATED, BEHIND_KEPT, BATCH_FULL.
+	// One word for machines. Kept: ACTIVE, NOT_EXPIRED, NOT_DUE, TOPIC_KEPT, NOT_INDEXED, NOT_REPLICATED, BEHIND_KEPT, BATCH_FULL.
 	// Deleted: EXPIRED, OVER_SIZE, DISK_FORCED.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// One sentence for users, with the numbers.
@@ -688,7 +860,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[6]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +872,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[6]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +885,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{6}
+	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Decision) GetBasePhysicalOffset() int64 {
@@ -776,7 +948,7 @@ type RunOnceResponse struct {
 
 func (x *RunOnceResponse) Reset() {
 	*x = RunOnceResponse{}
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[7]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -788,7 +960,7 @@ func (x *RunOnceResponse) String() string {
 func (*RunOnceResponse) ProtoMessage() {}
 
 func (x *RunOnceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[7]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -801,7 +973,7 @@ func (x *RunOnceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunOnceResponse.ProtoReflect.Descriptor instead.
 func (*RunOnceResponse) Descriptor() ([]byte, []int) {
-	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{7}
+	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RunOnceResponse) GetRun() *Run {
@@ -833,13 +1005,17 @@ type Run struct {
 	Consumers []*v1.ConsumerBelow `protobuf:"bytes,8,rep,name=consumers,proto3" json:"consumers,omitempty"`
 	// How many such offsets there are in all.
 	ConsumerCount int32 `protobuf:"varint,9,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The topics with a rule of their own, at most 1,000, by name. Empty for past runs.
+	Topics []*TopicRetention `protobuf:"bytes,10,rep,name=topics,proto3" json:"topics,omitempty"`
+	// Store time of the first record of the log that the run keeps. Absent for past runs, and if it keeps none.
+	FirstKeptStoreTime *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=first_kept_store_time,json=firstKeptStoreTime,proto3" json:"first_kept_store_time,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[8]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -851,7 +1027,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[8]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -864,7 +1040,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{8}
+	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Run) GetTime() *timestamppb.Timestamp {
@@ -930,6 +1106,20 @@ func (x *Run) GetConsumerCount() int32 {
 	return 0
 }
 
+func (x *Run) GetTopics() []*TopicRetention {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *Run) GetFirstKeptStoreTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstKeptStoreTime
+	}
+	return nil
+}
+
 // Asks for past runs.
 type ListHistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -943,7 +1133,7 @@ type ListHistoryRequest struct {
 
 func (x *ListHistoryRequest) Reset() {
 	*x = ListHistoryRequest{}
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[9]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1145,7 @@ func (x *ListHistoryRequest) String() string {
 func (*ListHistoryRequest) ProtoMessage() {}
 
 func (x *ListHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[9]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1158,7 @@ func (x *ListHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHistoryRequest.ProtoReflect.Descriptor instead.
 func (*ListHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{9}
+	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListHistoryRequest) GetPageSize() int32 {
@@ -998,7 +1188,7 @@ type ListHistoryResponse struct {
 
 func (x *ListHistoryResponse) Reset() {
 	*x = ListHistoryResponse{}
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[10]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1010,7 +1200,7 @@ func (x *ListHistoryResponse) String() string {
 func (*ListHistoryResponse) ProtoMessage() {}
 
 func (x *ListHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[10]
+	mi := &file_reput_janitor_v1_retention_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1023,7 +1213,7 @@ func (x *ListHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHistoryResponse.ProtoReflect.Descriptor instead.
 func (*ListHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{10}
+	return file_reput_janitor_v1_retention_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListHistoryResponse) GetRuns() []*Run {
@@ -1045,7 +1235,7 @@ var File_reput_janitor_v1_retention_service_proto protoreflect.FileDescriptor
 const file_reput_janitor_v1_retention_service_proto_rawDesc = "" +
 	"\n" +
 	"(reput/janitor/v1/retention_service.proto\x12\x10reput.janitor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\x1a!reput/common/v1/method_rule.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\x97\x06\n" +
+	"\x10GetStatusRequest\"\xa6\a\n" +
 	"\x11GetStatusResponse\x12\x1d\n" +
 	"\n" +
 	"is_running\x18\x01 \x01(\bR\tisRunning\x12B\n" +
@@ -1072,7 +1262,22 @@ const file_reput_janitor_v1_retention_service_proto_rawDesc = "" +
 	"disk_notes\x18\x0f \x03(\tR\tdiskNotes\x12\x1d\n" +
 	"\n" +
 	"clock_note\x18\x10 \x01(\tR\tclockNote\x12?\n" +
-	"\rbelieved_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\fbelievedTime\"\xc7\x01\n" +
+	"\rbelieved_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\fbelievedTime\x128\n" +
+	"\x06topics\x18\x12 \x03(\v2 .reput.janitor.v1.TopicRetentionR\x06topics\x12\x1f\n" +
+	"\vtopic_count\x18\x13 \x01(\x05R\n" +
+	"topicCount\x122\n" +
+	"\x15expired_message_count\x18\x14 \x01(\x03R\x13expiredMessageCount\"\xf2\x02\n" +
+	"\x0eTopicRetention\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12'\n" +
+	"\x0fretention_hours\x18\x02 \x01(\x05R\x0eretentionHours\x12'\n" +
+	"\x0fretention_bytes\x18\x03 \x01(\x03R\x0eretentionBytes\x122\n" +
+	"\x15expired_message_count\x18\x04 \x01(\x03R\x13expiredMessageCount\x12,\n" +
+	"\x12kept_message_count\x18\x05 \x01(\x03R\x10keptMessageCount\x12\x1d\n" +
+	"\n" +
+	"kept_bytes\x18\x06 \x01(\x03R\tkeptBytes\x12D\n" +
+	"\x10first_store_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x0efirstStoreTime\x12\x1b\n" +
+	"\tis_longer\x18\b \x01(\bR\bisLonger\x12\x14\n" +
+	"\x05error\x18\t \x01(\tR\x05error\"\xc7\x01\n" +
 	"\x04Disk\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x1f\n" +
 	"\vtotal_bytes\x18\x02 \x01(\x03R\n" +
@@ -1102,11 +1307,16 @@ const file_reput_janitor_v1_retention_service_proto_rawDesc = "" +
 	"\x0funsafe_segments\x18\f \x01(\tR\x0eunsafeSegments\x12*\n" +
 	"\x11retry_interval_ms\x18\r \x01(\x05R\x0fretryIntervalMs\x12+\n" +
 	"\x12clock_ahead_ms_max\x18\x0e \x01(\x03R\x0fclockAheadMsMax\x12)\n" +
-	"\x11clock_jump_ms_max\x18\x0f \x01(\x03R\x0eclockJumpMsMax\"J\n" +
+	"\x11clock_jump_ms_max\x18\x0f \x01(\x03R\x0eclockJumpMsMax\"\xe4\x01\n" +
 	"\x0eRunOnceRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x1f\n" +
 	"\vtrust_clock\x18\x02 \x01(\bR\n" +
-	"trustClock\"\xa4\x02\n" +
+	"trustClock\x12,\n" +
+	"\x0fretention_hours\x18\x03 \x01(\x05H\x00R\x0eretentionHours\x88\x01\x01\x12,\n" +
+	"\x0fretention_bytes\x18\x04 \x01(\x03H\x01R\x0eretentionBytes\x88\x01\x01\x12\x14\n" +
+	"\x05topic\x18\x05 \x01(\tR\x05topicB\x12\n" +
+	"\x10_retention_hoursB\x12\n" +
+	"\x10_retention_bytes\"\xa4\x02\n" +
 	"\bDecision\x120\n" +
 	"\x14base_physical_offset\x18\x01 \x01(\x03R\x12basePhysicalOffset\x12\x1d\n" +
 	"\n" +
@@ -1117,7 +1327,7 @@ const file_reput_janitor_v1_retention_service_proto_rawDesc = "" +
 	"\x0flast_store_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\rlastStoreTime\x12\x17\n" +
 	"\ais_lost\x18\a \x01(\bR\x06isLost\":\n" +
 	"\x0fRunOnceResponse\x12'\n" +
-	"\x03run\x18\x01 \x01(\v2\x15.reput.janitor.v1.RunR\x03run\"\xf7\x02\n" +
+	"\x03run\x18\x01 \x01(\v2\x15.reput.janitor.v1.RunR\x03run\"\x80\x04\n" +
 	"\x03Run\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1c\n" +
 	"\n" +
@@ -1129,7 +1339,10 @@ const file_reput_janitor_v1_retention_service_proto_rawDesc = "" +
 	"freedBytes\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\x12<\n" +
 	"\tconsumers\x18\b \x03(\v2\x1e.reput.common.v1.ConsumerBelowR\tconsumers\x12%\n" +
-	"\x0econsumer_count\x18\t \x01(\x05R\rconsumerCount\"P\n" +
+	"\x0econsumer_count\x18\t \x01(\x05R\rconsumerCount\x128\n" +
+	"\x06topics\x18\n" +
+	" \x03(\v2 .reput.janitor.v1.TopicRetentionR\x06topics\x12M\n" +
+	"\x15first_kept_store_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x12firstKeptStoreTime\"P\n" +
 	"\x12ListHistoryRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -1161,49 +1374,54 @@ func file_reput_janitor_v1_retention_service_proto_rawDescGZIP() []byte {
 }
 
 var file_reput_janitor_v1_retention_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_reput_janitor_v1_retention_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_reput_janitor_v1_retention_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_reput_janitor_v1_retention_service_proto_goTypes = []any{
 	(Action)(0),                   // 0: reput.janitor.v1.Action
 	(*GetStatusRequest)(nil),      // 1: reput.janitor.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 2: reput.janitor.v1.GetStatusResponse
-	(*Disk)(nil),                  // 3: reput.janitor.v1.Disk
-	(*GetPolicyRequest)(nil),      // 4: reput.janitor.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),     // 5: reput.janitor.v1.GetPolicyResponse
-	(*RunOnceRequest)(nil),        // 6: reput.janitor.v1.RunOnceRequest
-	(*Decision)(nil),              // 7: reput.janitor.v1.Decision
-	(*RunOnceResponse)(nil),       // 8: reput.janitor.v1.RunOnceResponse
-	(*Run)(nil),                   // 9: reput.janitor.v1.Run
-	(*ListHistoryRequest)(nil),    // 10: reput.janitor.v1.ListHistoryRequest
-	(*ListHistoryResponse)(nil),   // 11: reput.janitor.v1.ListHistoryResponse
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*v1.ConsumerBelow)(nil),      // 13: reput.common.v1.ConsumerBelow
+	(*TopicRetention)(nil),        // 3: reput.janitor.v1.TopicRetention
+	(*Disk)(nil),                  // 4: reput.janitor.v1.Disk
+	(*GetPolicyRequest)(nil),      // 5: reput.janitor.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),     // 6: reput.janitor.v1.GetPolicyResponse
+	(*RunOnceRequest)(nil),        // 7: reput.janitor.v1.RunOnceRequest
+	(*Decision)(nil),              // 8: reput.janitor.v1.Decision
+	(*RunOnceResponse)(nil),       // 9: reput.janitor.v1.RunOnceResponse
+	(*Run)(nil),                   // 10: reput.janitor.v1.Run
+	(*ListHistoryRequest)(nil),    // 11: reput.janitor.v1.ListHistoryRequest
+	(*ListHistoryResponse)(nil),   // 12: reput.janitor.v1.ListHistoryResponse
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*v1.ConsumerBelow)(nil),      // 14: reput.common.v1.ConsumerBelow
 }
 var file_reput_janitor_v1_retention_service_proto_depIdxs = []int32{
-	12, // 0: reput.janitor.v1.GetStatusResponse.last_check_time:type_name -> google.protobuf.Timestamp
-	12, // 1: reput.janitor.v1.GetStatusResponse.next_check_time:type_name -> google.protobuf.Timestamp
-	12, // 2: reput.janitor.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
-	3,  // 3: reput.janitor.v1.GetStatusResponse.disks:type_name -> reput.janitor.v1.Disk
-	12, // 4: reput.janitor.v1.GetStatusResponse.believed_time:type_name -> google.protobuf.Timestamp
-	0,  // 5: reput.janitor.v1.Decision.action:type_name -> reput.janitor.v1.Action
-	12, // 6: reput.janitor.v1.Decision.last_store_time:type_name -> google.protobuf.Timestamp
-	9,  // 7: reput.janitor.v1.RunOnceResponse.run:type_name -> reput.janitor.v1.Run
-	12, // 8: reput.janitor.v1.Run.time:type_name -> google.protobuf.Timestamp
-	7,  // 9: reput.janitor.v1.Run.decisions:type_name -> reput.janitor.v1.Decision
-	13, // 10: reput.janitor.v1.Run.consumers:type_name -> reput.common.v1.ConsumerBelow
-	9,  // 11: reput.janitor.v1.ListHistoryResponse.runs:type_name -> reput.janitor.v1.Run
-	1,  // 12: reput.janitor.v1.RetentionService.GetStatus:input_type -> reput.janitor.v1.GetStatusRequest
-	4,  // 13: reput.janitor.v1.RetentionService.GetPolicy:input_type -> reput.janitor.v1.GetPolicyRequest
-	6,  // 14: reput.janitor.v1.RetentionService.RunOnce:input_type -> reput.janitor.v1.RunOnceRequest
-	10, // 15: reput.janitor.v1.RetentionService.ListHistory:input_type -> reput.janitor.v1.ListHistoryRequest
-	2,  // 16: reput.janitor.v1.RetentionService.GetStatus:output_type -> reput.janitor.v1.GetStatusResponse
-	5,  // 17: reput.janitor.v1.RetentionService.GetPolicy:output_type -> reput.janitor.v1.GetPolicyResponse
-	8,  // 18: reput.janitor.v1.RetentionService.RunOnce:output_type -> reput.janitor.v1.RunOnceResponse
-	11, // 19: reput.janitor.v1.RetentionService.ListHistory:output_type -> reput.janitor.v1.ListHistoryResponse
-	16, // [16:20] is the sub-list for method output_type
-	12, // [12:16] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	13, // 0: reput.janitor.v1.GetStatusResponse.last_check_time:type_name -> google.protobuf.Timestamp
+	13, // 1: reput.janitor.v1.GetStatusResponse.next_check_time:type_name -> google.protobuf.Timestamp
+	13, // 2: reput.janitor.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
+	4,  // 3: reput.janitor.v1.GetStatusResponse.disks:type_name -> reput.janitor.v1.Disk
+	13, // 4: reput.janitor.v1.GetStatusResponse.believed_time:type_name -> google.protobuf.Timestamp
+	3,  // 5: reput.janitor.v1.GetStatusResponse.topics:type_name -> reput.janitor.v1.TopicRetention
+	13, // 6: reput.janitor.v1.TopicRetention.first_store_time:type_name -> google.protobuf.Timestamp
+	0,  // 7: reput.janitor.v1.Decision.action:type_name -> reput.janitor.v1.Action
+	13, // 8: reput.janitor.v1.Decision.last_store_time:type_name -> google.protobuf.Timestamp
+	10, // 9: reput.janitor.v1.RunOnceResponse.run:type_name -> reput.janitor.v1.Run
+	13, // 10: reput.janitor.v1.Run.time:type_name -> google.protobuf.Timestamp
+	8,  // 11: reput.janitor.v1.Run.decisions:type_name -> reput.janitor.v1.Decision
+	14, // 12: reput.janitor.v1.Run.consumers:type_name -> reput.common.v1.ConsumerBelow
+	3,  // 13: reput.janitor.v1.Run.topics:type_name -> reput.janitor.v1.TopicRetention
+	13, // 14: reput.janitor.v1.Run.first_kept_store_time:type_name -> google.protobuf.Timestamp
+	10, // 15: reput.janitor.v1.ListHistoryResponse.runs:type_name -> reput.janitor.v1.Run
+	1,  // 16: reput.janitor.v1.RetentionService.GetStatus:input_type -> reput.janitor.v1.GetStatusRequest
+	5,  // 17: reput.janitor.v1.RetentionService.GetPolicy:input_type -> reput.janitor.v1.GetPolicyRequest
+	7,  // 18: reput.janitor.v1.RetentionService.RunOnce:input_type -> reput.janitor.v1.RunOnceRequest
+	11, // 19: reput.janitor.v1.RetentionService.ListHistory:input_type -> reput.janitor.v1.ListHistoryRequest
+	2,  // 20: reput.janitor.v1.RetentionService.GetStatus:output_type -> reput.janitor.v1.GetStatusResponse
+	6,  // 21: reput.janitor.v1.RetentionService.GetPolicy:output_type -> reput.janitor.v1.GetPolicyResponse
+	9,  // 22: reput.janitor.v1.RetentionService.RunOnce:output_type -> reput.janitor.v1.RunOnceResponse
+	12, // 23: reput.janitor.v1.RetentionService.ListHistory:output_type -> reput.janitor.v1.ListHistoryResponse
+	20, // [20:24] is the sub-list for method output_type
+	16, // [16:20] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_reput_janitor_v1_retention_service_proto_init() }
@@ -1211,14 +1429,15 @@ func file_reput_janitor_v1_retention_service_proto_init() {
 	if File_reput_janitor_v1_retention_service_proto != nil {
 		return
 	}
-	file_reput_janitor_v1_retention_service_proto_msgTypes[2].OneofWrappers = []any{}
+	file_reput_janitor_v1_retention_service_proto_msgTypes[3].OneofWrappers = []any{}
+	file_reput_janitor_v1_retention_service_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reput_janitor_v1_retention_service_proto_rawDesc), len(file_reput_janitor_v1_retention_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

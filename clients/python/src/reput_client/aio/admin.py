@@ -56,13 +56,27 @@ class AsyncAdmin(AsyncPart):
         """Return the retention policy in force."""
         return await self._channels.run(Call(retention_service_pb2.GetPolicyRequest()))
 
-    async def run_retention(self, *, dry_run: bool, trust_clock: bool = False) -> retention_service_pb2.Run:
+    async def run_retention(
+        self,
+        *,
+        dry_run: bool,
+        trust_clock: bool = False,
+        retention_hours: int | None = None,
+        retention_bytes: int | None = None,
+        topic: str = "",
+    ) -> retention_service_pb2.Run:
         """Decide now which segments expire, and delete them unless it is a dry run.
 
         With `trust_clock` the Janitor believes its clock even if the clock jumped or is ahead: from now on, or with
-        `dry_run` only for this run.
+        `dry_run` only for this run. A dry run may have other limits, of the policy or of a topic.
         """
-        request = retention_service_pb2.RunOnceRequest(dry_run=dry_run, trust_clock=trust_clock)
+        request = retention_service_pb2.RunOnceRequest(
+            dry_run=dry_run,
+            trust_clock=trust_clock,
+            retention_hours=retention_hours,
+            retention_bytes=retention_bytes,
+            topic=topic,
+        )
         call: Call[retention_service_pb2.Run] = Call(
             request, lambda answer: answer.run, is_repeatable=dry_run, extra_timeout_s=ADMIN_TIMEOUT_S
         )

@@ -59,6 +59,8 @@ class AsyncTopics(AsyncPart):
         write_queue_count: int | None = None,
         is_readable: bool | None = None,
         is_writable: bool | None = None,
+        retention_hours: int | None = None,
+        retention_bytes: int | None = None,
     ) -> Topic:
         """Create a topic. An argument that is None has the store's default. Raises AlreadyExistsError."""
         request = topic_service_pb2.CreateTopicRequest(
@@ -67,6 +69,8 @@ class AsyncTopics(AsyncPart):
             write_queue_count=write_queue_count or 0,
             is_readable=is_readable,
             is_writable=is_writable,
+            retention_hours=retention_hours or 0,
+            retention_bytes=retention_bytes or 0,
         )
         return await self._channels.run(Call(request, topic_in, is_repeatable=False))
 
@@ -78,6 +82,8 @@ class AsyncTopics(AsyncPart):
         write_queue_count: int | None = None,
         is_readable: bool | None = None,
         is_writable: bool | None = None,
+        retention_hours: int | None = None,
+        retention_bytes: int | None = None,
     ) -> Topic:
         """Change a topic. An argument that is None leaves its value unchanged. Raises NotFoundError."""
         request = topic_service_pb2.UpdateTopicRequest(
@@ -86,6 +92,8 @@ class AsyncTopics(AsyncPart):
             write_queue_count=write_queue_count,
             is_readable=is_readable,
             is_writable=is_writable,
+            retention_hours=retention_hours,
+            retention_bytes=retention_bytes,
         )
         return await self._channels.run(Call(request, topic_in))
 

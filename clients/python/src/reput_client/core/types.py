@@ -260,7 +260,10 @@ class KeyMessages(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic. `is_system` marks a topic that the store itself needs. `set_apart` says why only RocketMQ uses it."""
+    """A topic. `is_system` marks a topic that the store itself needs. `set_apart` says why only RocketMQ uses it.
+
+    A retention of 0 is no rule of its own.
+    """
 
     name: str
     read_queue_count: int
@@ -269,6 +272,8 @@ class Topic(NamedTuple):
     is_writable: bool
     is_system: bool
     set_apart: str = ""
+    retention_hours: int = 0
+    retention_bytes: int = 0
 
 
 class Queue(NamedTuple):

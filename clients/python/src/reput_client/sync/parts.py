@@ -60,6 +60,8 @@ class Topics(Part):
         write_queue_count: int | None = None,
         is_readable: bool | None = None,
         is_writable: bool | None = None,
+        retention_hours: int | None = None,
+        retention_bytes: int | None = None,
     ) -> Topic:
         """Create a topic. An argument that is None has the store's default. Raises AlreadyExistsError."""
         request = topic_service_pb2.CreateTopicRequest(
@@ -68,6 +70,8 @@ class Topics(Part):
             write_queue_count=write_queue_count or 0,
             is_readable=is_readable,
             is_writable=is_writable,
+            retention_hours=retention_hours or 0,
+            retention_bytes=retention_bytes or 0,
         )
         return self._channels.run(Call(request, topic_in, is_repeatable=False))
 
@@ -79,6 +83,8 @@ class Topics(Part):
         write_queue_count: int | None = None,
         is_readable: bool | None = None,
         is_writable: bool | None = None,
+        retention_hours: int | None = None,
+        retention_bytes: int | None = None,
     ) -> Topic:
         """Change a topic. An argument that is None leaves its value unchanged. Raises NotFoundError."""
         request = topic_service_pb2.UpdateTopicRequest(
@@ -87,6 +93,8 @@ class Topics(Part):
             write_queue_count=write_queue_count,
             is_readable=is_readable,
             is_writable=is_writable,
+            retention_hours=retention_hours,
+            retention_bytes=retention_bytes,
         )
         return self._channels.run(Call(request, topic_in))
 

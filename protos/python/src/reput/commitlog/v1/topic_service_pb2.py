@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&reput/commitlog/v1/topic_service.proto\x12\x12reput.commitlog.v1\x1a!reput/common/v1/method_rule.proto\"\xaf\x01\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x19\n\x11write_queue_count\x18\x03 \x01(\x05\x12\x13\n\x0bis_readable\x18\x04 \x01(\x08\x12\x13\n\x0bis_writable\x18\x05 \x01(\x08\x12\x11\n\tis_system\x18\x06 \x01(\x08\x12\x11\n\tset_apart\x18\x07 \x01(\t\x12\x13\n\x0bqueue_count\x18\x08 \x01(\x05\"\xab\x01\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x19\n\x11write_queue_count\x18\x03 \x01(\x05\x12\x18\n\x0bis_readable\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12\x18\n\x0bis_writable\x18\x05 \x01(\x08H\x01\x88\x01\x01\x42\x0e\n\x0c_is_readableB\x0e\n\x0c_is_writable\"?\n\x13\x43reateTopicResponse\x12(\n\x05topic\x18\x01 \x01(\x0b\x32\x19.reput.commitlog.v1.Topic\"\xe0\x01\n\x12UpdateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x10read_queue_count\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x1e\n\x11write_queue_count\x18\x03 \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x0bis_readable\x18\x04 \x01(\x08H\x02\x88\x01\x01\x12\x18\n\x0bis_writable\x18\x05 \x01(\x08H\x03\x88\x01\x01\x42\x13\n\x11_read_queue_countB\x14\n\x12_write_queue_countB\x0e\n\x0c_is_readableB\x0e\n\x0c_is_writable\"?\n\x13UpdateTopicResponse\x12(\n\x05topic\x18\x01 \x01(\x0b\x32\x19.reput.commitlog.v1.Topic\"\x1f\n\x0fGetTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"<\n\x10GetTopicResponse\x12(\n\x05topic\x18\x01 \x01(\x0b\x32\x19.reput.commitlog.v1.Topic\"R\n\x11ListTopicsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x16\n\x0einclude_system\x18\x03 \x01(\x08\"X\n\x12ListTopicsResponse\x12)\n\x06topics\x18\x01 \x03(\x0b\x32\x19.reput.commitlog.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse\"!\n\x11PurgeTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"3\n\x12PurgeTopicResponse\x12\x1d\n\x15\x62\x65gin_physical_offset\x18\x01 \x01(\x03\x32\xf1\x04\n\x0cTopicService\x12h\n\x0b\x43reateTopic\x12&.reput.commitlog.v1.CreateTopicRequest\x1a\'.reput.commitlog.v1.CreateTopicResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x18\x01\x12\x66\n\x0bUpdateTopic\x12&.reput.commitlog.v1.UpdateTopicRequest\x1a\'.reput.commitlog.v1.UpdateTopicResponse\"\x06\xa2\xbb\x18\x02\x08\x03\x12]\n\x08GetTopic\x12#.reput.commitlog.v1.GetTopicRequest\x1a$.reput.commitlog.v1.GetTopicResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12\x63\n\nListTopics\x12%.reput.commitlog.v1.ListTopicsRequest\x1a&.reput.commitlog.v1.ListTopicsResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12\x66\n\x0b\x44\x65leteTopic\x12&.reput.commitlog.v1.DeleteTopicRequest\x1a\'.reput.commitlog.v1.DeleteTopicResponse\"\x06\xa2\xbb\x18\x02\x08\x03\x12\x63\n\nPurgeTopic\x12%.reput.commitlog.v1.PurgeTopicRequest\x1a&.reput.commitlog.v1.PurgeTopicResponse\"\x06\xa2\xbb\x18\x02\x08\x03\x42^\n\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&reput/commitlog/v1/topic_service.proto\x12\x12reput.commitlog.v1\x1a!reput/common/v1/method_rule.proto\"\xe1\x01\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x19\n\x11write_queue_count\x18\x03 \x01(\x05\x12\x13\n\x0bis_readable\x18\x04 \x01(\x08\x12\x13\n\x0bis_writable\x18\x05 \x01(\x08\x12\x11\n\tis_system\x18\x06 \x01(\x08\x12\x11\n\tset_apart\x18\x07 \x01(\t\x12\x13\n\x0bqueue_count\x18\x08 \x01(\x05\x12\x17\n\x0fretention_hours\x18\t \x01(\x05\x12\x17\n\x0fretention_bytes\x18\n \x01(\x03\"\xdd\x01\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x19\n\x11write_queue_count\x18\x03 \x01(\x05\x12\x18\n\x0bis_readable\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12\x18\n\x0bis_writable\x18\x05 \x01(\x08H\x01\x88\x01\x01\x12\x17\n\x0fretention_hours\x18\x06 \x01(\x05\x12\x17\n\x0fretention_bytes\x18\x07 \x01(\x03\x42\x0e\n\x0c_is_readableB\x0e\n\x0c_is_writable\"?\n\x13\x43reateTopicResponse\x12(\n\x05topic\x18\x01 \x01(\x0b\x32\x19.reput.commitlog.v1.Topic\"\xc4\x02\n\x12UpdateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x10read_queue_count\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x1e\n\x11write_queue_count\x18\x03 \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x0bis_readable\x18\x04 \x01(\x08H\x02\x88\x01\x01\x12\x18\n\x0bis_writable\x18\x05 \x01(\x08H\x03\x88\x01\x01\x12\x1c\n\x0fretention_hours\x18\x06 \x01(\x05H\x04\x88\x01\x01\x12\x1c\n\x0fretention_bytes\x18\x07 \x01(\x03H\x05\x88\x01\x01\x42\x13\n\x11_read_queue_countB\x14\n\x12_write_queue_countB\x0e\n\x0c_is_readableB\x0e\n\x0c_is_writableB\x12\n\x10_retention_hoursB\x12\n\x10_retention_bytes\"?\n\x13UpdateTopicResponse\x12(\n\x05topic\x18\x01 \x01(\x0b\x32\x19.reput.commitlog.v1.Topic\"\x1f\n\x0fGetTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"<\n\x10GetTopicResponse\x12(\n\x05topic\x18\x01 \x01(\x0b\x32\x19.reput.commitlog.v1.Topic\"o\n\x11ListTopicsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x16\n\x0einclude_system\x18\x03 \x01(\x08\x12\x1b\n\x13only_with_retention\x18\x04 \x01(\x08\"X\n\x12ListTopicsResponse\x12)\n\x06topics\x18\x01 \x03(\x0b\x32\x19.reput.commitlog.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse\":\n\nTopicBegin\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x1d\n\x15\x62\x65gin_physical_offset\x18\x02 \x01(\x03\"G\n\x15\x45xpireMessagesRequest\x12.\n\x06\x62\x65gins\x18\x01 \x03(\x0b\x32\x1e.reput.commitlog.v1.TopicBegin\"5\n\x16\x45xpireMessagesResponse\x12\x1b\n\x13\x63hanged_topic_count\x18\x01 \x01(\x05\"!\n\x11PurgeTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"3\n\x12PurgeTopicResponse\x12\x1d\n\x15\x62\x65gin_physical_offset\x18\x01 \x01(\x03\x32\xe2\x05\n\x0cTopicService\x12h\n\x0b\x43reateTopic\x12&.reput.commitlog.v1.CreateTopicRequest\x1a\'.reput.commitlog.v1.CreateTopicResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x18\x01\x12\x66\n\x0bUpdateTopic\x12&.reput.commitlog.v1.UpdateTopicRequest\x1a\'.reput.commitlog.v1.UpdateTopicResponse\"\x06\xa2\xbb\x18\x02\x08\x03\x12]\n\x08GetTopic\x12#.reput.commitlog.v1.GetTopicRequest\x1a$.reput.commitlog.v1.GetTopicResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12\x63\n\nListTopics\x12%.reput.commitlog.v1.ListTopicsRequest\x1a&.reput.commitlog.v1.ListTopicsResponse\"\x06\xa2\xbb\x18\x02\x08\x01\x12\x66\n\x0b\x44\x65leteTopic\x12&.reput.commitlog.v1.DeleteTopicRequest\x1a\'.reput.commitlog.v1.DeleteTopicResponse\"\x06\xa2\xbb\x18\x02\x08\x03\x12\x63\n\nPurgeTopic\x12%.reput.commitlog.v1.PurgeTopicRequest\x1a&.reput.commitlog.v1.PurgeTopicResponse\"\x06\xa2\xbb\x18\x02\x08\x03\x12o\n\x0e\x45xpireMessages\x12).reput.commitlog.v1.ExpireMessagesRequest\x1a*.reput.commitlog.v1.ExpireMessagesResponse\"\x06\xa2\xbb\x18\x02\x08\x02\x42^\n\x12reput.commitlog.v1P\x01Z1reput/clients/go/reputpb/commitlog/v1;commitlogv1\xaa\x02\x12Reput.CommitLog.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,32 +45,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOPICSERVICE'].methods_by_name['DeleteTopic']._serialized_options = b'\242\273\030\002\010\003'
   _globals['_TOPICSERVICE'].methods_by_name['PurgeTopic']._loaded_options = None
   _globals['_TOPICSERVICE'].methods_by_name['PurgeTopic']._serialized_options = b'\242\273\030\002\010\003'
+  _globals['_TOPICSERVICE'].methods_by_name['ExpireMessages']._loaded_options = None
+  _globals['_TOPICSERVICE'].methods_by_name['ExpireMessages']._serialized_options = b'\242\273\030\002\010\002'
   _globals['_TOPIC']._serialized_start=98
-  _globals['_TOPIC']._serialized_end=273
-  _globals['_CREATETOPICREQUEST']._serialized_start=276
-  _globals['_CREATETOPICREQUEST']._serialized_end=447
-  _globals['_CREATETOPICRESPONSE']._serialized_start=449
-  _globals['_CREATETOPICRESPONSE']._serialized_end=512
-  _globals['_UPDATETOPICREQUEST']._serialized_start=515
-  _globals['_UPDATETOPICREQUEST']._serialized_end=739
-  _globals['_UPDATETOPICRESPONSE']._serialized_start=741
-  _globals['_UPDATETOPICRESPONSE']._serialized_end=804
-  _globals['_GETTOPICREQUEST']._serialized_start=806
-  _globals['_GETTOPICREQUEST']._serialized_end=837
-  _globals['_GETTOPICRESPONSE']._serialized_start=839
-  _globals['_GETTOPICRESPONSE']._serialized_end=899
-  _globals['_LISTTOPICSREQUEST']._serialized_start=901
-  _globals['_LISTTOPICSREQUEST']._serialized_end=983
-  _globals['_LISTTOPICSRESPONSE']._serialized_start=985
-  _globals['_LISTTOPICSRESPONSE']._serialized_end=1073
-  _globals['_DELETETOPICREQUEST']._serialized_start=1075
-  _globals['_DELETETOPICREQUEST']._serialized_end=1109
-  _globals['_DELETETOPICRESPONSE']._serialized_start=1111
-  _globals['_DELETETOPICRESPONSE']._serialized_end=1132
-  _globals['_PURGETOPICREQUEST']._serialized_start=1134
-  _globals['_PURGETOPICREQUEST']._serialized_end=1167
-  _globals['_PURGETOPICRESPONSE']._serialized_start=1169
-  _globals['_PURGETOPICRESPONSE']._serialized_end=1220
-  _globals['_TOPICSERVICE']._serialized_start=1223
-  _globals['_TOPICSERVICE']._serialized_end=1848
+  _globals['_TOPIC']._serialized_end=323
+  _globals['_CREATETOPICREQUEST']._serialized_start=326
+  _globals['_CREATETOPICREQUEST']._serialized_end=547
+  _globals['_CREATETOPICRESPONSE']._serialized_start=549
+  _globals['_CREATETOPICRESPONSE']._serialized_end=612
+  _globals['_UPDATETOPICREQUEST']._serialized_start=615
+  _globals['_UPDATETOPICREQUEST']._serialized_end=939
+  _globals['_UPDATETOPICRESPONSE']._serialized_start=941
+  _globals['_UPDATETOPICRESPONSE']._serialized_end=1004
+  _globals['_GETTOPICREQUEST']._serialized_start=1006
+  _globals['_GETTOPICREQUEST']._serialized_end=1037
+  _globals['_GETTOPICRESPONSE']._serialized_start=1039
+  _globals['_GETTOPICRESPONSE']._serialized_end=1099
+  _globals['_LISTTOPICSREQUEST']._serialized_start=1101
+  _globals['_LISTTOPICSREQUEST']._serialized_end=1212
+  _globals['_LISTTOPICSRESPONSE']._serialized_start=1214
+  _globals['_LISTTOPICSRESPONSE']._serialized_end=1302
+  _globals['_DELETETOPICREQUEST']._serialized_start=1304
+  _globals['_DELETETOPICREQUEST']._serialized_end=1338
+  _globals['_DELETETOPICRESPONSE']._serialized_start=1340
+  _globals['_DELETETOPICRESPONSE']._serialized_end=1361
+  _globals['_TOPICBEGIN']._serialized_start=1363
+  _globals['_TOPICBEGIN']._serialized_end=1421
+  _globals['_EXPIREMESSAGESREQUEST']._serialized_start=1423
+  _globals['_EXPIREMESSAGESREQUEST']._serialized_end=1494
+  _globals['_EXPIREMESSAGESRESPONSE']._serialized_start=1496
+  _globals['_EXPIREMESSAGESRESPONSE']._serialized_end=1549
+  _globals['_PURGETOPICREQUEST']._serialized_start=1551
+  _globals['_PURGETOPICREQUEST']._serialized_end=1584
+  _globals['_PURGETOPICRESPONSE']._serialized_start=1586
+  _globals['_PURGETOPICRESPONSE']._serialized_end=1637
+  _globals['_TOPICSERVICE']._serialized_start=1640
+  _globals['_TOPICSERVICE']._serialized_end=2378
 # @@protoc_insertion_point(module_scope)

@@ -32,6 +32,8 @@ class Topic(_message.Message):
     IS_SYSTEM_FIELD_NUMBER: _builtins.int
     SET_APART_FIELD_NUMBER: _builtins.int
     QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    RETENTION_HOURS_FIELD_NUMBER: _builtins.int
+    RETENTION_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """1 to 127 bytes of letters, digits, `_`, `-`, `%` and `|`."""
     read_queue_count: _builtins.int
@@ -56,6 +58,10 @@ class Topic(_message.Message):
     """Queues that readers read: the queues of both counts, and all up to the last queue that ever had a message, also
     after a count was made smaller.
     """
+    retention_hours: _builtins.int
+    """Messages that are older expire. Hours; 0: no rule of its own, the topic's messages go with their segments."""
+    retention_bytes: _builtins.int
+    """The oldest messages expire while the topic's records have more bytes. 0: no such limit."""
     def __init__(
         self,
         *,
@@ -67,10 +73,12 @@ class Topic(_message.Message):
         is_system: _builtins.bool = ...,
         set_apart: _builtins.str = ...,
         queue_count: _builtins.int = ...,
+        retention_hours: _builtins.int = ...,
+        retention_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_readable", b"is_readable", "is_system", b"is_system", "is_writable", b"is_writable", "name", b"name", "queue_count", b"queue_count", "read_queue_count", b"read_queue_count", "set_apart", b"set_apart", "write_queue_count", b"write_queue_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_readable", b"is_readable", "is_system", b"is_system", "is_writable", b"is_writable", "name", b"name", "queue_count", b"queue_count", "read_queue_count", b"read_queue_count", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "set_apart", b"set_apart", "write_queue_count", b"write_queue_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -87,6 +95,8 @@ class CreateTopicRequest(_message.Message):
     WRITE_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
     IS_READABLE_FIELD_NUMBER: _builtins.int
     IS_WRITABLE_FIELD_NUMBER: _builtins.int
+    RETENTION_HOURS_FIELD_NUMBER: _builtins.int
+    RETENTION_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the topic."""
     read_queue_count: _builtins.int
@@ -97,6 +107,10 @@ class CreateTopicRequest(_message.Message):
     """Absent means true."""
     is_writable: _builtins.bool
     """Absent means true."""
+    retention_hours: _builtins.int
+    """Messages that are older expire. Hours, up to 876,000; 0: no rule of its own."""
+    retention_bytes: _builtins.int
+    """The oldest messages expire while the topic's records have more bytes. 0: no such limit."""
     def __init__(
         self,
         *,
@@ -105,10 +119,12 @@ class CreateTopicRequest(_message.Message):
         write_queue_count: _builtins.int = ...,
         is_readable: _builtins.bool | None = ...,
         is_writable: _builtins.bool | None = ...,
+        retention_hours: _builtins.int = ...,
+        retention_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "is_readable", b"is_readable", "is_writable", b"is_writable"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "is_readable", b"is_readable", "is_writable", b"is_writable", "name", b"name", "read_queue_count", b"read_queue_count", "write_queue_count", b"write_queue_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "is_readable", b"is_readable", "is_writable", b"is_writable", "name", b"name", "read_queue_count", b"read_queue_count", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "write_queue_count", b"write_queue_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__is_readable: _TypeAlias = _typing.Literal["is_readable"]  # noqa: Y015
     _WhichOneofArgType__is_readable: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable"]  # noqa: Y015
@@ -156,6 +172,8 @@ class UpdateTopicRequest(_message.Message):
     WRITE_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
     IS_READABLE_FIELD_NUMBER: _builtins.int
     IS_WRITABLE_FIELD_NUMBER: _builtins.int
+    RETENTION_HOURS_FIELD_NUMBER: _builtins.int
+    RETENTION_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the topic."""
     read_queue_count: _builtins.int
@@ -166,6 +184,10 @@ class UpdateTopicRequest(_message.Message):
     """Consumers may read. Kept for RocketMQ: the Indexer does not refuse reads."""
     is_writable: _builtins.bool
     """Producers may write."""
+    retention_hours: _builtins.int
+    """Messages that are older expire. Hours, up to 876,000; 0: no rule of its own any more."""
+    retention_bytes: _builtins.int
+    """The oldest messages expire while the topic's records have more bytes. 0: no such limit any more."""
     def __init__(
         self,
         *,
@@ -174,10 +196,12 @@ class UpdateTopicRequest(_message.Message):
         write_queue_count: _builtins.int | None = ...,
         is_readable: _builtins.bool | None = ...,
         is_writable: _builtins.bool | None = ...,
+        retention_hours: _builtins.int | None = ...,
+        retention_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "_read_queue_count", b"_read_queue_count", "_write_queue_count", b"_write_queue_count", "is_readable", b"is_readable", "is_writable", b"is_writable", "read_queue_count", b"read_queue_count", "write_queue_count", b"write_queue_count"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "_read_queue_count", b"_read_queue_count", "_retention_bytes", b"_retention_bytes", "_retention_hours", b"_retention_hours", "_write_queue_count", b"_write_queue_count", "is_readable", b"is_readable", "is_writable", b"is_writable", "read_queue_count", b"read_queue_count", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "write_queue_count", b"write_queue_count"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "_read_queue_count", b"_read_queue_count", "_write_queue_count", b"_write_queue_count", "is_readable", b"is_readable", "is_writable", b"is_writable", "name", b"name", "read_queue_count", b"read_queue_count", "write_queue_count", b"write_queue_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "_read_queue_count", b"_read_queue_count", "_retention_bytes", b"_retention_bytes", "_retention_hours", b"_retention_hours", "_write_queue_count", b"_write_queue_count", "is_readable", b"is_readable", "is_writable", b"is_writable", "name", b"name", "read_queue_count", b"read_queue_count", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "write_queue_count", b"write_queue_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__is_readable: _TypeAlias = _typing.Literal["is_readable"]  # noqa: Y015
     _WhichOneofArgType__is_readable: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable"]  # noqa: Y015
@@ -185,6 +209,10 @@ class UpdateTopicRequest(_message.Message):
     _WhichOneofArgType__is_writable: _TypeAlias = _typing.Literal["_is_writable", b"_is_writable"]  # noqa: Y015
     _WhichOneofReturnType__read_queue_count: _TypeAlias = _typing.Literal["read_queue_count"]  # noqa: Y015
     _WhichOneofArgType__read_queue_count: _TypeAlias = _typing.Literal["_read_queue_count", b"_read_queue_count"]  # noqa: Y015
+    _WhichOneofReturnType__retention_bytes: _TypeAlias = _typing.Literal["retention_bytes"]  # noqa: Y015
+    _WhichOneofArgType__retention_bytes: _TypeAlias = _typing.Literal["_retention_bytes", b"_retention_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__retention_hours: _TypeAlias = _typing.Literal["retention_hours"]  # noqa: Y015
+    _WhichOneofArgType__retention_hours: _TypeAlias = _typing.Literal["_retention_hours", b"_retention_hours"]  # noqa: Y015
     _WhichOneofReturnType__write_queue_count: _TypeAlias = _typing.Literal["write_queue_count"]  # noqa: Y015
     _WhichOneofArgType__write_queue_count: _TypeAlias = _typing.Literal["_write_queue_count", b"_write_queue_count"]  # noqa: Y015
     @_typing.overload
@@ -193,6 +221,10 @@ class UpdateTopicRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__is_writable) -> _WhichOneofReturnType__is_writable | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__read_queue_count) -> _WhichOneofReturnType__read_queue_count | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_bytes) -> _WhichOneofReturnType__retention_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_hours) -> _WhichOneofReturnType__retention_hours | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__write_queue_count) -> _WhichOneofReturnType__write_queue_count | None: ...
 
@@ -277,22 +309,26 @@ class ListTopicsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     INCLUDE_SYSTEM_FIELD_NUMBER: _builtins.int
+    ONLY_WITH_RETENTION_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Most topics in the answer. 0 means 100, more than 1,000 means 1,000."""
     page_token: _builtins.str
     """next_page_token of the page before; empty for the first page."""
     include_system: _builtins.bool
     """Include the topics that the store itself needs."""
+    only_with_retention: _builtins.bool
+    """Only topics with a rule of their own for retention."""
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         include_system: _builtins.bool = ...,
+        only_with_retention: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_system", b"include_system", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_system", b"include_system", "only_with_retention", b"only_with_retention", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -364,6 +400,78 @@ class DeleteTopicResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteTopicResponse: _TypeAlias = DeleteTopicResponse  # noqa: Y015
+
+@_typing.final
+class TopicBegin(_message.Message):
+    """The begin of a topic's messages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    BEGIN_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    begin_physical_offset: _builtins.int
+    """Physical offset of its first message that has not expired; at most the end of the log."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        begin_physical_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_physical_offset", b"begin_physical_offset", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicBegin: _TypeAlias = TopicBegin  # noqa: Y015
+
+@_typing.final
+class ExpireMessagesRequest(_message.Message):
+    """The topics with expired messages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGINS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def begins(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicBegin]:
+        """At most 10,000."""
+
+    def __init__(
+        self,
+        *,
+        begins: _abc.Iterable[Global___TopicBegin] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begins", b"begins"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExpireMessagesRequest: _TypeAlias = ExpireMessagesRequest  # noqa: Y015
+
+@_typing.final
+class ExpireMessagesResponse(_message.Message):
+    """The messages are gone for readers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_TOPIC_COUNT_FIELD_NUMBER: _builtins.int
+    changed_topic_count: _builtins.int
+    """Topics whose begin rose."""
+    def __init__(
+        self,
+        *,
+        changed_topic_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_topic_count", b"changed_topic_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExpireMessagesResponse: _TypeAlias = ExpireMessagesResponse  # noqa: Y015
 
 @_typing.final
 class PurgeTopicRequest(_message.Message):

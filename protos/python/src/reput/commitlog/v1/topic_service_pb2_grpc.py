@@ -67,6 +67,11 @@ class TopicServiceStub(object):
                 request_serializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.PurgeTopicRequest.SerializeToString,
                 response_deserializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.PurgeTopicResponse.FromString,
                 _registered_method=True)
+        self.ExpireMessages = channel.unary_unary(
+                '/reput.commitlog.v1.TopicService/ExpireMessages',
+                request_serializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.ExpireMessagesRequest.SerializeToString,
+                response_deserializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.ExpireMessagesResponse.FromString,
+                _registered_method=True)
 
 
 class TopicServiceServicer(object):
@@ -119,6 +124,14 @@ class TopicServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExpireMessages(self, request, context):
+        """Takes expired messages of topics away from readers, for the Janitor. Idempotent: a begin never falls. Topics that do
+        not exist are skipped.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TopicServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -151,6 +164,11 @@ def add_TopicServiceServicer_to_server(servicer, server):
                     servicer.PurgeTopic,
                     request_deserializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.PurgeTopicRequest.FromString,
                     response_serializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.PurgeTopicResponse.SerializeToString,
+            ),
+            'ExpireMessages': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExpireMessages,
+                    request_deserializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.ExpireMessagesRequest.FromString,
+                    response_serializer=reput_dot_commitlog_dot_v1_dot_topic__service__pb2.ExpireMessagesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -318,6 +336,33 @@ class TopicService(object):
             '/reput.commitlog.v1.TopicService/PurgeTopic',
             reput_dot_commitlog_dot_v1_dot_topic__service__pb2.PurgeTopicRequest.SerializeToString,
             reput_dot_commitlog_dot_v1_dot_topic__service__pb2.PurgeTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExpireMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.commitlog.v1.TopicService/ExpireMessages',
+            reput_dot_commitlog_dot_v1_dot_topic__service__pb2.ExpireMessagesRequest.SerializeToString,
+            reput_dot_commitlog_dot_v1_dot_topic__service__pb2.ExpireMessagesResponse.FromString,
             options,
             channel_credentials,
             insecure,

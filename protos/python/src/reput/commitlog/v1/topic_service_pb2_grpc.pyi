@@ -52,6 +52,10 @@ class TopicServiceStub:
     """Takes all messages of a topic away from readers, within a moment. The topic stays, and its queue offsets continue.
     Messages that are appended later are readable. The bytes stay on the disk until they expire. It can't be undone.
     """
+    ExpireMessages: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.ExpireMessagesRequest, _topic_service_pb2.ExpireMessagesResponse]
+    """Takes expired messages of topics away from readers, for the Janitor. Idempotent: a begin never falls. Topics that do
+    not exist are skipped.
+    """
 
 @_typing.type_check_only
 class TopicServiceAsyncStub(TopicServiceStub):
@@ -76,6 +80,10 @@ class TopicServiceAsyncStub(TopicServiceStub):
     PurgeTopic: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.PurgeTopicRequest, _topic_service_pb2.PurgeTopicResponse]  # type: ignore[assignment]
     """Takes all messages of a topic away from readers, within a moment. The topic stays, and its queue offsets continue.
     Messages that are appended later are readable. The bytes stay on the disk until they expire. It can't be undone.
+    """
+    ExpireMessages: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.ExpireMessagesRequest, _topic_service_pb2.ExpireMessagesResponse]  # type: ignore[assignment]
+    """Takes expired messages of topics away from readers, for the Janitor. Idempotent: a begin never falls. Topics that do
+    not exist are skipped.
     """
 
 class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -134,6 +142,16 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_topic_service_pb2.PurgeTopicResponse, _abc.Awaitable[_topic_service_pb2.PurgeTopicResponse]]:
         """Takes all messages of a topic away from readers, within a moment. The topic stays, and its queue offsets continue.
         Messages that are appended later are readable. The bytes stay on the disk until they expire. It can't be undone.
+        """
+
+    @_abc_1.abstractmethod
+    def ExpireMessages(
+        self,
+        request: _topic_service_pb2.ExpireMessagesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_topic_service_pb2.ExpireMessagesResponse, _abc.Awaitable[_topic_service_pb2.ExpireMessagesResponse]]:
+        """Takes expired messages of topics away from readers, for the Janitor. Idempotent: a begin never falls. Topics that do
+        not exist are skipped.
         """
 
 def add_TopicServiceServicer_to_server(servicer: TopicServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -126,6 +126,78 @@ QUEUE_SELECTION_UNUSED_TOPICS: QueueSelection.ValueType  # 2
 Global___QueueSelection: _TypeAlias = QueueSelection  # noqa: Y015
 
 @_typing.final
+class GetTopicExpiryRequest(_message.Message):
+    """A topic and its rule of retention."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    MIN_STORE_TIME_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    size_bytes_max: _builtins.int
+    """The oldest messages expire while the records have more bytes. 0: none for the size."""
+    @_builtins.property
+    def min_store_time(self) -> _timestamp_pb2.Timestamp:
+        """Messages with an earlier store time expire. Absent: none for its age."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        min_store_time: _timestamp_pb2.Timestamp | None = ...,
+        size_bytes_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["min_store_time", b"min_store_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_store_time", b"min_store_time", "size_bytes_max", b"size_bytes_max", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTopicExpiryRequest: _TypeAlias = GetTopicExpiryRequest  # noqa: Y015
+
+@_typing.final
+class GetTopicExpiryResponse(_message.Message):
+    """The messages of a topic that expire, and the messages that stay."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGIN_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    EXPIRED_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    KEPT_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    KEPT_BYTES_FIELD_NUMBER: _builtins.int
+    FIRST_STORE_TIME_FIELD_NUMBER: _builtins.int
+    begin_physical_offset: _builtins.int
+    """Physical offset of the first message that stays; without one, the end of the last message."""
+    expired_message_count: _builtins.int
+    """Messages that readers get now and that expire."""
+    kept_message_count: _builtins.int
+    """Messages that stay."""
+    kept_bytes: _builtins.int
+    """Bytes of the records that stay. 0 if size_bytes_max is 0: they are not counted then."""
+    @_builtins.property
+    def first_store_time(self) -> _timestamp_pb2.Timestamp:
+        """Store time of the first message that stays. Absent if none stays."""
+
+    def __init__(
+        self,
+        *,
+        begin_physical_offset: _builtins.int = ...,
+        expired_message_count: _builtins.int = ...,
+        kept_message_count: _builtins.int = ...,
+        kept_bytes: _builtins.int = ...,
+        first_store_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["first_store_time", b"first_store_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_physical_offset", b"begin_physical_offset", "expired_message_count", b"expired_message_count", "first_store_time", b"first_store_time", "kept_bytes", b"kept_bytes", "kept_message_count", b"kept_message_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTopicExpiryResponse: _TypeAlias = GetTopicExpiryResponse  # noqa: Y015
+
+@_typing.final
 class GetStatusRequest(_message.Message):
     """Asks how far the indexes are."""
 

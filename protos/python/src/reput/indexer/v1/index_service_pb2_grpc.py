@@ -50,6 +50,11 @@ class IndexServiceStub(object):
                 request_serializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.TrimToRequest.SerializeToString,
                 response_deserializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.TrimToResponse.FromString,
                 _registered_method=True)
+        self.GetTopicExpiry = channel.unary_unary(
+                '/reput.indexer.v1.IndexService/GetTopicExpiry',
+                request_serializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.GetTopicExpiryRequest.SerializeToString,
+                response_deserializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.GetTopicExpiryResponse.FromString,
+                _registered_method=True)
         self.RemoveQueues = channel.unary_unary(
                 '/reput.indexer.v1.IndexService/RemoveQueues',
                 request_serializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.RemoveQueuesRequest.SerializeToString,
@@ -87,6 +92,14 @@ class IndexServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTopicExpiry(self, request, context):
+        """Returns which of a topic's messages a rule of retention lets expire. Changes nothing. Idempotent. All values are 0
+        for a topic without messages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RemoveQueues(self, request, context):
         """Removes whole queues that are not needed any more, with their files. Idempotent: the next call removes the rest
         that an interrupted call left. A message that comes later begins its queue anew, at its own queue offset, which is
@@ -116,6 +129,11 @@ def add_IndexServiceServicer_to_server(servicer, server):
                     servicer.TrimTo,
                     request_deserializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.TrimToRequest.FromString,
                     response_serializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.TrimToResponse.SerializeToString,
+            ),
+            'GetTopicExpiry': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTopicExpiry,
+                    request_deserializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.GetTopicExpiryRequest.FromString,
+                    response_serializer=reput_dot_indexer_dot_v1_dot_index__service__pb2.GetTopicExpiryResponse.SerializeToString,
             ),
             'RemoveQueues': grpc.unary_unary_rpc_method_handler(
                     servicer.RemoveQueues,
@@ -205,6 +223,33 @@ class IndexService(object):
             '/reput.indexer.v1.IndexService/TrimTo',
             reput_dot_indexer_dot_v1_dot_index__service__pb2.TrimToRequest.SerializeToString,
             reput_dot_indexer_dot_v1_dot_index__service__pb2.TrimToResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTopicExpiry(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.indexer.v1.IndexService/GetTopicExpiry',
+            reput_dot_indexer_dot_v1_dot_index__service__pb2.GetTopicExpiryRequest.SerializeToString,
+            reput_dot_indexer_dot_v1_dot_index__service__pb2.GetTopicExpiryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,10 @@ class IndexServiceStub:
     """Drops all index entries of records below a physical offset. Idempotent. Readers stop seeing the trimmed entries
     before the call returns. The offset is at most the end of the indexed log.
     """
+    GetTopicExpiry: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.GetTopicExpiryRequest, _index_service_pb2.GetTopicExpiryResponse]
+    """Returns which of a topic's messages a rule of retention lets expire. Changes nothing. Idempotent. All values are 0
+    for a topic without messages.
+    """
     RemoveQueues: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.RemoveQueuesRequest, _index_service_pb2.RemoveQueuesResponse]
     """Removes whole queues that are not needed any more, with their files. Idempotent: the next call removes the rest
     that an interrupted call left. A message that comes later begins its queue anew, at its own queue offset, which is
@@ -72,6 +76,10 @@ class IndexServiceAsyncStub(IndexServiceStub):
     TrimTo: _aio.UnaryUnaryMultiCallable[_index_service_pb2.TrimToRequest, _index_service_pb2.TrimToResponse]  # type: ignore[assignment]
     """Drops all index entries of records below a physical offset. Idempotent. Readers stop seeing the trimmed entries
     before the call returns. The offset is at most the end of the indexed log.
+    """
+    GetTopicExpiry: _aio.UnaryUnaryMultiCallable[_index_service_pb2.GetTopicExpiryRequest, _index_service_pb2.GetTopicExpiryResponse]  # type: ignore[assignment]
+    """Returns which of a topic's messages a rule of retention lets expire. Changes nothing. Idempotent. All values are 0
+    for a topic without messages.
     """
     RemoveQueues: _aio.UnaryUnaryMultiCallable[_index_service_pb2.RemoveQueuesRequest, _index_service_pb2.RemoveQueuesResponse]  # type: ignore[assignment]
     """Removes whole queues that are not needed any more, with their files. Idempotent: the next call removes the rest
@@ -114,6 +122,16 @@ class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_index_service_pb2.TrimToResponse, _abc.Awaitable[_index_service_pb2.TrimToResponse]]:
         """Drops all index entries of records below a physical offset. Idempotent. Readers stop seeing the trimmed entries
         before the call returns. The offset is at most the end of the indexed log.
+        """
+
+    @_abc_1.abstractmethod
+    def GetTopicExpiry(
+        self,
+        request: _index_service_pb2.GetTopicExpiryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_index_service_pb2.GetTopicExpiryResponse, _abc.Awaitable[_index_service_pb2.GetTopicExpiryResponse]]:
+        """Returns which of a topic's messages a rule of retention lets expire. Changes nothing. Idempotent. All values are 0
+        for a topic without messages.
         """
 
     @_abc_1.abstractmethod

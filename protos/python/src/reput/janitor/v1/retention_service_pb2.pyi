@@ -85,6 +85,9 @@ class GetStatusResponse(_message.Message):
     DISK_NOTES_FIELD_NUMBER: _builtins.int
     CLOCK_NOTE_FIELD_NUMBER: _builtins.int
     BELIEVED_TIME_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    TOPIC_COUNT_FIELD_NUMBER: _builtins.int
+    EXPIRED_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
     is_running: _builtins.bool
     """True while a run is under way."""
     last_error: _builtins.str
@@ -107,6 +110,10 @@ class GetStatusResponse(_message.Message):
     """Segments deleted since the start although they were not indexed or not replicated: an alarm."""
     clock_note: _builtins.str
     """Reason why ages are not counted by the Janitor's clock; empty if they are."""
+    topic_count: _builtins.int
+    """How many topics have a rule of their own."""
+    expired_message_count: _builtins.int
+    """Messages that expired by rules of topics since the start."""
     @_builtins.property
     def last_check_time(self) -> _timestamp_pb2.Timestamp:
         """Time of the last check. Absent: no check since the start."""
@@ -133,6 +140,10 @@ class GetStatusResponse(_message.Message):
     def believed_time(self) -> _timestamp_pb2.Timestamp:
         """The time that ages are counted by, as of the last check. Absent: no check since the start."""
 
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicRetention]:
+        """The topics with a rule of their own, as of the last look at them, at most 1,000, by name."""
+
     def __init__(
         self,
         *,
@@ -153,14 +164,73 @@ class GetStatusResponse(_message.Message):
         disk_notes: _abc.Iterable[_builtins.str] | None = ...,
         clock_note: _builtins.str = ...,
         believed_time: _timestamp_pb2.Timestamp | None = ...,
+        topics: _abc.Iterable[Global___TopicRetention] | None = ...,
+        topic_count: _builtins.int = ...,
+        expired_message_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["believed_time", b"believed_time", "last_check_time", b"last_check_time", "next_check_time", b"next_check_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["believed_time", b"believed_time", "clock_note", b"clock_note", "deleted_segment_count", b"deleted_segment_count", "disk_notes", b"disk_notes", "disks", b"disks", "freed_bytes", b"freed_bytes", "is_disk_full", b"is_disk_full", "is_running", b"is_running", "last_check_time", b"last_check_time", "last_error", b"last_error", "lost_segment_count", b"lost_segment_count", "next_check_time", b"next_check_time", "run_deleted_segment_count", b"run_deleted_segment_count", "run_planned_segment_count", b"run_planned_segment_count", "run_trigger", b"run_trigger", "start_time", b"start_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["believed_time", b"believed_time", "clock_note", b"clock_note", "deleted_segment_count", b"deleted_segment_count", "disk_notes", b"disk_notes", "disks", b"disks", "expired_message_count", b"expired_message_count", "freed_bytes", b"freed_bytes", "is_disk_full", b"is_disk_full", "is_running", b"is_running", "last_check_time", b"last_check_time", "last_error", b"last_error", "lost_segment_count", b"lost_segment_count", "next_check_time", b"next_check_time", "run_deleted_segment_count", b"run_deleted_segment_count", "run_planned_segment_count", b"run_planned_segment_count", "run_trigger", b"run_trigger", "start_time", b"start_time", "topic_count", b"topic_count", "topics", b"topics", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class TopicRetention(_message.Message):
+    """A topic with a rule of retention of its own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    RETENTION_HOURS_FIELD_NUMBER: _builtins.int
+    RETENTION_BYTES_FIELD_NUMBER: _builtins.int
+    EXPIRED_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    KEPT_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    KEPT_BYTES_FIELD_NUMBER: _builtins.int
+    FIRST_STORE_TIME_FIELD_NUMBER: _builtins.int
+    IS_LONGER_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    retention_hours: _builtins.int
+    """Messages that are older expire. Hours; 0: none for its age."""
+    retention_bytes: _builtins.int
+    """The oldest messages expire while the records have more bytes. 0: none for the size."""
+    expired_message_count: _builtins.int
+    """Messages that expire now: a check takes them away from readers, a dry run does not."""
+    kept_message_count: _builtins.int
+    """Messages that stay."""
+    kept_bytes: _builtins.int
+    """Bytes of their records, if the topic has a limit for them."""
+    is_longer: _builtins.bool
+    """True if the rule keeps messages longer than retention_hours of the Janitor: it holds segments back."""
+    error: _builtins.str
+    """Why the Indexer can't answer for the topic now; empty if it can."""
+    @_builtins.property
+    def first_store_time(self) -> _timestamp_pb2.Timestamp:
+        """Store time of the first message that stays. Absent if none stays."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        retention_hours: _builtins.int = ...,
+        retention_bytes: _builtins.int = ...,
+        expired_message_count: _builtins.int = ...,
+        kept_message_count: _builtins.int = ...,
+        kept_bytes: _builtins.int = ...,
+        first_store_time: _timestamp_pb2.Timestamp | None = ...,
+        is_longer: _builtins.bool = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["first_store_time", b"first_store_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "expired_message_count", b"expired_message_count", "first_store_time", b"first_store_time", "is_longer", b"is_longer", "kept_bytes", b"kept_bytes", "kept_message_count", b"kept_message_count", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicRetention: _TypeAlias = TopicRetention  # noqa: Y015
 
 @_typing.final
 class Disk(_message.Message):
@@ -315,23 +385,42 @@ class RunOnceRequest(_message.Message):
 
     DRY_RUN_FIELD_NUMBER: _builtins.int
     TRUST_CLOCK_FIELD_NUMBER: _builtins.int
+    RETENTION_HOURS_FIELD_NUMBER: _builtins.int
+    RETENTION_BYTES_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
     dry_run: _builtins.bool
     """Decide and explain, delete nothing."""
     trust_clock: _builtins.bool
     """Believe the Janitor's clock from now on, or with dry_run for this run, even if it jumped: an operator has checked
     it.
     """
+    retention_hours: _builtins.int
+    """With dry_run: decide as if this were the number of hours, of the topic if one is named, else of the policy."""
+    retention_bytes: _builtins.int
+    """With dry_run: the same for the bytes."""
+    topic: _builtins.str
+    """With dry_run: the topic that has these limits instead of its own. Empty: the policy has them."""
     def __init__(
         self,
         *,
         dry_run: _builtins.bool = ...,
         trust_clock: _builtins.bool = ...,
+        retention_hours: _builtins.int | None = ...,
+        retention_bytes: _builtins.int | None = ...,
+        topic: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_retention_bytes", b"_retention_bytes", "_retention_hours", b"_retention_hours", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "trust_clock", b"trust_clock"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retention_bytes", b"_retention_bytes", "_retention_hours", b"_retention_hours", "dry_run", b"dry_run", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "topic", b"topic", "trust_clock", b"trust_clock"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__retention_bytes: _TypeAlias = _typing.Literal["retention_bytes"]  # noqa: Y015
+    _WhichOneofArgType__retention_bytes: _TypeAlias = _typing.Literal["_retention_bytes", b"_retention_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__retention_hours: _TypeAlias = _typing.Literal["retention_hours"]  # noqa: Y015
+    _WhichOneofArgType__retention_hours: _TypeAlias = _typing.Literal["_retention_hours", b"_retention_hours"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_bytes) -> _WhichOneofReturnType__retention_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_hours) -> _WhichOneofReturnType__retention_hours | None: ...
 
 Global___RunOnceRequest: _TypeAlias = RunOnceRequest  # noqa: Y015
 
@@ -355,7 +444,7 @@ class Decision(_message.Message):
     action: Global___Action.ValueType
     """Keep or delete."""
     reason: _builtins.str
-    """One word for machines. Kept: ACTIVE, NOT_EXPIRED, NOT_DUE, NOT_INDEXED, NOT_REPLICATED, BEHIND_KEPT, BATCH_FULL.
+    """One word for machines. Kept: ACTIVE, NOT_EXPIRED, NOT_DUE, TOPIC_KEPT, NOT_INDEXED, NOT_REPLICATED, BEHIND_KEPT, BATCH_FULL.
     Deleted: EXPIRED, OVER_SIZE, DISK_FORCED.
     """
     explanation: _builtins.str
@@ -424,6 +513,8 @@ class Run(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     CONSUMERS_FIELD_NUMBER: _builtins.int
     CONSUMER_COUNT_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    FIRST_KEPT_STORE_TIME_FIELD_NUMBER: _builtins.int
     is_dry_run: _builtins.bool
     """True if nothing was to be deleted."""
     trigger: _builtins.str
@@ -450,6 +541,14 @@ class Run(_message.Message):
         miss most come first.
         """
 
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicRetention]:
+        """The topics with a rule of their own, at most 1,000, by name. Empty for past runs."""
+
+    @_builtins.property
+    def first_kept_store_time(self) -> _timestamp_pb2.Timestamp:
+        """Store time of the first record of the log that the run keeps. Absent for past runs, and if it keeps none."""
+
     def __init__(
         self,
         *,
@@ -462,10 +561,12 @@ class Run(_message.Message):
         error: _builtins.str = ...,
         consumers: _abc.Iterable[_consumer_pb2.ConsumerBelow] | None = ...,
         consumer_count: _builtins.int = ...,
+        topics: _abc.Iterable[Global___TopicRetention] | None = ...,
+        first_kept_store_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["first_kept_store_time", b"first_kept_store_time", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_count", b"consumer_count", "consumers", b"consumers", "decisions", b"decisions", "deleted_segment_count", b"deleted_segment_count", "error", b"error", "freed_bytes", b"freed_bytes", "is_dry_run", b"is_dry_run", "time", b"time", "trigger", b"trigger"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_count", b"consumer_count", "consumers", b"consumers", "decisions", b"decisions", "deleted_segment_count", b"deleted_segment_count", "error", b"error", "first_kept_store_time", b"first_kept_store_time", "freed_bytes", b"freed_bytes", "is_dry_run", b"is_dry_run", "time", b"time", "topics", b"topics", "trigger", b"trigger"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

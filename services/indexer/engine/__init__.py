@@ -12,7 +12,7 @@ tables   ConsumeQueueTable has the queues, IndexTable the key index. UnsyncedFil
 follow   Indexes enters a batch into both tables and undoes it; `Indexes.reached` is the progress. ReputLoop follows the
          log and executes the verdicts of libs.log.agreement, by the stages of ReputStates. FlushLoop syncs.
          Completeness tells whether the indexes hold all records that were ever answered from them. LongPolls are woken.
-answer   Answers: QueryEngine by key, time and id, Puller, ScanPlanner and Scanner.
+answer   Answers: QueryEngine by key, time and id, Puller, ScanPlanner and Scanner. TopicExpiry: which messages expire.
 groups   ConsumerOffsets, DelayOffsets, GroupConfigs and TimerWheel.
 share    SharedState: if the log has copies, commits of groups become records of the log (LocalChanges), which each
          Indexer applies (StateQueue).

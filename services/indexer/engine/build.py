@@ -10,6 +10,7 @@ from libs.machine.fs import Fs
 from libs.segments.ballast import Ballast
 from services.indexer.config import IndexerConfig
 from services.indexer.engine.answer.answers import Answers
+from services.indexer.engine.answer.topic_expiry import TopicExpiry
 from services.indexer.engine.follow.completeness import Completeness
 from services.indexer.engine.follow.flush import FlushLoop
 from services.indexer.engine.follow.history import LogHistory
@@ -33,7 +34,6 @@ from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.engine.upkeep.filter_loop import FilterLoop
 from services.indexer.engine.upkeep.online_rebuild import OnlineRebuild
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
-from services.indexer.engine.upkeep.topic_expiry import TopicExpiry
 from services.indexer.engine.upkeep.trim import Trim
 
 NO_SINK = NoSink()

@@ -8,6 +8,7 @@ owners          LogOwner and IndexOwner, the protocols of the services that own 
 policy          decide: which segments are deleted, which are kept, and why. Pure.
 believed_time   BelievedTime: the time for the ages of segments. A jump of the clock does not change it.
 index_relief    how many bytes a trim would free on the Indexer's disk, by dry runs.
+topic_rules     TopicRules: topics with a rule of their own, what expires by it, and which segments it holds.
 history         RunHistory: the file of past runs.
 retention_loop  RetentionLoop: reads facts every few seconds, decides, and runs when a run is due.
 

@@ -180,7 +180,7 @@ class TopicRegistry:
         retention_hours: int = 0,
         retention_bytes: int = 0,
     ) -> TopicConfig:
-        """Create a topic, durably. A queue count of 0 is the default; a retention of 0 is no rule of its own.
+        """Create a topic, durably. A queue count of 0 is the default, a retention of 0 no rule of its own.
 
         Raises TopicExists, TopicSetApart, BadTopicName and BadArgument.
         """

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from libs.machine.testing.memory_fs import MemoryFs
-from services.indexer.engine.upkeep import topic_expiry
-from services.indexer.engine.upkeep.topic_expiry import Expiry
+from services.indexer.engine.answer import topic_expiry
+from services.indexer.engine.answer.topic_expiry import Expiry
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import running
 from tests.support.patience import eventually

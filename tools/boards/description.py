@@ -18,7 +18,7 @@ _OF_SERVICE = "* on (job, instance) group_left (service) reput_build_info{S}"
 """Gives the metrics of a process the name of its service."""
 _LINES = '{{__name__=~"reput_.+_audit_{}_lines_total",' + STORE_LABEL + "}}"
 _ACKNOWLEDGEMENT = "reput_commitlog_append_acknowledgement_seconds"
-_REPLICATED = '{durability="REPLICATED",' + STORE_LABEL + "}"
+_REPLICATED = '{durability="replicated",' + STORE_LABEL + "}"
 
 STORE = Board(
     "store",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.deploy.commands import CHART, run, schema_location, tool
+from tests.e2e.deploy.commands import CHART, ROOT, run, schema_location, tool
 from tests.e2e.deploy.fake_cluster import cluster
 from tests.e2e.deploy.settings import load_settings
 
@@ -158,7 +158,7 @@ def test_services_start_with_their_settings(values: list[str]) -> None:
     """Each ConfigMap is an environment that the service accepts, without unknown variables."""
     manifests = objects(*values)
     for (kind, name), item in manifests.items():
-        if kind == "ConfigMap":
+        if kind == "ConfigMap" and "-board-" not in name:
             service = name.rpartition("-")[2]
             settings = load_settings(service, {**item["data"], **of_pod(manifests, name, f"{name}-1")})
             assert settings.server.listen_host == "0.0.0.0"
@@ -213,7 +213,7 @@ def test_services_and_operators_have_tokens(values: list[str]) -> None:
     assert all(len(base64.b64decode(token)) >= 32 for token in tokens.values())
     assert len({*tokens.values(), *objects(*values)["Secret", "shop-reput-trust"]["data"].values()}) == 4
     for (kind, name), item in manifests.items():
-        if kind == "ConfigMap":
+        if kind == "ConfigMap" and "-board-" not in name:
             own = of_pod(manifests, name, f"{name}-0")
             server = load_settings(name.rpartition("-")[2], {**item["data"], **own}).server
             assert str(server.service_token_file) == "/etc/reput/trust/service"
@@ -383,6 +383,42 @@ def test_every_pod_is_scraped_once(replicas: int) -> None:
         if kind == "Service" and any(port["name"] == "metrics" for port in item["spec"]["ports"])
     ]
     assert sorted(scraped) == sorted(SERVICES)
+
+
+def test_the_operators_prometheus_passes_the_policies() -> None:
+    """With a ServiceMonitor, each policy permits the operator's Prometheus, of any namespace, its metrics port."""
+    wanted = {
+        "namespaceSelector": {},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
+    }
+    for is_enabled in (True, False):
+        manifests = objects(f"serviceMonitor.enabled={str(is_enabled).lower()}")
+        policies = [item for (kind, _), item in manifests.items() if kind == "NetworkPolicy"]
+        assert len(policies) == len(SERVICES)
+        for policy in policies:
+            permitted = [
+                peer
+                for rule in policy["spec"]["ingress"]
+                for peer in rule["from"]
+                if rule["ports"][0]["port"] in range(7201, 7206)
+            ]
+            assert (wanted in permitted) is is_enabled
+
+
+def test_rules_and_boards_are_the_repositorys() -> None:
+    """The PrometheusRule has all groups of deploy/prometheus, and each ConfigMap is a board."""
+    manifests = objects("prometheusRule.enabled=true", "dashboards.enabled=true")
+    (rule,) = [item for (kind, _), item in manifests.items() if kind == "PrometheusRule"]
+    files = sorted((ROOT / "deploy/prometheus").glob("*.yaml"))
+    assert rule["spec"]["groups"] == [group for file in files for group in yaml.safe_load(file.read_text())["groups"]]
+    boards = {
+        name: text
+        for (kind, _), item in manifests.items()
+        if kind == "ConfigMap" and "grafana_dashboard" in item["metadata"]["labels"]
+        for name, text in item["data"].items()
+    }
+    files = sorted((ROOT / "deploy/observability/boards").glob("*.json"))
+    assert boards == {file.name: file.read_text().rstrip("\n") for file in files}
 
 
 def test_names_fit_into_dns_labels() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -131,3 +132,38 @@ def test_a_live_limit_of_the_log_takes_effect(tmp_path: Path) -> None:
         result = run_here("put", "second", "x", extra=extra)
         assert (result.code, "TOPIC_NOT_FOUND" in result.errors) == (3, True), result
         assert run_here("put", "first", "x", extra=extra).code == 0
+
+
+def test_a_bundle_of_a_service_with_a_token(tmp_path: Path) -> None:
+    """A bundle has the pages and the log of a running service, and not the token that its settings' file holds."""
+    token = tmp_path / "token"
+    token.write_text(f"{SECRET}\n")
+    token.chmod(0o600)
+    with running("janitor", tmp_path) as (it, process):
+        it.write(f'token_file = "{token}"')
+        process.send_signal(signal.SIGHUP)
+        it.until("SIGHUP: ")
+    with it.log.open("a") as log:
+        log.write(f"a line with {SECRET} in it\n")
+    it.log = tmp_path / "second"
+    command = [sys.executable, "-m", "services.janitor", "--config", str(it.file)]
+    with it.log.open("wb") as errors, subprocess.Popen(command, stderr=errors, env=environment()) as process:
+        try:
+            it.until("serving")
+            file = tmp_path / "b.tar.gz"
+            result = run_here(
+                "debug", "bundle", "--output", str(file), "--data-dir", str(tmp_path / "data"),
+                "--log", str(tmp_path / "log"), "--metrics", f"janitor=http://127.0.0.1:{it.metrics}", "--json",
+            )  # fmt: skip
+            assert result.code == 0, result
+        finally:
+            process.terminate()
+            process.wait(LIMIT_S)
+    with tarfile.open(file) as archive:
+        entries = {one.name.partition("/")[2]: archive.extractfile(one) for one in archive.getmembers()}
+        texts = {name: entry.read().decode() for name, entry in entries.items() if entry is not None}
+    assert not [name for name, text in texts.items() if SECRET in text]
+    assert "a line with ******** in it" in texts["logs/1-log"]
+    assert "reput_janitor_reload_is_last_taken" in texts["janitor/metrics.txt"]
+    found = json.loads(texts["janitor/settings.json"])["settings"]
+    assert [row["value"] for row in found if row["setting"] == "token_file"] == [str(token)]

@@ -308,7 +308,7 @@ func (q *sendQueue) onStored(stored *batch, result *commitlogv1.AppendResult) *E
 
 func (q *sendQueue) onRefused(refused *batch, failure *Error, now time.Time) {
 	q.isProbing = true
-	if failure.Reason == reasonAfterRefusal { // as if it had never been sent
+	if failure.Reason == reasonAfterRefusal && refused.needsPrevious { // as if it had never been sent
 		q.putBack(refused)
 		return
 	}

@@ -379,6 +379,18 @@ func TestQueueKeepsItsOrder(t *testing.T) {
 	wantOneByOne(t, q, "df", "ghi", "jkl", "mno")
 }
 
+// A server that refuses all batches as behind a refused batch is asked once: the refusal contradicts the request.
+func TestQueueNeedsNoOther(t *testing.T) {
+	q := newQueue()
+	addAll(q, "abc")
+	wantBatch(t, q.pop(at(0)), "abc")
+	apply(t, q, at(0), refused(codes.Aborted, "AFTER_REFUSAL", nil))
+	wantBatch(t, q.pop(at(100_000)), "")
+	if !q.isIdle() {
+		t.Error("messages have no outcome")
+	}
+}
+
 // When retries are used up, only messages that may have reached the server have an unknown outcome.
 func TestQueueBrokenForGood(t *testing.T) {
 	unavailable := &Error{Code: codes.Unavailable}

@@ -149,6 +149,16 @@ test("batches behind a refused batch wait for it, and count no attempt", () => {
   assert.equal(bench.summary.f, "MESSAGE_TOO_LARGE");
 });
 
+test("a batch that needs no other is not sent again", () => {
+  const bench = new Bench();
+  bench.add(letters("abcd"));
+  bench.pop();
+  bench.answer(refused("ABORTED", "AFTER_REFUSAL"));
+  bench.nowMs = 100_000;
+  assert.equal(bench.queue.pop(bench.nowMs), undefined);
+  assert.deepEqual(new Set(Object.values(bench.summary)), new Set(["AFTER_REFUSAL"]));
+});
+
 test("a delay is never shorter than what the server asks for", () => {
   const bench = new Bench();
   bench.add(letters("abcd"));

@@ -68,3 +68,14 @@ def test_a_log_whose_lease_is_over_gets_no_further_batch() -> None:
         assert bench.pop() == [*names]
         bench.answer([*names])
     assert bench.stored == [*"abcdefghijkl"]
+
+
+def test_a_batch_that_needs_no_other_is_not_sent_again() -> None:
+    """A server that refuses all batches as behind a refused batch gets the batch once."""
+    bench = Bench()
+    bench.add(*"abcd")
+    assert bench.pop() == [*"abcd"]
+    bench.answer(BEHIND)
+    bench.now_s = 100.0
+    assert bench.pop() is None
+    assert set(bench.summary().values()) == {"AbortedError"}

@@ -267,7 +267,7 @@ export class SendQueue {
 
   #onRefused(batch: Batch, error: ReputError, nowMs: number): void {
     this.#isProbing = true;
-    if (error.reason === "AFTER_REFUSAL") {
+    if (error.reason === "AFTER_REFUSAL" && batch.needsPrevious) {
       this.#again(batch, new Batch(batch.entries, batch.order, batch.attempt));
       return;
     }

@@ -356,7 +356,7 @@ class SendQueue:
 
     def _on_refused(self, batch: Batch, error: ReputError, now_s: float) -> None:
         self._is_probing = True
-        if error.reason == AFTER_REFUSAL:
+        if error.reason == AFTER_REFUSAL and batch.needs_previous:
             self._insert(batch)
             return
         if error.reason in (NOT_LEADER, LEASE_OVER):

@@ -314,7 +314,7 @@ final class SendQueue {
 
     private void onRefused(Batch batch, ReputException error, long nowNs) {
         isProbing = true;
-        if (error.reason().equals(AFTER_REFUSAL)) { // As if it had never been sent.
+        if (error.reason().equals(AFTER_REFUSAL) && batch.needsPrevious()) { // As if it had never been sent.
             ready.add(batch);
             return;
         }

@@ -343,6 +343,17 @@ class SendQueueTest {
         assertEquals(1, failedCount());
     }
 
+    /** A server that refuses all batches as behind a refused batch is asked once: the refusal contradicts the request. */
+    @Test
+    void aBatchThatNeedsNoOtherIsNotSentAgain() {
+        add("a");
+        assertEquals(1, popAll().size());
+        refuse(Code.ABORTED, "AFTER_REFUSAL");
+        nowNs += HOUR_NS;
+        assertNull(queue.pop(nowNs));
+        assertEquals("AFTER_REFUSAL", errorOf("a").reason());
+    }
+
     @Test
     void retriesEnd() {
         queue = new SendQueue(OPTIONS.withRetry(RetryPolicy.DEFAULT.withRetries(2)));

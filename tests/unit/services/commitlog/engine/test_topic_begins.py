@@ -173,5 +173,25 @@ async def test_a_purge_wakes_the_streams_and_reaches_copies() -> None:
         begin = await leader.topic_changes.purge("orders")
         for step in await asyncio.wait_for(asyncio.gather(*waits), LIMIT_S):
             assert (step.start_physical_offset, step.columns, step.response) == (begin, None, b"")
-        assert leader.topics.begins.by_topic == follower.topics.begins.by_topic == {"orders": begin}
+        assert leader.topics.begins.by_topic == {"orders": begin}
+        await eventually(lambda: follower.topics.begins.by_topic == {"orders": begin})
         assert small_files.load_topic_begins(other.fs, DATA_DIR).begins == {"orders": begin}
+
+
+async def test_expired_messages_reach_copies_and_never_come_back() -> None:
+    """A begin only rises, a topic that does not exist gets none, and a copy has rule and begin."""
+    async with two() as (leader, follower, _, _, other):
+        await append(leader, message(topic="orders"), message(topic="orders"))
+        await caught_up(follower, leader)
+        await leader.topic_changes.update("orders", retention_hours=5, retention_bytes=700)
+        end = end_of(leader)
+        assert await leader.topic_changes.expire({"orders": end, "unknown": end, SCHEDULE_TOPIC: end}) == 1
+        assert await leader.topic_changes.expire({"orders": end - 1}) == 0
+        assert leader.topics.begins.by_topic == {"orders": end}
+        await eventually(lambda: follower.topics.begins.by_topic == {"orders": end})
+        await eventually(lambda: bool(follower.topics.with_retention()))
+        (topic,) = follower.topics.with_retention()
+        assert (topic.name, topic.retention_hours, topic.retention_bytes) == ("orders", 5, 700)
+        assert small_files.load_topic_begins(other.fs, DATA_DIR).begins == {"orders": end}
+        await leader.topic_changes.update("orders", retention_hours=0, retention_bytes=0)
+        assert leader.topics.with_retention() == []

@@ -50,6 +50,9 @@ SERVE_MEANINGS = {
 """The codes of `reput serve`; `reput up` passes on the code of the service that failed."""
 
 REASONS = {
+    "BACKUP_DAMAGED": "a manifest or an object of a backup is missing or damaged, or a restored store has faults",
+    "BACKUP_FAILED": "a backup, a prune or a restore could not be done; the text gives the reason",
+    "BACKUP_NOT_FOUND": "there is no backup of this id",
     "BAD_ARGUMENT": "an argument is outside of what a request can carry",
     "BAD_LINE": "a line of `put --file` is no message",
     "BAD_MESSAGE": "a message of `put` can't be sent",

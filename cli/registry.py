@@ -100,6 +100,8 @@ COMMANDS = {
     "access": Entry(
         "access", "access", "Rights of named callers: try a rule, check a rights file, import RocketMQ's lists."
     ),
+    "backup": Entry("backups.backup", "backup", "Backups of a running store: create, list, verify, prune."),
+    "restore": Entry("backups.restore", "restore", "Restore a backup into an empty directory."),
     "context": Entry("context", "context", "Named stores: their addresses and how to reach them."),
     "config": Entry("config", "config", "Settings of the services."),
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from reput.commitlog.v1 import (
     append_service_pb2,
+    backup_service_pb2,
     log_service_pb2,
     log_service_pb2_grpc,
     replication_service_pb2,
@@ -44,6 +45,7 @@ from services.commitlog.engine.statistics import (
 )
 from services.commitlog.engine.write.inflight import InflightBudget
 from services.commitlog.rpc.append_servicer import RAW_METHODS, AppendServicer
+from services.commitlog.rpc.backup_servicer import BackupServicer
 from services.commitlog.rpc.coordinate.doors import label_role, open_door
 from services.commitlog.rpc.coordinate.settings import EtcdConfig, KubernetesConfig
 from services.commitlog.rpc.current_log import CurrentLog
@@ -156,6 +158,7 @@ class Service:
         add(append_service, self.append, raw=RAW_METHODS, turns=turns, goes_on=("AppendStream",))
         add(log_service_pb2.DESCRIPTOR.services_by_name["LogService"], log_servicer, early=EARLY_METHODS)
         add(segment_service_pb2.DESCRIPTOR.services_by_name["SegmentService"], SegmentServicer(log))
+        add(backup_service_pb2.DESCRIPTOR.services_by_name["BackupService"], BackupServicer(log, streams))
         add(topic_service_pb2.DESCRIPTOR.services_by_name["TopicService"], TopicServicer(log))
         add(replication_service_pb2.DESCRIPTOR.services_by_name["ReplicationService"], replication)
 

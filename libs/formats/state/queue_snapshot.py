@@ -64,6 +64,14 @@ class WriterBatch(msgspec.Struct, frozen=True, array_like=True):
         return self.start_physical_offset + self.size_bytes
 
 
+class SnapshotEnd(JsonFile, frozen=True):
+    """The end of a snapshot, read without its other values."""
+
+    KIND = "queue_offsets"
+
+    end_physical_offset: int
+
+
 class QueueSnapshot(JsonFile, frozen=True):
     """Counters, times and writers of the log below a physical offset."""
 

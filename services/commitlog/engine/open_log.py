@@ -16,6 +16,7 @@ from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.durable.acknowledge import Acknowledgements
 from services.commitlog.engine.durable.syncer import Syncer
 from services.commitlog.engine.durable.topic_changes import TopicChanges
+from services.commitlog.engine.follow.backup_state import BackupStates
 from services.commitlog.engine.follow.followers import Followers
 from services.commitlog.engine.follow.other_histories import OtherHistories
 from services.commitlog.engine.follow.queue_offset_check import QueueOffsetCheck
@@ -130,6 +131,11 @@ class OpenLog:
     def groups(self) -> AppendGroups:
         """The groups of small appends."""
         return AppendGroups(self.pipeline)
+
+    @cached_property
+    def backup_states(self) -> BackupStates:
+        """The states that backups take."""
+        return BackupStates(self.chain, self.epochs, self.marks, self.topics, self.snapshot)
 
     @cached_property
     def queue_offsets(self) -> QueueOffsetCheck:

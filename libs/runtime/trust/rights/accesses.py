@@ -175,6 +175,7 @@ def _on_store(actions: Action) -> MethodAccess:
 _COMMITLOG: Mapping[str, MethodAccess] = {
     "AppendService/Append": MethodAccess((Need(PRODUCE, _raw_topics),), field_of=_raw_field),
     "AppendService/AppendStream": MethodAccess((Need(PRODUCE, _raw_topics),), field_of=_raw_field),
+    "BackupService/ReadState": _on_store(ADMINISTER),
     "LogService/GetStatus": OPEN,
     "LogService/ReadRecords": MethodAccess(shown=Shown(READ, "", _of_records)),
     "LogService/StreamRecords": _on_store(QUERY),

@@ -71,6 +71,10 @@ class SnapshotKeeper:
         """
         await self._save(with_ballast=False)
 
+    def read(self) -> bytes:
+        """Return the file. There is one if `end_physical_offset` is not None. Blocks. Raises OSError."""
+        return self._fs.read(self._config.data_dir / store_layout.QUEUE_SNAPSHOT)
+
     async def cover(self, physical_offset: int) -> None:
         """Ensure that a snapshot covers all records below an offset. Does nothing while the queue offsets are unknown.
 

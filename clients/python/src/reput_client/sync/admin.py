@@ -4,7 +4,7 @@
 
 from collections.abc import Iterator
 
-from reput.commitlog.v1 import log_service_pb2, replication_service_pb2, segment_service_pb2
+from reput.commitlog.v1 import backup_service_pb2, log_service_pb2, replication_service_pb2, segment_service_pb2
 from reput.indexer.v1 import index_service_pb2, rebuild_service_pb2
 from reput.janitor.v1 import retention_service_pb2
 
@@ -92,6 +92,21 @@ class Admin(Part):
         """Yield the segments of the log, oldest first."""
         request = segment_service_pb2.ListSegmentsRequest(page_size=PAGE_SIZE)
         return self._channels.pages(request, lambda page: page.segments)
+
+    def backup_state(self) -> Iterator[backup_service_pb2.ReadStateResponse]:
+        """Yield an end of the log, then the CommitLog's small files as of this end, in parts."""
+        return self._channels.stream(Call(backup_service_pb2.ReadStateRequest()))
+
+    def raw_records(
+        self, start_physical_offset: int, end_physical_offset: int
+    ) -> Iterator[log_service_pb2.StreamRecordsResponse]:
+        """Yield the records of a part of the log as the bytes of the log. The start is the first byte of a record."""
+        request = log_service_pb2.StreamRecordsRequest(
+            start_physical_offset=start_physical_offset,
+            end_physical_offset=end_physical_offset,
+            view=log_service_pb2.RECORD_VIEW_RAW,
+        )
+        return self._channels.stream(Call(request))
 
     def demote(self, replica_id: str, leader_target: str) -> replication_service_pb2.DemoteResponse:
         """Make the leader of a log a follower of `replica_id`, which it reaches at `leader_target` (host:port).

@@ -45,6 +45,7 @@ EXPECTED = {
     "AppendService/AppendStream": "P",
     "LogService/GetStatus": ALL,
     "LogService/ReadRecords": "CQ",
+    "BackupService/ReadState": "K",
     "LogService/StreamRecords": "K",
     "ReplicationService/Promote": "K",
     "ReplicationService/Demote": "K",

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A restore: a backup, or the part of it up to an offset or a time, becomes a store in an empty directory.
+
+Invariants: everything is made in `restoring/` of the directory and moved at the end, the log last. Until then a
+checkpoint says that there was a log, so that no CommitLog begins a new store there. A killed restore is begun again.
+The store has a history of its own: no replica and no Indexer of the former store takes it for that store.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from cli.backup import state as states
+from cli.backup.errors import BackupDamaged, BackupError
+from cli.backup.plan import pieces_until, restored_epochs
+from libs.formats import store_layout
+from libs.formats.config import consumer_offsets_json, topics_json
+from libs.formats.state import epoch_file, log_history, store_checkpoint
+from libs.formats.state.log_history import TopicBeginsFile
+from libs.formats.state.store_checkpoint import StoreCheckpoint
+from libs.formats.store_layout import file_name, segment_base
+from libs.log.end import ScanEndKind
+from libs.log.state.data_dir import OF_FILE_SYSTEMS
+from libs.machine.posix_fs import PosixFs
+from services.commitlog.engine.restored import read_restored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cli.backup.cut import Cut
+    from cli.backup.manifest import Manifest
+    from cli.backup.repository import Repository
+
+RESTORING = "restoring"
+"""Directory of an unfinished restore, in the data directory."""
+HISTORY_ID_SIZE_BYTES = 16
+FILES = (store_layout.EPOCHS, store_layout.CHECKPOINT, store_layout.CONFIG, store_layout.REPUT)
+"""What is moved before the log."""
+
+
+class Restored(NamedTuple):
+    """The result of a restore."""
+
+    backup_id: str
+    end_physical_offset: int
+    last_store_time_ms: int
+    record_count: int
+    epoch: int
+    history_id: str
+    group_count: int
+
+
+@dataclass(slots=True)
+class Restore:
+    """A restore into an empty directory. `show` gets the bytes that are done, and their number in total."""
+
+    repository: Repository
+    manifest: Manifest
+    cut: Cut
+    data_dir: Path
+    index_dir: Path
+    show: Callable[[int, int], None]
+
+    def run(self) -> Restored:
+        """Restore. Raises BackupError, BackupDamaged, PlaceFailed and OSError."""
+        pieces_until(self.manifest, self.cut.end_physical_offset)
+        claim(self.data_dir, self.index_dir)
+        work = self.data_dir / RESTORING
+        log = work / store_layout.COMMIT_LOG
+        log.mkdir(parents=True)
+        if self.manifest.end_physical_offset > 0:
+            _write(
+                self.data_dir / store_layout.CHECKPOINT, _checkpoint(self.manifest, self.manifest.end_physical_offset)
+            )
+        saved = states.decode(
+            {name: self.repository.get(one.sha256, one.size_bytes) for name, one in self.manifest.files.items()}
+        )
+        if saved.snapshot.end_physical_offset != self.manifest.end_physical_offset:
+            raise BackupDamaged(f"the queue offsets of backup {self.manifest.backup_id} are of another end of the log")
+        end = self._write_log(log)
+        found = read_restored(log, self.manifest.segment_size_bytes, end)
+        if found.end.kind is ScanEndKind.DAMAGED or found.end.physical_offset > end:
+            raise BackupDamaged(f"the restored log at {found.end.physical_offset}: {found.end.reason}")
+        if found.end.physical_offset < end:
+            self._clear(log, found.end.physical_offset, end)
+            end = found.end.physical_offset
+        snapshot = states.snapshot_at(saved, found.snapshot, self.manifest.min_physical_offset)
+        begins = states.begins_at(saved, end)
+        epochs, history_id = restored_epochs(self.manifest, end), secrets.token_hex(HISTORY_ID_SIZE_BYTES)
+        _write(work / store_layout.EPOCHS, epoch_file.encode(epochs))
+        _write(work / store_layout.CHECKPOINT, _checkpoint(self.manifest, end, snapshot.last_store_time_ms))
+        _write(work / store_layout.TOPICS, topics_json.dumps(states.topics_at(saved, snapshot, begins)).encode())
+        _write(work / store_layout.TOPIC_BEGINS, TopicBeginsFile(begins=begins).encode())
+        _write(work / store_layout.QUEUE_SNAPSHOT, snapshot.encode())
+        _write(work / store_layout.HISTORY, log_history.encode_name(history_id))
+        positions = states.positions_at(saved, snapshot)
+        if positions is not None:
+            target = work if self.index_dir == self.data_dir else self.index_dir
+            _write(target / store_layout.CONSUMER_OFFSETS, consumer_offsets_json.dumps(positions).encode())
+        _move(work, self.data_dir)
+        return Restored(
+            self.manifest.backup_id,
+            end,
+            snapshot.last_store_time_ms,
+            self.cut.record_count,
+            epochs[-1].number,
+            history_id,
+            0 if positions is None else len({group for _, group in positions.offsets}),
+        )
+
+    def _write_log(self, directory: Path) -> int:
+        """Write the segments. Returns the end of the records."""
+        size, end = self.manifest.segment_size_bytes, self.manifest.min_physical_offset
+        pieces = pieces_until(self.manifest, self.cut.end_physical_offset)
+        total = sum(piece.size_bytes for piece in pieces)
+        _make_segment(directory, end, size)
+        for piece in pieces:
+            data = self.repository.get(piece.sha256, piece.size_bytes)
+            kept = self.cut.kept_bytes(piece.start_physical_offset, data, f"object {piece.sha256}")
+            base = segment_base(piece.start_physical_offset, size)
+            if kept:
+                _make_segment(directory, base, size)
+                _write_at(directory / file_name(base), piece.start_physical_offset - base, data[:kept])
+            end = piece.start_physical_offset + kept
+            self.show(end - self.manifest.min_physical_offset, total)
+            if kept < piece.size_bytes:
+                break
+        return end
+
+    def _clear(self, directory: Path, start: int, end: int) -> None:
+        """Replace the bytes of an incomplete batch of a writer by zeros. The batch is in a single segment."""
+        base = segment_base(start, self.manifest.segment_size_bytes)
+        _write_at(directory / file_name(base), start - base, bytes(end - start))
+
+
+def claim(data_dir: Path, index_dir: Path) -> None:
+    """Make the directories, or take empty ones, or begin a killed restore again. Raises BackupError otherwise."""
+    for directory in (data_dir, index_dir):
+        directory.mkdir(parents=True, exist_ok=True)
+    found = _names(data_dir)
+    if RESTORING in found and store_layout.COMMIT_LOG not in found:
+        _clear_all(data_dir, {RESTORING, *FILES} & found)
+        if _names(index_dir) == {store_layout.CONFIG}:
+            _clear_all(index_dir, {store_layout.CONFIG})
+    for directory in (data_dir, index_dir):
+        if names := sorted(_names(directory)):
+            raise BackupError(f"{directory} is not empty: it has {names[0]}; a restore needs an empty directory")
+
+
+def _names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()} - OF_FILE_SYSTEMS
+
+
+def _clear_all(directory: Path, names: set[str]) -> None:
+    """Remove what a killed restore left, its own directory last."""
+    for name in sorted(names, key=lambda name: name == RESTORING):
+        path = directory / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _checkpoint(manifest: Manifest, end_physical_offset: int, last_store_time_ms: int = 0) -> bytes:
+    checkpoint = StoreCheckpoint(
+        commit_log_time_ms=last_store_time_ms,
+        confirmed_physical_offset=end_physical_offset,
+        flushed_physical_offset=end_physical_offset,
+        start_physical_offset=manifest.min_physical_offset,
+    )
+    return store_checkpoint.encode(checkpoint.of_reput())
+
+
+def _make_segment(directory: Path, base: int, size_bytes: int) -> None:
+    """Make a segment of its full size, unless it is there."""
+    path = directory / file_name(base)
+    if not path.exists():
+        with path.open("xb") as file:
+            file.truncate(size_bytes)
+
+
+def _write_at(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    PosixFs().write_atomic(path, data)
+
+
+def _move(work: Path, data_dir: Path) -> None:
+    """Move everything to its place, the log last, durably."""
+    fs = PosixFs()
+    for folder in (work / store_layout.COMMIT_LOG, work / store_layout.REPUT, work / store_layout.CONFIG, work):
+        fs.sync_directory(folder)
+    for name in (*FILES, store_layout.COMMIT_LOG):
+        (work / name).replace(data_dir / name)
+        fs.sync_directory(data_dir)
+    work.rmdir()
+    fs.sync_directory(data_dir)

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups and restores of a real store: what comes back, and what a kill at any moment leaves."""
+
+import json
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.patience import LIMIT_S
+from tests.support.reput_up import REPUT, Store, run_here, start, store
+
+pytestmark = pytest.mark.e2e
+
+KILL_COUNT = 6
+LONG_KILL_COUNT = 100
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A common store for all tests."""
+    with store(tmp_path_factory.mktemp("store")) as running:
+        fill(running, 0)
+        yield running
+
+
+def fill(running: Store, number: int, count: int = 900) -> None:
+    """Put messages of some 1.2 KB, more than a segment of them, and have a group read some."""
+    lines = "".join(
+        json.dumps({"body": f"{number}-{at}-" + "x" * 1_100, "keys": [f"k{number}-{at}"]}) + "\n" for at in range(count)
+    )
+    assert running.run("put", "orders", "--file", "-", standard_input=lines).code == 0
+    end_s = time.monotonic() + LIMIT_S
+    offset = str(number * 100 + 50)
+    while running.run("groups", "commit", "nightly", "orders", "--queue", "0", "--offset", offset).code:
+        assert time.monotonic() < end_s
+
+
+def created(running: Store, place: Path) -> dict[str, object]:
+    (row,) = running.json("backup", "create", "--to", str(place), "--rate-mib-s", "0")
+    return dict(row)
+
+
+def messages(running: Store) -> dict[int, list[tuple[int, str]]]:
+    """All messages of the topic, by queue: physical offset and body."""
+    found = {}
+    for queue in range(4):
+        rows = running.json("pull", "orders", "--queue", str(queue), "--count", "100000")
+        found[queue] = [(int(row["physical_offset"]), row["body"][:20]) for row in rows]
+    return found
+
+
+def positions(running: Store) -> list[tuple[object, ...]]:
+    """The place of each group in each queue."""
+    return [
+        (row["group"], row["topic"], row["queue_id"], row["queue_offset"])
+        for row in running.json("groups", "list")
+        if not str(row["group"]).startswith("rmq_sys")
+    ]
+
+
+def restored(place: Path, data_dir: Path, *options: str) -> dict[str, object]:
+    result = run_here("restore", "--from", str(place), "--data-dir", str(data_dir), *options, "--json")
+    assert result.code == 0, result
+    return dict(result.rows[0])
+
+
+def check_sound(data_dir: Path) -> None:
+    result = run_here("verify", str(data_dir))
+    assert result.code == 0, result
+
+
+def test_a_restored_store_is_the_store(running: Store, tmp_path: Path) -> None:
+    """All messages and places of groups are there; it takes messages in an epoch of its own."""
+    backup = created(running, tmp_path / "place")
+    before, places = messages(running), positions(running)
+    made = restored(tmp_path / "place", tmp_path / "again")
+    assert made["end_physical_offset"] == backup["end_physical_offset"]
+    assert made["history_id"] != backup["history_id"]
+    compared = run_here("verify", str(tmp_path / "again"), "--against", str(running.data_dir), "--allow-running")
+    assert "0 faults" in compared.output
+    with store(tmp_path / "again") as again:
+        assert messages(again) == before
+        assert positions(again) == places
+        assert again.run("put", "orders", "new").code == 0
+        assert again.stop().code in (0, 130)
+    check_sound(tmp_path / "again")
+
+
+def test_restores_at_random_offsets(running: Store, tmp_path: Path) -> None:
+    """A restore at an offset has what a reader saw up to there, and no group behind its end."""
+    backup = created(running, tmp_path / "place")
+    before, places = messages(running), positions(running)
+    chance = random.Random(7)
+    end = int(str(backup["end_physical_offset"]))
+    for number, offset in enumerate([0, *(chance.randrange(1, end) for _ in range(2))]):
+        data_dir = tmp_path / str(number)
+        made = restored(tmp_path / "place", data_dir, "--offset", str(offset))
+        cut = int(str(made["end_physical_offset"]))
+        assert cut <= offset
+        expected = {queue: [one for one in rows if one[0] < cut] for queue, rows in before.items()}
+        with store(data_dir) as again:
+            if cut:
+                assert messages(again) == expected
+                for group, topic, queue, at in places:
+                    limit = min(int(str(at)), len(expected[int(str(queue))]))
+                    assert (group, topic, queue, limit) in positions(again)
+            assert again.run("put", "orders", "new").code == 0
+            again.stop()
+        check_sound(data_dir)
+
+
+def test_restores_up_to_a_time(running: Store, tmp_path: Path) -> None:
+    """Records that were stored later are left out, also whole topics' first ones."""
+    time.sleep(0.05)
+    moment_ms = round(time.time() * 1000)
+    time.sleep(0.05)
+    running.json("put", "later", "x")
+    backup = created(running, tmp_path / "place")
+    made = restored(tmp_path / "place", tmp_path / "again", "--until", str(moment_ms))
+    assert int(str(made["end_physical_offset"])) < int(str(backup["end_physical_offset"]))
+    compared = run_here("verify", str(tmp_path / "again"), "--only", "log")
+    assert compared.code == 0
+
+
+def test_only_new_bytes_move(running: Store, tmp_path: Path) -> None:
+    """The second backup moves nothing, the third the new records and the small files that changed."""
+    place = tmp_path / "place"
+    first = created(running, place)
+    assert int(str(first["new_bytes"])) >= int(str(first["log_bytes"]))
+    again = created(running, place)
+    assert again["new_bytes"] == 0
+    running.json("put", "orders", "y" * 5_000)
+    third = created(running, place)
+    new = int(str(third["end_physical_offset"])) - int(str(again["end_physical_offset"]))
+    assert new <= int(str(third["new_bytes"])) <= new + 20_000
+    listed = run_here("backup", "list", "--from", str(place), "--json").rows
+    assert [row["backup_id"] for row in listed] == [first["backup_id"], again["backup_id"], third["backup_id"]]
+
+
+def test_what_is_refused(running: Store, tmp_path: Path) -> None:
+    """A directory with anything in it, an unknown backup, an offset outside, a harmed object."""
+    place = tmp_path / "place"
+    backup = created(running, place)
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine").write_text("x")
+    asked = ("restore", "--from", str(place), "--data-dir")
+    refused = run_here(*asked, str(full))
+    assert refused.code == 1
+    assert "is not empty: it has mine" in refused.errors
+    assert [path.name for path in full.iterdir()] == ["mine"]
+    assert run_here(*asked, str(tmp_path / "a"), "--backup", "20200101T000000Z-1").code == 3
+    outside = run_here(*asked, str(tmp_path / "b"), "--offset", str(int(str(backup["end_physical_offset"])) + 1))
+    assert "is outside of backup" in outside.errors
+    assert run_here("backup", "list", "--from", str(tmp_path / "none")).code == 1
+    assert run_here("backup", "prune", "--from", str(place)).code == 1
+    victim = max((place / "objects").rglob("*"), key=lambda path: path.stat().st_size)
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    for command in (("backup", "verify", "--from", str(place)), (*asked, str(tmp_path / "c"))):
+        harmed = run_here(*command)
+        assert harmed.code == 6
+        assert victim.name in harmed.errors
+
+
+def killed(command: list[str], delay_s: float, environment: dict[str, str]) -> bool:
+    """Run a command and kill it after a delay. Returns whether it ended before."""
+    process = start(
+        [*REPUT, *command], environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    with process:
+        try:
+            process.wait(delay_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            return False
+        return True
+
+
+def kill_rounds(running: Store, tmp_path: Path, count: int, fill_more: Callable[[int], None]) -> int:
+    """Kill backups, prunes and restores at random moments; the last complete backup always restores."""
+    place, chance = tmp_path / "place", random.Random(11)
+    created(running, place)
+    environment = running.client_environment()
+    kill_count = 0
+    for number in range(count):
+        fill_more(number)
+        target = tmp_path / f"restored-{number}"
+        command = (
+            ["backup", "create", "--to", str(place), "--rate-mib-s", "4"],
+            ["backup", "prune", "--from", str(place), "--keep", "1"],
+            ["restore", "--from", str(place), "--data-dir", str(target)],
+        )[number % 3]
+        kill_count += not killed(command, chance.uniform(0.3, 1.6), environment)
+        verified = run_here("backup", "verify", "--from", str(place), "--all")
+        assert verified.code == 0, verified
+        restored(place, target if target.exists() and not (target / "commitlog").exists() else tmp_path / f"r{number}")
+    created(running, place)
+    assert run_here("backup", "prune", "--from", str(place), "--keep", "1").code == 0
+    assert not list((place / "incomplete").iterdir())
+    named = {path.name for path in (place / "objects").rglob("*") if path.is_file()}
+    (manifest,) = (place / "backups").iterdir()
+    assert all(name in manifest.read_text() for name in named)
+    return kill_count
+
+
+def test_kills(running: Store, tmp_path: Path) -> None:
+    """Some kills."""
+    assert kill_rounds(running, tmp_path, KILL_COUNT, lambda number: fill(running, 1 + number, 900)) > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+def test_many_kills(running: Store, tmp_path: Path) -> None:
+    """A hundred kills."""
+    kill_rounds(running, tmp_path, LONG_KILL_COUNT, lambda number: fill(running, number % 7, 300))

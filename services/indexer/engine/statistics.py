@@ -65,7 +65,7 @@ class IndexerStatistics:
     stepped_over_record_count: int
     """Records that fit no queue, which the indexes leave out."""
     log_silent_ms: int
-    """Milliseconds since the log was last heard."""
+    """Time since the log was last heard."""
     damaged_record_count: int
     """Damaged places of the log that answers needed since the start."""
     is_log_away: int

@@ -113,7 +113,7 @@ def test_commands_of_a_page_exist(page: Path) -> None:
     ("text", "wrong"),
     [
         ("topic create x", "`reput` has no command topic"),
-        ("topics create x --queues 3", "`reput topics create` has no option --queues"),
+        ("topics create x --queue-count 3", "`reput topics create` has no option --queue-count"),
         ("topics creat x", "`reput topics` has no command creat"),
         ("--commitlog localhost:1 status", ""),
         ("pull orders --queue 0", ""),

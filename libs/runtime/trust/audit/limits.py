@@ -7,14 +7,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from libs.importance import Advanced, Basic
+from libs.importance import Advanced
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditConfig:
     """The settings of the audit. docs/audit.md describes the lines."""
 
-    audit_file: Basic[Path | None] = None
+    audit_file: Advanced[Path | None] = None
     """File for a JSON line of each administrative call and each refusal; each service needs a file of its own. Without
     it these lines are in the service's log alone."""
 

@@ -48,12 +48,12 @@ CASES: list[tuple[type, type[Message], set[str]]] = [
     (
         RetentionStatistics,
         retention_service_pb2.GetStatusResponse,
-        {"last_check_ms", "next_check_ms", "start_ms", "believed"},
+        {"last_check_ms", "next_check_ms", "start_ms", "believed", "first_kept_store_time_ms"},
     ),
     (
         JanitorConfig,
         retention_service_pb2.GetPolicyResponse,
-        {"data_dir", "create_store", "delete_when", "first_check_delay_ms"},
+        {"data_dir", "create_store", "delete_when", "first_check_delay_ms", "topic_check_interval_ms"},
     ),
 ]
 

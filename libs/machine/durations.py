@@ -6,6 +6,7 @@ Callers: a single thread counts; any thread may read. Memory: a number for each 
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -29,6 +30,11 @@ class Durations:
         """Count a duration."""
         self._counts[bisect_left(BUCKETS_S, duration_s)] += 1
         self.sum_s += duration_s
+
+    def count_since_ms(self, begins_ms: Sequence[int], end_ms: int) -> None:
+        """Count the durations from these times to an end, in milliseconds."""
+        for begin_ms in begins_ms:
+            self.count(max(0, end_ms - begin_ms) / 1000)
 
     def count_none(self) -> None:
         """Count a duration of 0."""

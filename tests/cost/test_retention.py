@@ -5,6 +5,7 @@ Its owners are the two engines, asked through their servicers as over the networ
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from reput.commitlog.v1 import segment_service_pb2
@@ -14,7 +15,16 @@ from libs.machine.testing.memory_fs import MemoryFs
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.rpc.segment_servicer import PAGE_SIZE_MAX, SegmentServicer
 from services.janitor.config import JanitorConfig
-from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, IndexFacts, LogFacts, Trimmed
+from services.janitor.engine.facts import (
+    INDEX_OWNER,
+    LOG_OWNER,
+    Disk,
+    Expiry,
+    IndexFacts,
+    LogFacts,
+    TopicRule,
+    Trimmed,
+)
 from services.janitor.engine.history import RunHistory
 from services.janitor.engine.policy import HOUR_MS
 from services.janitor.engine.retention_loop import MANUAL_ROUND_COUNT, RetentionLoop
@@ -45,6 +55,18 @@ class Owners:
         page = await self._servicer.ListSegments(request, None)
         assert not page.next_page_token
         return LogFacts([segment_facts(segment) for segment in page.segments], self.end, [Disk(LOG_OWNER, 50)])
+
+    async def topic_rules(self) -> list[TopicRule]:
+        """See LogOwner."""
+        return []
+
+    async def expire(self, begins: Mapping[str, int]) -> None:
+        """See LogOwner."""
+        raise AssertionError(begins)
+
+    async def expiry(self, rule: TopicRule, min_store_time_ms: int | None) -> Expiry:
+        """See IndexOwner."""
+        raise AssertionError(rule, min_store_time_ms)
 
     async def report_disk(self, *, is_full: bool, used_percent: int) -> None:
         """See LogOwner."""

@@ -59,6 +59,8 @@ class _Acks:
 
     def __init__(self) -> None:
         self._offsets: dict[Place, dict[int, None]] = {}
+        self.stamps_ms: list[int] = []
+        """The times of the deliveries of all messages that were added."""
 
     def add(self, place: Place, offset: int) -> bool:
         """Add a message. Returns False if it is there already."""
@@ -101,7 +103,8 @@ class Settling:
         if self._journal.failure is not None:
             raise self._journal.failure
         events: list[Event] = []
-        outcomes = self._settle_all(requests, events)
+        acks = _Acks()
+        outcomes = self._settle_all(requests, events, acks)
         if events:
             self._last_write = self._journal.write(events, is_safe=True)
         written = self._last_write  # also for repeated requests, whose first event may not be written yet
@@ -109,7 +112,8 @@ class Settling:
             if request.verb == "bury":
                 outcomes[index] = await self._bury(request)
         if written is not None:
-            await asyncio.shield(written)
+            settled_ms = (await asyncio.shield(written)).store_time_ms - self._groups.behind_ms
+            self._tally.settle_durations.count_since_ms(acks.stamps_ms, settled_ms)
         for event in events:
             if isinstance(event, Settled):
                 self._tally.settled_count += len(event.offsets)
@@ -117,13 +121,12 @@ class Settling:
                 self._tally.postponed_count += 1
         return outcomes
 
-    def _settle_all(self, requests: Sequence[SettleRequest], events: list[Event]) -> list[SettleOutcome]:
+    def _settle_all(self, requests: Sequence[SettleRequest], events: list[Event], acks: _Acks) -> list[SettleOutcome]:
         """Apply all requests but burials, and add their events to the events to write.
 
         Neighbouring acknowledgements are applied together.
         """
         outcomes: list[SettleOutcome] = []
-        acks = _Acks()
         for request in requests:
             if request.verb == "bury":
                 outcomes.append(DONE)
@@ -149,7 +152,7 @@ class Settling:
         _, flight = self._in_flight(handle, place)
         if not acks.add(place, handle.offset):
             raise HandleOutdated(handle.topic, handle.queue_id, handle.offset)
-        self._tally.settle_durations.count(max(0, self._time.now_ms() - flight.stamp) / 1000)
+        acks.stamps_ms.append(flight.stamp)
         self._repeats.note(request, "")
         return DONE
 

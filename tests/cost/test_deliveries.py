@@ -89,5 +89,6 @@ async def test_idle_members_cost_nothing(burst: int) -> None:
             assert sorted(got, key=int) == [str(number) for number in range(40)]
             return work.instruction_count // 40
 
-    few, many = await work_with(20), await work_with(300)
+    # the lesser of two: looks by the clock, which a slow machine makes more of, are no cost of a message
+    few, many = [min([await work_with(count) for _ in range(2)]) for count in (20, 300)]
     assert many < 1.3 * few

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans of a backup, of a prune and of a restore: manifests in, decisions out. Pure.
 
-Rules: a backup takes over the pieces of an earlier one as far as both logs have the same history; a prune deletes no
+Rules: a backup takes over the pieces of an earlier backup as far as both logs have the same history; a prune deletes no
 object that a kept manifest names, and never the newest backup.
 """
 
@@ -54,12 +54,10 @@ def new_backup_id(created_ms: int, end_physical_offset: int, taken: Iterable[str
 
 
 def plan_backup(extent: Extent, earlier: Iterable[Manifest]) -> BackupPlan:
-    """Plan the backup of an extent over the earlier manifests, complete or not: the one that saves most."""
-    plans = [_over(extent, manifest) for manifest in earlier]
+    """Plan the backup of an extent over the earlier manifest that saves most. A manifest may be of a killed backup."""
     empty = BackupPlan((), extent.min_physical_offset, extent.end_physical_offset)
-    return (
-        max(plans, key=lambda plan: plan.start_physical_offset if plan.kept else -1, default=empty) if plans else empty
-    )
+    plans = (_over(extent, manifest) for manifest in earlier)
+    return max(plans, key=lambda plan: plan.start_physical_offset, default=empty)
 
 
 def _over(extent: Extent, manifest: Manifest) -> BackupPlan:
@@ -100,7 +98,7 @@ def plan_prune(
     keep_count: int | None,
     keep_days: float | None,
 ) -> PrunePlan:
-    """Plan a prune. Both rules together keep what either of them keeps, and the newest backup stays in any case.
+    """Plan a prune. Both rules together keep each backup that either rule keeps, and the newest backup always stays.
 
     The list of an unfinished backup is kept until a later backup is complete. Raises BackupError without any rule.
     """
@@ -129,7 +127,7 @@ def plan_prune(
 
 
 def pieces_until(manifest: Manifest, end_physical_offset: int | None) -> tuple[Piece, ...]:
-    """Return the pieces that a restore up to an offset needs. Raises BackupError for one outside of it."""
+    """Return the pieces that a restore up to an offset needs. Raises BackupError for an offset outside of it."""
     first, last = manifest.min_physical_offset, manifest.end_physical_offset
     if end_physical_offset is None:
         return manifest.pieces
@@ -139,7 +137,7 @@ def pieces_until(manifest: Manifest, end_physical_offset: int | None) -> tuple[P
 
 
 def restored_epochs(manifest: Manifest, end_physical_offset: int) -> list[Epoch]:
-    """Return the epochs of a restored log: those of the backup up to the cut, and one of its own."""
+    """Return the epochs of a restored log: the backup's epochs up to the cut, and an epoch of its own."""
     kept = [epoch for epoch in _epochs(manifest.epochs) if epoch.start_physical_offset <= end_physical_offset]
     newest = max((epoch.number for epoch in manifest.epochs), default=0)
     return [*kept, Epoch(newest + 1, end_physical_offset)]

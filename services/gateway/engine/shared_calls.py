@@ -77,8 +77,7 @@ class SharedCalls(Generic[Entry, Outcome]):
             outcomes = await self._call([entry for one in some for entry in one.entries])
         except Exception as error:  # noqa: BLE001 - the waiting callers must get any error
             if len(some) > 1 and self._may_be_split(error):
-                for one in some:
-                    await self._send([one])
+                await asyncio.gather(*(self._send([one]) for one in some))
                 return
             for one in some:
                 if not one.outcomes.done():  # else its caller was cancelled

@@ -125,6 +125,7 @@ func TestRetryReasons(t *testing.T) {
 		{Error{Code: codes.Unavailable, Reason: "NOT_LEADER"}, true, true},
 		{Error{Code: codes.Unavailable, Reason: "NOT_ENOUGH_REPLICAS"}, true, true},
 		{Error{Code: codes.Unavailable, Reason: "STORE_REPLACED"}, true, true},
+		{Error{Code: codes.ResourceExhausted, Reason: "QUOTA_EXCEEDED"}, true, true},
 		{Error{Code: codes.Unavailable}, true, false},
 		{Error{Code: codes.Unavailable, Reason: "STREAM_IDLE"}, true, false},
 		{Error{Code: codes.ResourceExhausted}, false, false},

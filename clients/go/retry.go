@@ -15,6 +15,7 @@ import (
 var retryableReasons = map[string]bool{
 	"STORE_FULL": true, "QUEUE_OFFSETS_UNKNOWN": true, "WINDOW_FULL": true, "RECOVERING": true, reasonStopping: true,
 	reasonDependencyUnavailable: true, reasonNotLeader: true, "NOT_ENOUGH_REPLICAS": true, "STORE_REPLACED": true,
+	"QUOTA_EXCEEDED": true,
 }
 
 // RetryPolicy decides whether and when a failed attempt is repeated: with delays that double, never shorter than the

@@ -71,7 +71,7 @@ test("only what was not done, or may be repeated, is tried again", () => {
   const retry = new RetryPolicy();
   for (const reason of [
     "STORE_FULL", "QUEUE_OFFSETS_UNKNOWN", "WINDOW_FULL", "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE",
-    "NOT_LEADER", "NOT_ENOUGH_REPLICAS", "STORE_REPLACED",
+    "NOT_LEADER", "NOT_ENOUGH_REPLICAS", "STORE_REPLACED", "QUOTA_EXCEEDED",
   ]) {
     assert.notEqual(retry.delayMs(0, new ReputError("no", { reason }), false), undefined);
   }

@@ -32,6 +32,7 @@ class CallTransport(Protocol):
 
     loop: asyncio.AbstractEventLoop
     peer: str
+    when_lost: dict[object, Callable[[], None]]
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]:
         """Return the names of the caller's certificate, as gRPC has them."""
@@ -193,7 +194,12 @@ class Call:
         """The task that runs the handler. None before it starts."""
         return self._task
 
-    # Methods for the handler, with the names of grpc.aio
+    # Methods for the handler, with the names of grpc.aio but for `connection`
+
+    @property
+    def connection(self) -> CallTransport:
+        """The caller's connection."""
+        return self._transport
 
     def peer(self) -> str:
         """Return the caller's address in gRPC's notation."""

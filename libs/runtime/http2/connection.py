@@ -7,7 +7,7 @@ Invariants: the invariants of an endpoint; the end of the connection ends its ca
 
 import asyncio
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -113,6 +113,8 @@ class Connection(Endpoint):
         """Number of calls that the caller has reset, and the time since which they are counted."""
         self._early_ends = EarlyEnds(self._say_end, self._cut_request)
         self._certificate_names: Mapping[str, Sequence[bytes]] | None = None
+        self.when_lost: dict[object, Callable[[], None]] = {}
+        """Functions that are called when the connection is lost, by their owner."""
 
     def connection_made(self, transport: Any) -> None:
         """Begin HTTP/2 with the caller."""
@@ -136,6 +138,9 @@ class Connection(Endpoint):
         super().connection_lost(error)
         self._early_ends.close()
         self._server.connections.closed(self)
+        for told in self.when_lost.values():
+            told()
+        self.when_lost.clear()
 
     # Methods for its calls: it is their CallTransport
 

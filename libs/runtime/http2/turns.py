@@ -45,6 +45,7 @@ class Connection(Protocol):
     """The connection of a whole call."""
 
     peer: str
+    when_lost: dict[object, Callable[[], None]]
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]:
         """Return the names of the caller's certificate, as gRPC has them."""

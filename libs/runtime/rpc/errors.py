@@ -21,6 +21,7 @@ from reput.common.v1.error_reason_pb2 import ErrorReason
 
 from libs.requests import errors
 from libs.runtime.trust.rights.access import AccessDenied, NoToken
+from libs.runtime.trust.rights.quota import QuotaExceeded
 from libs.runtime.trust.roles import Role
 
 _log = logging.getLogger(__name__)
@@ -130,6 +131,9 @@ BASE_TABLE: ErrorTable = {
         grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED", metadata=("subject", "action", "resource", "field")
     ),
     ServerFull: ErrorRow(grpc.StatusCode.RESOURCE_EXHAUSTED, "WINDOW_FULL", ("limit",), retry_after_ms=100),
+    QuotaExceeded: ErrorRow(
+        grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", ("subject", "quota", "value", "limit"), retry_after_ms=100
+    ),
     StreamNotRead: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STREAM_NOT_READ", ("limit_ms",)),
     ServiceNotFound: ErrorRow(grpc.StatusCode.NOT_FOUND, "SERVICE_NOT_FOUND", ("service",)),
 }
@@ -158,21 +162,25 @@ class Refusals:
 _INTERNAL = ErrorRow(grpc.StatusCode.INTERNAL, "INTERNAL")
 
 
-def status_of(error: Exception, table: ErrorTable) -> Status:
-    """Return the status that a client gets for this error. Logs a traceback when no row knows the error."""
+def status_of(error: Exception, table: ErrorTable, *, is_counted: bool = True) -> Status:
+    """Return the status that a client gets for this error. Logs a traceback when no row knows the error.
+
+    An error with a retry time of its own has it as `retry_after_ms`.
+    """
     row = _find(error, table)
     if row is None:
         _log.error("unexpected %s: %s", type(error).__name__, error, exc_info=error)
         return _status(_INTERNAL, "internal error; the server's log has the details", [_error_info(_INTERNAL, error)])
     details: list[Message] = [_error_info(row, error)]
     if row.retry_after_ms is not None:
-        details.append(RetryInfo(retry_delay=from_milliseconds(row.retry_after_ms)))
+        retry_after_ms: int = getattr(error, "retry_after_ms", row.retry_after_ms)
+        details.append(RetryInfo(retry_delay=from_milliseconds(retry_after_ms)))
     text = _bounded(str(error), TEXT_SIZE_BYTES_MAX)
     field = getattr(error, "field", "")
     if row.code is grpc.StatusCode.INVALID_ARGUMENT and field:
         violation = BadRequest.FieldViolation(field=_bounded(str(field), VALUE_SIZE_BYTES_MAX), description=text)
         details.append(BadRequest(field_violations=[violation]))
-    return _status(row, text, details)
+    return _status(row, text, details, is_counted=is_counted)
 
 
 def code_of(status: Status) -> grpc.StatusCode:
@@ -203,6 +211,6 @@ def _bounded(text: str, size_bytes_max: int) -> str:
     return data[:half].decode(errors="ignore") + LEFT_OUT.decode() + data[-half:].decode(errors="ignore")
 
 
-def _status(row: ErrorRow, message: str, details: list[Message]) -> Status:
-    refusals[row.code.name, row.reason] += 1
+def _status(row: ErrorRow, message: str, details: list[Message], *, is_counted: bool = True) -> Status:
+    refusals[row.code.name, row.reason] += is_counted
     return Status(code=row.code.value[0], message=message, details=[pack(detail) for detail in details])

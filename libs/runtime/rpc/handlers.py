@@ -89,7 +89,7 @@ class Surroundings:
             return None
 
         def refused(request: Any, context: Any, error: Exception) -> None:
-            self.trail.refused(path, request, context, status_of(error, self.errors))
+            self.trail.refused(path, request, context, status_of(error, self.errors, is_counted=False))
 
         return RightsCheck(self.access, ACCESSES[path], method, goes_on=goes_on, refused=refused)
 
@@ -268,9 +268,11 @@ class _Call:
         if self.method.client_streaming:
             requests = self._parse_all(request)
             return requests if self.rights is None else self.rights.checking(requests, context)
+        if self.rights is None:
+            return self.parse(request)
+        subject = self.rights.admit(len(request), context)
         argument = self.parse(request)
-        if self.rights is not None:
-            self.rights.check(argument, context)
+        self.rights.check(argument, subject)
         return argument
 
     async def _parse_all(self, requests: AsyncIterator[bytes]) -> AsyncGenerator[Any, None]:
@@ -340,7 +342,11 @@ class _Call:
 
 _ALONE = contextlib.nullcontext(lambda: None)
 _NO_CHANGE = contextlib.nullcontext(Change())
-_REFUSALS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+_REFUSALS = (
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+)
 
 
 def _alone() -> contextlib.AbstractContextManager[Callable[[], None]]:

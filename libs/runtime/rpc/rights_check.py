@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RightsCheck: checks the rights of the callers of a method, request by request, where rights are set."""
+"""RightsCheck: checks the rights and quotas of the callers of a method, request by request, where rights are set."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Final, Self
@@ -12,6 +12,8 @@ from libs.runtime.http2.turns import TurnCall
 from libs.runtime.rpc.first_step import Rest
 from libs.runtime.trust.rights.access import Access, AccessDenied, RefusedRequest
 from libs.runtime.trust.rights.accesses import MethodAccess
+from libs.runtime.trust.rights.quota import QuotaExceeded
+from libs.runtime.trust.rights.rules import Subject
 
 Take = Callable[[Sequence[bytes], Sequence[TurnCall]], Iterable[bytes | Rest | None]]
 Refused = Callable[[Any, Any, Exception], None]
@@ -28,14 +30,31 @@ class RightsCheck:
     ) -> None:
         self._access, self._method, self._goes_on, self.refused = access, method, goes_on, refused
         self._answer: Final = GetMessageClass(described.output_type)
+        self._is_stream: Final = described.client_streaming or described.server_streaming
 
-    def check(self, request: Any, context: Any) -> None:
-        """Return if the caller may make this request. Raises AccessDenied and NoToken."""
-        self._access.check(self._method, request, context)
+    def admit(self, size_bytes: int, context: Any) -> Subject:
+        """Return the subject of a call, and count the call. Raises NoToken and QuotaExceeded."""
+        subject = self._access.subject_of(context)
+        if subject.quota is not None:
+            self._access.count(subject.quota, context, size_bytes, is_stream=self._is_stream)
+        return subject
+
+    def check(self, request: Any, subject: Subject) -> None:
+        """Return if the subject may make this request. Raises AccessDenied."""
+        self._access.check(self._method, request, subject)
 
     def checking(self, requests: AsyncIterator[Any], context: Any) -> "CheckedRequests":
-        """Return a stream of requests, each of which is checked."""
+        """Return a stream of requests, each of which is checked. Raises NoToken and QuotaExceeded for the stream."""
+        self.admit(0, context)
         return CheckedRequests(requests, self, context, goes_on=self._goes_on)
+
+    async def check_next(self, request: Any, context: Any) -> None:
+        """Return if the caller may make the next request of a stream. Raises AccessDenied, NoToken, QuotaExceeded."""
+        subject = self._access.subject_of(context)
+        if subject.quota is not None:
+            size_bytes = len(request) if isinstance(request, bytes) else request.ByteSize()
+            await self._access.count_waiting(subject.quota, context, size_bytes)
+        self.check(request, subject)
 
     def shown(self, reply: bytes | Message, context: Any) -> bytes | Message:
         """Return the part of an answer that the caller may see. Raises AccessDenied and NoToken."""
@@ -49,10 +68,14 @@ class RightsCheck:
 
         def take_permitted(requests: Sequence[bytes], calls: Sequence[TurnCall]) -> Iterable[bytes | Rest | None]:
             both = list(zip(requests, calls, strict=True))
-            is_permitted = [self._access.permits(self._method, request, call) for request, call in both]
-            permitted = [pair for pair, is_so in zip(both, is_permitted, strict=True) if is_so]
+            subjects = [self._access.permitted(self._method, request, call) for request, call in both]
+            permitted = [pair for pair, subject in zip(both, subjects, strict=True) if subject is not None]
             taken = iter(take([request for request, _ in permitted], [call for _, call in permitted]))
-            return [next(taken) if is_so else None for is_so in is_permitted]
+            outcomes = [None if subject is None else next(taken) for subject in subjects]
+            for request, subject, outcome in zip(requests, subjects, outcomes, strict=True):
+                if outcome is None and subject is not None and subject.quota is not None:
+                    subject.quota.give_back(len(request))  # the method is called for it, which counts it
+            return outcomes
 
         return take_permitted
 
@@ -75,8 +98,8 @@ class CheckedRequests:
     async def __anext__(self) -> Any:
         request = await anext(self._requests)
         try:
-            self._check.check(request, self._context)
-        except AccessDenied as error:
+            await self._check.check_next(request, self._context)
+        except (AccessDenied, QuotaExceeded) as error:
             if not self._goes_on:
                 raise
             self._check.refused(request, self._context, error)
@@ -104,4 +127,4 @@ class LastingCheck:
         is_stream = isinstance(self._argument, CheckedRequests)
         request = self._argument.first if is_stream else self._argument
         if request is not None:
-            self._access.check(self._method, request, self._context)
+            self._access.check(self._method, request, self._access.subject_of(self._context))

@@ -35,8 +35,8 @@ LIST_LINES = "/reput.common.v1.AuditService/ListLines"
 """The call that reads the trail: it changes nothing."""
 TOLD = frozenset(path for path, rule in RULES.items() if rule.is_logged or ROLES[path] is Role.OPERATOR) - {LIST_LINES}
 """Calls with a line: of operators, and of clients so that other clients of the topic or group can look them up."""
-REASONS_OF_REFUSALS = frozenset({"UNAUTHENTICATED", "NOT_PERMITTED"})
-"""Reasons of errors for callers without the right to call."""
+REASONS_OF_REFUSALS = frozenset({"UNAUTHENTICATED", "NOT_PERMITTED", "QUOTA_EXCEEDED"})
+"""Reasons of errors for callers without the right to call, and for callers that call too much."""
 
 
 KEPT_COUNT_MAX = 1_000

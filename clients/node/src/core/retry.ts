@@ -25,6 +25,7 @@ const RETRYABLE_REASONS: ReadonlySet<string> = new Set([
   "NOT_LEADER",
   "NOT_ENOUGH_REPLICAS",
   "STORE_REPLACED",
+  "QUOTA_EXCEEDED",
 ]);
 
 /** Most answers in a row whose leader is tried at once: logs that change their leader may name each other. */

@@ -3,6 +3,8 @@
 
 From below:
 
+bucket      Bucket: an amount per second. Pure.
+quota       Quota: the use of a service by a subject, and its limits. Pure.
 rules       Rights: the rules, and the decision about a subject, an action and a resource. Pure.
 rights_file reads the file: subjects with their credentials, and the rules.
 accesses    the table of all methods: the rights that the requests of each method need.

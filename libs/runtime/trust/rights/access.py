@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access: the subjects of a server's callers, and their rights by the rights file, which is read again when it changes.
 
-A changed file that is wrong changes nothing: the rights that were read before stay in force. Without a rights file
-every call is permitted here, and subjects are named by their roles alone.
+A changed file that is wrong changes nothing: the rights and quotas that were read before stay in force. Without a
+rights file every call is permitted here, and subjects are named by their roles alone.
 Callers: a single event loop.
 """
 
+import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from libs.runtime.settings import ServerConfig
 from libs.runtime.trust.callers import Callers, bearer_token
 from libs.runtime.trust.exposure import open_mode
 from libs.runtime.trust.rights.accesses import MethodAccess, Shown
+from libs.runtime.trust.rights.quota import Quota, QuotaExceeded, QuotaLimits
 from libs.runtime.trust.rights.rights_file import OPERATOR, SERVICE, RightsFile, digest_of, read_rights
 from libs.runtime.trust.rights.rules import ANONYMOUS, Asked, Subject
 from libs.runtime.trust.roles import Role
@@ -29,6 +31,11 @@ CLIENT = "client"
 
 KNOWN_COUNT_MAX = 10_000
 """Maximum number of tokens whose subjects are known. Callers choose the tokens."""
+
+ROOM_WAIT_S = 1.0
+"""Longest wait of a request of a stream for room in a quota."""
+ROOM_LOOK_S_MIN, ROOM_LOOK_S_MAX = 0.01, 0.25
+"""Times between two looks for room: the quota may change meanwhile."""
 
 CERTIFICATE_NAMES = ("x509_subject_alternative_name", "x509_common_name")
 """The properties of a connection, in gRPC's notation, that have the names of the caller's certificate."""
@@ -68,7 +75,7 @@ class NoToken(Exception):
 class RefusedRequest(bytes):
     """A request of a stream that is refused: the service answers it with `error`, and the stream goes on."""
 
-    error: AccessDenied
+    error: AccessDenied | QuotaExceeded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +88,8 @@ class RightsStatistics:
     """Rules of the rights file; 0 without a rights file."""
     refused_requests_total: int
     """Requests that were refused because a subject lacks a right; each batch of a stream counts."""
+    over_quota_requests_total: int
+    """Requests that were refused because a subject is over a quota; each batch of a stream counts."""
     failed_reloads_total: int
     """Times that the changed rights file was wrong."""
     is_outdated: int
@@ -90,11 +99,13 @@ class RightsStatistics:
 class Access:
     """The access of a server's callers. Raises ConfigError for a rights file that is wrong."""
 
-    def __init__(self, config: ServerConfig, callers: Callers) -> None:
-        self._path, self._callers = config.rights_file, callers
+    def __init__(self, config: ServerConfig, callers: Callers, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._callers, self._now_s = config.rights_file, callers, now_s
+        self._quotas: dict[str, Quota] = {}
+        """The quotas of subjects. They keep their counts when the file is read again."""
         self._has_certificates = config.tls_client_ca_file is not None
         self._needs_token = config.token_file is not None
-        self._refused_count = self._failed_count = 0
+        self._refused_count = self._over_count = self._failed_count = 0
         self._is_outdated = False
         self._generation = 0
         self._known: dict[bytes, Subject | None] = {}
@@ -117,6 +128,7 @@ class Access:
             subject_count=len(file.names) if file is not None else 0,
             rule_count=len(file.rights.rules) if file is not None else 0,
             refused_requests_total=self._refused_count,
+            over_quota_requests_total=self._over_count,
             failed_reloads_total=self._failed_count,
             is_outdated=int(self._is_outdated),
         )
@@ -164,11 +176,44 @@ class Access:
         name = self._file.access_keys.get(key)
         return self._anonymous if name is None else self._subjects[name]
 
+    # Quotas
+
+    def quota_of(self, name: str) -> Quota | None:
+        """Return the quota of a subject. None for a subject without one."""
+        return self._quotas.get(name)
+
+    def count(self, quota: Quota, context: Any, size_bytes: int, *, is_stream: bool = False) -> None:
+        """Count a request, its connection and its stream. Raises QuotaExceeded."""
+        try:
+            quota.check_room(size_bytes)
+            connection = getattr(context, "connection", None)  # gRPC's own server does not show it
+            if connection is not None:
+                quota.connect(connection)
+            if is_stream:
+                quota.open_stream(context)
+        except QuotaExceeded:
+            self._over_count += 1
+            raise
+        quota.take(size_bytes)
+
+    async def count_waiting(self, quota: Quota, context: Any, size_bytes: int) -> None:
+        """Count a request of a stream, after a wait of at most `ROOM_WAIT_S` for room. Raises QuotaExceeded.
+
+        The stream is not read meanwhile, so its caller is slowed down to the rate. While all callers together leave too
+        many bytes here, nothing waits.
+        """
+        end_s, connection = self._now_s() + ROOM_WAIT_S, getattr(context, "connection", None)
+        while not quota.has_room():
+            left_s = end_s - self._now_s()
+            if left_s <= 0 or (connection is not None and connection.is_pressed):
+                break
+            await asyncio.sleep(min(left_s, max(quota.wait_s(), ROOM_LOOK_S_MIN), ROOM_LOOK_S_MAX))
+        self.count(quota, None, size_bytes)
+
     # Rights
 
-    def check(self, access: MethodAccess, request: Any, context: Context) -> None:
-        """Return if the caller may make this request. Raises AccessDenied and NoToken."""
-        subject = self.subject_of(context)
+    def check(self, access: MethodAccess, request: Any, subject: Subject) -> None:
+        """Return if a subject may make this request. Raises AccessDenied."""
         if subject.is_trusted:
             return
         try:
@@ -178,13 +223,23 @@ class Access:
                 error.field = access.field_of(request, error.asked.resource)
             raise
 
-    def permits(self, access: MethodAccess, request: Any, context: Context) -> bool:
-        """Return whether the caller may make this request. A refusal is not counted here."""
+    def permitted(self, access: MethodAccess, request: bytes, context: Any) -> Subject | None:
+        """Return the caller if it may make this request, and count the request. A refusal is not counted here."""
         try:
             subject = self.subject_of(context)
         except NoToken:
-            return False
-        return subject.is_trusted or all(subject.decide(*asked).is_allowed for asked in access.asked(request))
+            return None
+        if subject.is_trusted:
+            return subject
+        if not all(subject.decide(*asked).is_allowed for asked in access.asked(request)):
+            return None
+        quota = subject.quota
+        if quota is not None:
+            if not (quota.has_room() and quota.may_connect(context.connection)):
+                return None  # the method is called for it, which refuses it
+            quota.connect(context.connection)
+            quota.take(len(request))
+        return subject
 
     def require(self, subject: Subject, questions: Iterable[Asked]) -> None:
         """Return if the answer to each question is yes. Raises AccessDenied."""
@@ -265,11 +320,23 @@ class Access:
         self._file, self._is_outdated = file, False
         self._generation += 1
         self._subjects = {name: file.rights.subject(name) for name in file.names}
+        self._take_quotas(file.quotas)
         self._anonymous = file.rights.anonymous
         self._watched.also(file.token_files)
         for path in file.token_files:
             if (mode := open_mode(path)) is not None:
                 _log.warning("rights_file: other users can read %s (its mode is %o): chmod 600 %s", path, mode, path)
+
+    def _take_quotas(self, limits: dict[str, QuotaLimits]) -> None:
+        """Give each subject its quota. A quota that is gone has no limits any more, also for a request that waits."""
+        for name in self._quotas.keys() - limits.keys():
+            self._quotas.pop(name).change(QuotaLimits())
+        for name, given in limits.items():
+            if name in self._quotas:
+                self._quotas[name].change(given)
+            else:
+                self._quotas[name] = Quota(name, given, self._now_s)
+            self._subjects[name].quota = self._quotas[name]
 
     _subjects: dict[str, Subject]
     _anonymous: Subject

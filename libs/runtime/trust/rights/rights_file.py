@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from libs.runtime.errors import ConfigError
+from libs.runtime.trust.rights.quota import LIMIT_FIELDS, LIMIT_MAX, QuotaLimits
 from libs.runtime.trust.rights.rules import ANONYMOUS, Action, Names, Rights, Rule
 from libs.runtime.trust.tokens import read_tokens
 
@@ -33,7 +34,7 @@ DIGEST = re.compile(r"[0-9A-Fa-f]{64}")
 PRINTABLE = re.compile(r"[!-~]{1,1024}")
 CERTIFICATE_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,1024}")
 
-SUBJECT_FIELDS = ("name", "token_file", "token_sha256", "certificates", "access_keys")
+SUBJECT_FIELDS = ("name", "token_file", "token_sha256", "certificates", "access_keys", *LIMIT_FIELDS)
 RULE_FIELDS = ("subjects", "allow", "deny", "topics", "groups", "store")
 ACTIONS = {str(action.name).lower(): action for action in Action}
 
@@ -64,6 +65,8 @@ class RightsFile:
     """Maps each name of a client certificate to its subject."""
     access_keys: dict[str, str]
     """Maps each access key of the gateway to its subject."""
+    quotas: dict[str, QuotaLimits]
+    """Maps each subject that has a quota to its limits."""
     token_files: Sequence[Path]
     """Files of tokens that the rights file names."""
 
@@ -97,6 +100,7 @@ class _Reader:
         self._tokens: dict[bytes, str] = {}
         self._certificates: dict[str, str] = {}
         self._keys: dict[str, str] = {}
+        self._quotas: dict[str, QuotaLimits] = {}
         self._files: list[Path] = []
 
     def read(self, content: dict[str, Any]) -> RightsFile:
@@ -117,6 +121,7 @@ class _Reader:
             tokens=self._tokens,
             certificates=self._certificates,
             access_keys=self._keys,
+            quotas=self._quotas,
             token_files=self._files,
         )
 
@@ -157,6 +162,9 @@ class _Reader:
         for key in _texts(table, "access_keys", PRINTABLE, "an access key without spaces", problem):
             if self._keys.setdefault(key, name) != name:
                 raise problem("access_keys", key, f"is of subject {self._keys[key]}, too")
+        limits = QuotaLimits(**{field: _limit(table, field, problem) for field in LIMIT_FIELDS})
+        if limits.is_set:
+            self._quotas[name] = limits
         return name
 
     def _token_digests(self, table: dict[str, Any], problem: Problem) -> list[bytes]:
@@ -235,6 +243,14 @@ class _Reader:
             number for number, line in enumerate(self._lines, 1) if re.match(rf"\s*\[*\s*{re.escape(key)}\b", line)
         )
         return next(found, 1)
+
+
+def _limit(table: dict[str, Any], name: str, problem: Problem) -> int | None:
+    """Return a limit of a quota. None without a limit. Raises the problem of a wrong value."""
+    value = table.get(name)
+    if value is not None and (type(value) is not int or not 1 <= value <= LIMIT_MAX):
+        raise problem(name, value, f"must be an integer from 1 to {LIMIT_MAX}")
+    return value
 
 
 def _texts(table: dict[str, Any], name: str, pattern: re.Pattern[str], meaning: str, problem: Problem) -> list[str]:

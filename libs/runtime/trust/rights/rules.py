@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from libs.formats.state.system_topics import DEAD_LETTER_PREFIX, is_system_topic
+from libs.runtime.trust.rights.quota import Quota
 
 RETRY_PREFIX = "%RETRY%"
 """Prefix of RocketMQ's topics of a group's repeated messages."""
@@ -152,6 +153,8 @@ class Subject:
     def __init__(self, name: str, rules: Sequence[Rule] = (), *, is_trusted: bool = False) -> None:
         self.name = name
         self.is_trusted = is_trusted
+        self.quota: Quota | None = None
+        """The use of the service by the subject. None: it has no quota."""
         self._rules = [rule for rule in rules if rule.covers(name)]
         self._known: dict[tuple[Action, Resource], Verdict] = {}
 

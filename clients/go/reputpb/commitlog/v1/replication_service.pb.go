@@ -137,9 +137,12 @@ type ReplicaHello struct {
 	// Version of the protocol: 1.
 	ProtocolVersion int32 `protobuf:"varint,12,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"`
 	// True if it does not stand for election for ReplicateBeat.lease_ms after it has taken a beat that asks for this.
-	IsWitness     bool `protobuf:"varint,13,opt,name=is_witness,json=isWitness,proto3" json:"is_witness,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	IsWitness bool `protobuf:"varint,13,opt,name=is_witness,json=isWitness,proto3" json:"is_witness,omitempty"`
+	// Newest version of the journal of topics (docs/formats/reput_files.md, section 8) that it reads. A leader that writes
+	// a later version, and any leader with 0, sends all topics after each change.
+	TopicJournalVersion int32 `protobuf:"varint,14,opt,name=topic_journal_version,json=topicJournalVersion,proto3" json:"topic_journal_version,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *ReplicaHello) Reset() {
@@ -254,6 +257,13 @@ func (x *ReplicaHello) GetIsWitness() bool {
 		return x.IsWitness
 	}
 	return false
+}
+
+func (x *ReplicaHello) GetTopicJournalVersion() int32 {
+	if x != nil {
+		return x.TopicJournalVersion
+	}
+	return 0
 }
 
 // The bytes that are safe on the replica.
@@ -782,8 +792,9 @@ func (x *ReplicateBeat) GetLeaseMs() int32 {
 // A file of the store that is not in the log.
 type ReplicatedState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `topics`: config/topics.json, whenever it has changed. `queue_offsets`: reput/queue_offsets, to a replica that
-	// needs them.
+	// `topics`: config/topics.json, at the begin of a stream and whenever it has changed. `topic_changes`: in its place,
+	// to a replica that reads them, the changes since the topics before it on this stream, as in reput/topic_journal.
+	// `queue_offsets`: reput/queue_offsets, to a replica that needs them.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its content.
 	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
@@ -1101,7 +1112,7 @@ const file_reput_commitlog_v1_replication_service_proto_rawDesc = "" +
 	"\x10ReplicateRequest\x128\n" +
 	"\x05hello\x18\x01 \x01(\v2 .reput.commitlog.v1.ReplicaHelloH\x00R\x05hello\x122\n" +
 	"\x03ack\x18\x02 \x01(\v2\x1e.reput.commitlog.v1.ReplicaAckH\x00R\x03ackB\x06\n" +
-	"\x04step\"\xf4\x03\n" +
+	"\x04step\"\xa8\x04\n" +
 	"\fReplicaHello\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x01 \x01(\tR\treplicaId\x121\n" +
@@ -1118,7 +1129,8 @@ const file_reput_commitlog_v1_replication_service_proto_rawDesc = "" +
 	" \x01(\x05R\vwindowBytes\x12)\n" +
 	"\x10protocol_version\x18\f \x01(\x05R\x0fprotocolVersion\x12\x1d\n" +
 	"\n" +
-	"is_witness\x18\r \x01(\bR\tisWitness\"\xd2\x01\n" +
+	"is_witness\x18\r \x01(\bR\tisWitness\x122\n" +
+	"\x15topic_journal_version\x18\x0e \x01(\x05R\x13topicJournalVersion\"\xd2\x01\n" +
 	"\n" +
 	"ReplicaAck\x126\n" +
 	"\x17flushed_physical_offset\x18\x01 \x01(\x03R\x15flushedPhysicalOffset\x12\x14\n" +

@@ -161,6 +161,9 @@ const (
 	ErrorReason_ERROR_REASON_STORE_REPLACED ErrorReason = 58
 	// The batch of an AppendStream needs the request before it, which was refused. Nothing was stored.
 	ErrorReason_ERROR_REASON_AFTER_REFUSAL ErrorReason = 59
+	// The caller's subject is over a quota of the rights file. Nothing was stored. Retry after the delay in RetryInfo.
+	// Metadata: subject, quota, value, limit.
+	ErrorReason_ERROR_REASON_QUOTA_EXCEEDED ErrorReason = 60
 )
 
 // Enum value maps for ErrorReason.
@@ -225,6 +228,7 @@ var (
 		57: "ERROR_REASON_NOT_DURABLE_YET",
 		58: "ERROR_REASON_STORE_REPLACED",
 		59: "ERROR_REASON_AFTER_REFUSAL",
+		60: "ERROR_REASON_QUOTA_EXCEEDED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":               0,
@@ -286,6 +290,7 @@ var (
 		"ERROR_REASON_NOT_DURABLE_YET":           57,
 		"ERROR_REASON_STORE_REPLACED":            58,
 		"ERROR_REASON_AFTER_REFUSAL":             59,
+		"ERROR_REASON_QUOTA_EXCEEDED":            60,
 	}
 )
 
@@ -320,7 +325,7 @@ var File_reput_common_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_reput_common_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"\"reput/common/v1/error_reason.proto\x12\x0freput.common.v1*\xde\x0f\n" +
+	"\"reput/common/v1/error_reason.proto\x12\x0freput.common.v1*\xff\x0f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x12\x1d\n" +
@@ -381,7 +386,8 @@ const file_reput_common_v1_error_reason_proto_rawDesc = "" +
 	" ERROR_REASON_TRANSACTION_REFUSED\x108\x12 \n" +
 	"\x1cERROR_REASON_NOT_DURABLE_YET\x109\x12\x1f\n" +
 	"\x1bERROR_REASON_STORE_REPLACED\x10:\x12\x1e\n" +
-	"\x1aERROR_REASON_AFTER_REFUSAL\x10;BR\n" +
+	"\x1aERROR_REASON_AFTER_REFUSAL\x10;\x12\x1f\n" +
+	"\x1bERROR_REASON_QUOTA_EXCEEDED\x10<BR\n" +
 	"\x0freput.common.v1P\x01Z+reput/clients/go/reputpb/common/v1;commonv1\xaa\x02\x0fReput.Common.V1b\x06proto3"
 
 var (

@@ -552,10 +552,10 @@ const file_reput_delivery_v1_delay_service_proto_rawDesc = "" +
 	"\rwaiting_count\x18\x03 \x01(\x03R\fwaitingCount\x125\n" +
 	"\blateness\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\blateness\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\x05 \x01(\tR\tlastError2\xcf\x02\n" +
+	"last_error\x18\x05 \x01(\tR\tlastError2\xd1\x02\n" +
 	"\fDelayService\x12d\n" +
-	"\vListDelayed\x12%.reput.delivery.v1.ListDelayedRequest\x1a&.reput.delivery.v1.ListDelayedResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12j\n" +
-	"\rCancelDelayed\x12'.reput.delivery.v1.CancelDelayedRequest\x1a(.reput.delivery.v1.CancelDelayedResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12m\n" +
+	"\vListDelayed\x12%.reput.delivery.v1.ListDelayedRequest\x1a&.reput.delivery.v1.ListDelayedResponse\"\x06\xa2\xbb\x18\x02\b\x01\x12l\n" +
+	"\rCancelDelayed\x12'.reput.delivery.v1.CancelDelayedRequest\x1a(.reput.delivery.v1.CancelDelayedResponse\"\b\xa2\xbb\x18\x04\b\x01\x18\x01\x12m\n" +
 	"\x0eGetDelayLevels\x12(.reput.delivery.v1.GetDelayLevelsRequest\x1a).reput.delivery.v1.GetDelayLevelsResponse\"\x06\xa2\xbb\x18\x02\b\x01BZ\n" +
 	"\x11reput.delivery.v1P\x01Z/reput/clients/go/reputpb/delivery/v1;deliveryv1\xaa\x02\x11Reput.Delivery.V1b\x06proto3"
 

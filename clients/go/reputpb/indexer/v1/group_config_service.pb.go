@@ -311,9 +311,10 @@ const file_reput_indexer_v1_group_config_service_proto_rawDesc = "" +
 	"\x15GetGroupConfigRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\"O\n" +
 	"\x16GetGroupConfigResponse\x125\n" +
-	"\x06config\x18\x01 \x01(\v2\x1d.reput.indexer.v1.GroupConfigR\x06config2\xfb\x01\n" +
-	"\x12GroupConfigService\x12v\n" +
-	"\x11StoreGroupConfigs\x12*.reput.indexer.v1.StoreGroupConfigsRequest\x1a+.reput.indexer.v1.StoreGroupConfigsResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x01\x12m\n" +
+	"\x06config\x18\x01 \x01(\v2\x1d.reput.indexer.v1.GroupConfigR\x06config2\xfd\x01\n" +
+	"\x12GroupConfigService\x12x\n" +
+	"\x11StoreGroupConfigs\x12*.reput.indexer.v1.StoreGroupConfigsRequest\x1a+.reput.indexer.v1.StoreGroupConfigsResponse\"\n" +
+	"\xa2\xbb\x18\x06\b\x01\x10\x01\x18\x01\x12m\n" +
 	"\x0eGetGroupConfig\x12'.reput.indexer.v1.GetGroupConfigRequest\x1a(.reput.indexer.v1.GetGroupConfigResponse\"\b\xa2\xbb\x18\x04\b\x01\x10\x01BV\n" +
 	"\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3"
 

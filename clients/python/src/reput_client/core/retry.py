@@ -12,7 +12,7 @@ from reput_client.core.route import NOT_LEADER
 RETRYABLE_REASONS = frozenset(
     {
         "STORE_FULL", "QUEUE_OFFSETS_UNKNOWN", "WINDOW_FULL", "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE",
-        "NOT_LEADER", "NOT_ENOUGH_REPLICAS", "STORE_REPLACED",
+        "NOT_LEADER", "NOT_ENOUGH_REPLICAS", "STORE_REPLACED", "QUOTA_EXCEEDED",
     }
 )  # fmt: skip
 """Reasons of a temporary refusal: the server did nothing, and a later attempt may work. See docs/errors.md."""

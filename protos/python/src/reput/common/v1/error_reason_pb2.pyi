@@ -168,6 +168,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_AFTER_REFUSAL: _ErrorReason.ValueType  # 59
     """The batch of an AppendStream needs the request before it, which was refused. Nothing was stored."""
+    ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 60
+    """The caller's subject is over a quota of the rights file. Nothing was stored. Retry after the delay in RetryInfo.
+    Metadata: subject, quota, value, limit.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The reason of a failed RPC. It is sent as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain
@@ -320,4 +324,8 @@ mounted: it takes no appends until the Indexer follows it. Retry after the delay
 """
 ERROR_REASON_AFTER_REFUSAL: ErrorReason.ValueType  # 59
 """The batch of an AppendStream needs the request before it, which was refused. Nothing was stored."""
+ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 60
+"""The caller's subject is over a quota of the rights file. Nothing was stored. Retry after the delay in RetryInfo.
+Metadata: subject, quota, value, limit.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

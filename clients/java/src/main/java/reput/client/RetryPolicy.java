@@ -28,7 +28,7 @@ public record RetryPolicy(int retries, Duration delayMin, Duration delayMax) {
     /** Reasons of a temporary refusal: the server did nothing, and a later attempt may work. See docs/errors.md. */
     private static final Set<String> PASSING_REASONS = Set.of("STORE_FULL", "QUEUE_OFFSETS_UNKNOWN", "WINDOW_FULL",
             "RECOVERING", "STOPPING", "DEPENDENCY_UNAVAILABLE", Route.NOT_LEADER, "NOT_ENOUGH_REPLICAS",
-            "STORE_REPLACED");
+            "STORE_REPLACED", "QUOTA_EXCEEDED");
 
     /** Throws IllegalArgumentException for numbers outside of their ranges. */
     public RetryPolicy {

@@ -31,7 +31,7 @@ class RetryPolicyTest {
 
     @ParameterizedTest
     @ValueSource(strings = {"STORE_FULL", "QUEUE_OFFSETS_UNKNOWN", "WINDOW_FULL", "RECOVERING", "STOPPING",
-        "DEPENDENCY_UNAVAILABLE", "NOT_LEADER", "NOT_ENOUGH_REPLICAS", "STORE_REPLACED"})
+        "DEPENDENCY_UNAVAILABLE", "NOT_LEADER", "NOT_ENOUGH_REPLICAS", "STORE_REPLACED", "QUOTA_EXCEEDED"})
     void reasonsThatSayThatNothingWasDoneAreTriedAgain(String reason) {
         assertEquals(50 * MS, POLICY.delayNs(0, Errors.error(Code.RESOURCE_EXHAUSTED, reason), 0));
     }

@@ -23,10 +23,11 @@ from libs.runtime.config import SECTIONS, Field, fields_of
 
 SCHEMA = Path(__file__).parent.parent / "deploy/k8s/reput/values.schema.json"
 
-BELOW_DATA = r"^(/data/[^,]+(,/data/[^,]+)*)?$"
-"""Directories on the only volume that a pod has."""
+_ON_A_VOLUME = r"(/data|/disks/[a-z0-9-]+)/[^,]+"
+ON_VOLUMES = rf"^({_ON_A_VOLUME}(,{_ON_A_VOLUME})*)?$"
+"""Directories on the volumes that a pod has: its own, and the disks of `logDisks`."""
 
-PATTERNS = {"log_dirs": BELOW_DATA, "log_dirs_read_only": BELOW_DATA}
+PATTERNS = {"log_dirs": ON_VOLUMES, "log_dirs_read_only": ON_VOLUMES}
 
 
 def main() -> int:
@@ -60,7 +61,7 @@ def schema_of(field: Field) -> dict[str, Any]:
     schema = {"description": f"must be {field.expectation}", **_of_type(field.type)}
     if field.name in PATTERNS:
         schema["pattern"] = PATTERNS[field.name]
-        schema["description"] += ", below /data: a pod has no other volume"
+        schema["description"] += ", below /data or /disks/NAME: the volumes of a pod"
     return schema
 
 

@@ -17,6 +17,20 @@ from tests.e2e.deploy.settings import load_settings
 
 KUBERNETES_VERSION = "1.34.0"
 SECURE = ["tls.enabled=true", "tls.secretName=reput-tls", "tls.clientCertificates=true", "token.secretName=reput-token"]
+EXTENDED = [
+    f"{service}.{value}"
+    for service in ("commitlog", "indexer", "janitor", "delivery", "gateway")
+    for value in (
+        "extraEnv[0].name=HTTPS_PROXY", "extraEnv[0].value=http://proxy:3128", "extraEnv[1].name=ZONE",
+        "extraEnv[1].valueFrom.fieldRef.fieldPath=spec.nodeName", "extraVolumes[0].name=rights",
+        "extraVolumes[0].secret.secretName=rights", "extraVolumeMounts[0].name=rights",
+        "extraVolumeMounts[0].mountPath=/etc/reput/rights", "extraContainers[0].name=shipper",
+        "extraContainers[0].image=shipper:1.2.3",
+    )
+]  # fmt: skip
+"""A variable, a volume, a mount and a container for each service."""
+DISKS = ["commitlog.logDisks[0].name=b", "commitlog.logDisks[0].size=5Gi"]
+CLAIMS = [f"{service}.persistence.existingClaim=kept-{service}" for service in ("commitlog", "indexer", "janitor")]
 VALUE_SETS = {
     "default": [],
     "tls": ["tls.enabled=true", "tls.secretName=reput-tls"],
@@ -37,6 +51,13 @@ VALUE_SETS = {
     "replicated-pair": ["commitlog.replicas=2", "commitlog.config.role=async_master"],
     "volatile": [f"{service}.persistence.enabled=false" for service in ("commitlog", "indexer", "janitor")],
     "maintenance": [f"{service}.maintenance=true" for service in ("commitlog", "indexer", "janitor")],
+    "extended": EXTENDED,
+    "claims": [*CLAIMS, *DISKS, "commitlog.logDisks[1].name=c", "commitlog.logDisks[1].existingClaim=kept-c"],
+    "everything": [
+        "commitlog.replicas=3", *SECURE, *EXTENDED, *DISKS, "serviceMonitor.enabled=true", "dashboards.enabled=true",
+        "prometheusRule.enabled=true", "gateway.replicas=2", "gateway.accessKeys.secretName=keys",
+        "gateway.service.type=LoadBalancer", "imagePullSecrets[0].name=pull",
+    ],
     "digest": [f"image.digest=sha256:{'0' * 64}", "image.repository=registry.example.com/reput"],
     "settings": [
         "commitlog.config.segment_size_bytes=1073741824", "commitlog.config.flush_mode=sync",
@@ -78,10 +99,10 @@ def pods(manifests: dict[tuple[str, str], Any]) -> Iterator[tuple[str, Any]]:
 
 def of_pod(manifests: dict[tuple[str, str], Any], workload: str, pod: str) -> dict[str, str]:
     """The settings that a pod gets beside its ConfigMap, as the kubelet works them out."""
-    (container,) = dict(pods(manifests))[workload]["containers"]
+    container, *_ = dict(pods(manifests))[workload]["containers"]
     found: dict[str, str] = {}
     for variable in container.get("env", []):
-        fields = {"metadata.name": pod, "status.podIP": "192.0.2.7"}
+        fields = {"metadata.name": pod, "status.podIP": "192.0.2.7", "spec.nodeName": "machine-1"}
         text = variable["value"] if "value" in variable else fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
         for name, value in found.items():
             text = text.replace(f"$({name})", value)
@@ -192,13 +213,13 @@ def test_pods_are_confined(values: list[str]) -> None:
         assert (context["runAsNonRoot"], context["runAsUser"], context["fsGroup"]) == (True, 10001, 10001)
         assert context["fsGroupChangePolicy"] == "OnRootMismatch"
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}
-        for container in pod["containers"]:
-            inner = container["securityContext"]
-            assert inner["readOnlyRootFilesystem"] is True
-            assert inner["allowPrivilegeEscalation"] is False
-            assert inner["capabilities"] == {"drop": ["ALL"]}
-            assert container["resources"]["limits"]["memory"]
-            assert re.search(r":[0-9.]+$|@sha256:[0-9a-f]{64}$", container["image"]), container["image"]
+        container = pod["containers"][0]  # the user's own containers are behind it
+        inner = container["securityContext"]
+        assert inner["readOnlyRootFilesystem"] is True
+        assert inner["allowPrivilegeEscalation"] is False
+        assert inner["capabilities"] == {"drop": ["ALL"]}
+        assert container["resources"]["limits"]["memory"]
+        assert re.search(r":[0-9.]+$|@sha256:[0-9a-f]{64}$", container["image"]), container["image"]
 
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
@@ -219,7 +240,7 @@ def test_services_and_operators_have_tokens(values: list[str]) -> None:
             assert str(server.service_token_file) == "/etc/reput/trust/service"
             assert str(server.operator_token_file) == "/etc/reput/trust/operator"
     for name, pod in pods(manifests):
-        (container,) = pod["containers"]
+        container, *_ = pod["containers"]
         mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         if name.endswith("-test"):

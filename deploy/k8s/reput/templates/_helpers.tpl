@@ -163,6 +163,9 @@ grpc:
 {{- if .values.persistence -}}
 {{- $_ := set $settings "data_dir" "/data" -}}
 {{- end -}}
+{{- if and .values.logDisks (not .values.config.log_dirs) -}}
+{{- $_ := set $settings "log_dirs" (include "reput.logDirs" .values) -}}
+{{- end -}}
 {{- if $root.Values.tls.enabled -}}
 {{- $_ := set $settings "tls_certificate_file" "/etc/reput/tls/tls.crt" -}}
 {{- $_ := set $settings "tls_key_file" "/etc/reput/tls/tls.key" -}}
@@ -331,7 +334,7 @@ spec:
       {{- end }}
       {{- $isMember := and (eq $component "commitlog") (include "reput.isReplicated" $root) }}
       {{- $hasHost := and (eq $component "commitlog") (not $values.config.store_host) }}
-      {{- if or $isMember $hasHost }}
+      {{- if or $isMember $hasHost $values.extraEnv }}
       env:
         {{- if $hasHost }}
         - name: POD_IP
@@ -350,6 +353,9 @@ spec:
           value: "$(REPUT_COMMITLOG_REPLICA_ID)"
         - name: REPUT_COMMITLOG_ADVERTISE_TARGET
           value: "$(REPUT_COMMITLOG_REPLICA_ID).{{ include "reput.fullname" $root }}-commitlog-headless.{{ $root.Release.Namespace }}.svc:7101"
+        {{- end }}
+        {{- with $values.extraEnv }}
+        {{- toYaml . | nindent 8 }}
         {{- end }}
       {{- end }}
       envFrom:
@@ -382,9 +388,8 @@ spec:
       securityContext:
         {{- toYaml $root.Values.securityContext | nindent 8 }}
       volumeMounts:
-        {{- if $values.persistence }}
-        - name: data
-          mountPath: /data
+        {{- with include "reput.dataMounts" $values }}
+        {{- trim . | nindent 8 }}
         {{- end }}
         - name: tmp
           mountPath: /tmp
@@ -403,6 +408,12 @@ spec:
         {{- with include "reput.secretMounts" $root }}
         {{- trim . | nindent 8 }}
         {{- end }}
+        {{- with $values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+    {{- with $values.extraContainers }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   volumes:
     - name: trust
       secret:
@@ -420,14 +431,8 @@ spec:
           - key: {{ $values.accessKeys.key }}
             path: keys
     {{- end }}
-    {{- if not $values.persistence }}
-    {{- else if not $values.persistence.enabled }}
-    - name: data
-      emptyDir: {}
-    {{- else if .claim }}
-    - name: data
-      persistentVolumeClaim:
-        claimName: {{ .claim }}
+    {{- with include "reput.dataVolumes" (dict "values" $values "claim" .claim) }}
+    {{- trim . | nindent 4 }}
     {{- end }}
     {{- if $root.Values.tls.enabled }}
     - name: run
@@ -435,6 +440,9 @@ spec:
     {{- end }}
     {{- with include "reput.secretVolumes" $root }}
     {{- trim . | nindent 4 }}
+    {{- end }}
+    {{- with $values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- with $values.nodeSelector }}
   nodeSelector:
@@ -493,6 +501,7 @@ resources:
 {{/* The objects that all services have in the same form: settings and a Service. */}}
 {{- define "reput.common" -}}
 {{- $ports := index (include "reput.ports" .root | fromJson) .component -}}
+{{- include "reput.checkClaims" . -}}
 apiVersion: v1
 kind: ConfigMap
 metadata:
@@ -569,20 +578,9 @@ spec:
       {{- include "reput.selectorLabels" . | nindent 6 }}
   template:
     {{- include "reput.podTemplate" . | nindent 4 }}
-  {{- if (.values.persistence).enabled }}
+  {{- with include "reput.claimTemplates" . }}
   volumeClaimTemplates:
-    - apiVersion: v1
-      kind: PersistentVolumeClaim
-      metadata:
-        name: data
-        labels:
-          {{- include "reput.selectorLabels" . | nindent 10 }}
-        {{- with .values.persistence.annotations }}
-        annotations:
-          {{- toYaml . | nindent 10 }}
-        {{- end }}
-      spec:
-        {{- include "reput.claimSpec" .values.persistence | nindent 8 }}
+    {{- trim . | nindent 4 }}
   {{- end }}
 {{- include "reput.budget" . }}
 {{- end }}

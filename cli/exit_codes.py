@@ -86,7 +86,7 @@ REASONS = {
     "SUBJECT_NOT_FOUND": "the rights file of `access test` has no subject of this name",
     "SYSTEM": "another error of the operating system",
     "UNAVAILABLE": "no service answers at its address",
-    "UNREAD_MESSAGES": "`topics update --queues` would hide messages that groups have not read, without --force",
+    "UNREAD_MESSAGES": "`topics update` would hide messages that groups have not read, and --force is missing",
     "UNKNOWN_KIND": "`inspect` can't tell what kind of file this is",
 }
 """Reasons that do not come from a service; docs/cli.md prints them."""

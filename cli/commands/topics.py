@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.commands.topic_queues import check_counts, set_queues
+from cli.commands.topic_changes import check_counts, check_retention, set_queues, unread_of, unread_text
 from cli.commands.typed.confirm import YesOption, confirm
 from cli.commands.typed.group import command_group
 from cli.connection.addresses import away_text, is_listening, place_of, targets_of
@@ -138,12 +138,13 @@ def create_or_update_topic(
         typer.Option(min=0, help="The oldest messages expire while the topic's records have more bytes. 0: no limit."),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Fewer --queues, also if groups have unread messages in the others.")
+        bool, typer.Option("--force", help="Also if it hides messages that groups have not read.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Create a topic or change it, as the command's name says."""
-    check_counts(queues, read_queues, write_queues, force=force)
+    has_retention = bool(retention_hours or retention_bytes)
+    check_counts(queues, read_queues, write_queues, has_retention=has_retention, force=force)
     others: dict[str, Any] = {
         "is_readable": readable,
         "is_writable": writable,
@@ -155,6 +156,9 @@ def create_or_update_topic(
             reads, writes = (read_queues, write_queues) if queues is None else (queues, queues)
             topic = client.topics.create(topic_name, read_queue_count=reads, write_queue_count=writes, **others)
         else:
+            if has_retention and not force:
+                client.topics.get(topic_name)
+                check_retention(context, client, topic_name, hours=retention_hours, size_bytes=retention_bytes)
             if queues is not None:
                 set_queues(context, client, topic_name, queues, force=force)
             topic = client.topics.update(
@@ -184,7 +188,7 @@ def delete_topic(
         client.topics.get(topic_name)
         if not yes:
             place = place_of(context.find_root().obj, "commitlog")
-            confirm(f"delete topic {topic_name}{_extent(client, topic_name)}", place=place, yes=False)
+            confirm(f"delete topic {topic_name}{_extent(context, client, topic_name)}", place=place, yes=False)
         client.topics.delete(topic_name)
     print_fields({"deleted": topic_name}, as_json=as_json)
 
@@ -204,19 +208,21 @@ def purge_topic(
         client.topics.get(topic_name)
         if not yes:
             place = place_of(context.find_root().obj, "commitlog")
-            confirm(f"purge topic {topic_name}{_extent(client, topic_name)}", place=place, yes=False)
+            confirm(f"purge topic {topic_name}{_extent(context, client, topic_name)}", place=place, yes=False)
         client.topics.purge(topic_name)
     print_fields({"purged": topic_name}, as_json=as_json)
 
 
-def _extent(client: Client, topic_name: str) -> str:
-    """Return the extent of a topic, as far as the Indexer knows it."""
+def _extent(context: typer.Context, client: Client, topic_name: str) -> str:
+    """Return the extent of a topic, as far as the Indexer knows it, and how much of it groups have not read."""
     from reput_client import ReputError
 
     try:
         counts = [queue.max_queue_offset - queue.min_queue_offset for queue in client.queues.list(topic_name)]
+        behind = unread_of(context, client, topic_name) if sum(counts) else {}
     except ReputError:
         return ", whose messages can't be counted now; no reader gets them any more"
     if not sum(counts):
         return ", which has no messages"
-    return f", {many(sum(counts), 'message')} in {many(len(counts), 'queue')}; no reader gets them any more"
+    unread = f", {unread_text(behind)}" if behind else ""
+    return f", {many(sum(counts), 'message')} in {many(len(counts), 'queue')}{unread}; no reader gets them any more"

@@ -15,7 +15,7 @@ from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.indexer.v1 import index_service_pb2 as index_pb
 from reput.janitor.v1 import retention_service_pb2 as retention_pb
 
-from cli.commands.state.verdict import DISK_FREE, NOT_LEADER, RIGHT_LOG
+from cli.commands.state.verdict import DISK_FREE, NOT_LEADER, RIGHT_LOG, TOPIC_CURE, topic_text
 from cli.output.figures import duration_text, many, size_text
 
 DAY_S = 86_400.0
@@ -108,6 +108,7 @@ def findings_of(facts: Facts, thresholds: Thresholds) -> list[Finding]:
         *_of_indexes(facts, thresholds.index_bytes),
         *_of_replication(facts, thresholds.replica_bytes),
         *_of_retention(facts, thresholds.janitor_s),
+        *_of_topics(facts),
         *_of_certificates(facts, thresholds.certificate_days),
         *_of_groups(facts, thresholds.blocked_groups),
     ]
@@ -246,6 +247,24 @@ def _of_retention(facts: Facts, limits: Limits) -> Iterator[Finding]:
         lost = many(retention.lost_segment_count, "segment")
         text = f"{lost} went before they were indexed or replicated"
         yield Finding("janitor", Level.CRITICAL, text, "see docs/retention.md")
+
+
+def _of_topics(facts: Facts) -> Iterator[Finding]:
+    """Yield a finding for all topics with a retention of their own, if there are any."""
+    retention = facts.retention
+    if retention is None or not retention.topic_count:
+        return
+    unknown = [one for one in retention.topics if one.error]
+    if unknown:
+        more = f"; and of {many(len(unknown) - 1, 'more topic')}" if len(unknown) > 1 else ""
+        yield Finding("topics", Level.WARNING, topic_text(unknown[0]) + more, TOPIC_CURE)
+    else:
+        verb = "has" if retention.topic_count == 1 else "have"
+        text = f"{many(retention.topic_count, 'topic')} {verb} a retention of {'its' if verb == 'has' else 'their'} own"
+        longest = max(retention.topics, key=lambda one: one.retention_hours if one.is_longer else 0, default=None)
+        if longest is not None and longest.is_longer:
+            text += f"; segments stay up to {longest.retention_hours} h for topic {longest.topic}"
+        yield Finding("topics", Level.OK, text)
 
 
 def _of_certificates(facts: Facts, limits: Limits) -> Iterator[Finding]:

@@ -213,6 +213,9 @@ def _retention(states: States) -> Iterator[str]:
         kept = f"keeps {policy.retention_hours} h"
         kept += f" and at most {size_text(policy.retention_bytes)}" if policy.retention_bytes else ""
         yield f"{kept}, deletes at {hours} ({policy.time_zone})"
+    if retention.topic_count:
+        owner = "its" if retention.topic_count == 1 else "their"
+        yield f"{many(retention.topic_count, 'topic')} with a retention of {owner} own: reput janitor status"
     if retention.is_running:
         yield f"a run deletes segment {retention.run_deleted_segment_count} of {retention.run_planned_segment_count}"
     if run is not None:

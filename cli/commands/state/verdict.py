@@ -14,6 +14,7 @@ from reput.commitlog.v1.log_service_pb2 import (
     GetStatusResponse,
 )
 from reput.indexer.v1 import index_service_pb2 as index_pb
+from reput.janitor.v1 import retention_service_pb2 as retention_pb
 
 from cli.commands.state.states import States
 from cli.connection.addresses import BESIDE, SERVICES
@@ -25,6 +26,7 @@ NOT_LEADER = "NOT_LEADER"
 """The refusal of a log that does not lead, such as a log whose lease is over."""
 AHEAD_MS_MAX = 5_000
 """Above this distance between store times and the clock an operator should check."""
+TOPIC_CURE = "look after the Indexer; `reput janitor status` shows the topics"
 
 
 class Trouble(NamedTuple):
@@ -193,10 +195,19 @@ def _of_retention(states: States) -> Iterator[Trouble]:
     if retention.lost_segment_count:
         lost = many(retention.lost_segment_count, "segment")
         yield Trouble(f"{lost} went before they were indexed or replicated", "see docs/retention.md")
+    if unknown := [one for one in retention.topics if one.error]:
+        more = f"; and of {many(len(unknown) - 1, 'more topic')}" if len(unknown) > 1 else ""
+        yield Trouble(f"{topic_text(unknown[0])}{more}", TOPIC_CURE)
     for note in retention.disk_notes:
         yield Trouble(note, DISK_FREE)
     if retention.clock_note:
         yield Trouble(retention.clock_note, "see docs/retention.md", is_note=True)
+
+
+def topic_text(topic: retention_pb.TopicRetention) -> str:
+    """Return that the expired messages of a topic are not known, with the reason and the effect."""
+    effect = "all segments stay meanwhile" if topic.is_longer else "none of its messages expires meanwhile"
+    return f"the expired messages of topic {topic.topic} are not known: {topic.error}; {effect}"
 
 
 def _of_beside(states: States) -> Iterator[Trouble]:

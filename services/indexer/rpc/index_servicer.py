@@ -17,7 +17,7 @@ from libs.runtime.rpc.timestamps import timestamp
 from libs.runtime.trust.audit.change import note
 from libs.runtime.version import VERSION
 from services.indexer.engine.follow.completeness import UNKNOWN
-from services.indexer.engine.groups.consumers_below import consumers_below
+from services.indexer.engine.groups.consumers_below import consumers_below, topic_consumers_below
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.statistics import statistics
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
@@ -100,13 +100,26 @@ class IndexServicer:
     ) -> messages.GetTopicExpiryResponse:
         """Return which messages of a topic a rule lets expire."""
         topic = self._indexer.answers.served(arguments.topic(request.topic))
+        shown = self._indexer.indexes.queues.kept_from(topic)
         expiry = await self._indexer.upkeep.expiry.of(
             topic,
             min_store_time_ms=arguments.time_ms(request, "min_store_time"),
             size_bytes_max=check_range(request.size_bytes_max, "size_bytes_max"),
         )
-        first = timestamp(expiry.first_store_time_ms)
-        return named(messages.GetTopicExpiryResponse, expiry, first_store_time=first)
+        queues, groups = self._indexer.indexes.queues, self._indexer.groups
+        below, count = [], 0
+        if request.with_consumers and expiry.expired_message_count:
+            below, count = await topic_consumers_below(
+                groups, queues, topic, expiry.begin_physical_offset, count_max=CONSUMER_COUNT_MAX
+            )
+        return named(
+            messages.GetTopicExpiryResponse,
+            expiry,
+            first_store_time=timestamp(expiry.first_store_time_ms),
+            shown_physical_offset=shown,
+            consumers=[consumer_pb2.ConsumerBelow(**dataclasses.asdict(one)) for one in below],
+            consumer_count=count,
+        )
 
     async def RemoveQueues(self, request: messages.RemoveQueuesRequest, _: object) -> messages.RemoveQueuesResponse:
         """Remove queues that are not needed, or return their names."""

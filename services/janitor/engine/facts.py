@@ -104,17 +104,6 @@ class TopicRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Expiry:
-    """The messages of a topic that expire by its rule, and the messages that stay, from the Indexer."""
-
-    begin_physical_offset: int = 0
-    expired_message_count: int = 0
-    kept_message_count: int = 0
-    kept_bytes: int = 0
-    first_store_time_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ConsumerBelow:
     """A group whose stored offset is below the first entry that is kept, or will be kept."""
 
@@ -123,6 +112,22 @@ class ConsumerBelow:
     queue_id: int
     queue_offset: int
     min_queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """The messages of a topic that expire by its rule, and the messages that stay, from the Indexer."""
+
+    begin_physical_offset: int = 0
+    expired_message_count: int = 0
+    kept_message_count: int = 0
+    kept_bytes: int = 0
+    first_store_time_ms: int | None = None
+    shown_physical_offset: int = 0
+    """The begin of the topic as far as the Indexer has heard of it, or the log's first byte."""
+    consumers: Sequence[ConsumerBelow] = ()
+    """The groups that have not read all messages that expire, if they were asked for."""
+    consumer_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

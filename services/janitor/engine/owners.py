@@ -42,8 +42,8 @@ class IndexOwner(Protocol):
         """Return the end of the indexed and synced records, and the disk."""
         ...
 
-    async def expiry(self, rule: TopicRule, min_store_time_ms: int | None) -> Expiry:
-        """Return which messages of a topic expire: older ones, and the oldest ones above its bytes."""
+    async def expiry(self, rule: TopicRule, min_store_time_ms: int | None, *, with_consumers: bool = False) -> Expiry:
+        """Return which messages of a topic expire: messages that are older, and the oldest messages above its bytes."""
         ...
 
     async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:

@@ -23,7 +23,7 @@ from libs.machine.loop import SupervisedLoop
 from libs.requests.errors import DependencyUnavailable, ServiceError
 from services.janitor.config import JanitorConfig
 from services.janitor.engine.believed_time import Believed, BelievedTime
-from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Facts, IndexFacts, TopicRule, Trimmed
+from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Expiry, Facts, IndexFacts, TopicRule, Trimmed
 from services.janitor.engine.history import Run, RunHistory
 from services.janitor.engine.index_relief import with_index_relief
 from services.janitor.engine.owners import IndexOwner, LogOwner
@@ -216,7 +216,8 @@ class RetentionLoop:
     async def try_rules(self, topic: str, *, hours: int | None, size_bytes: int | None, trusts_clock: bool) -> Run:
         """Return a dry run with other limits, of the policy or of a topic. None leaves a limit unchanged.
 
-        Changes nothing. Raises DependencyUnavailable.
+        Changes nothing. The groups are those that would miss messages by the rule, then those of deleted segments.
+        Raises DependencyUnavailable.
         """
         policy, rule = self._manual_policy(), None
         if topic:
@@ -247,13 +248,16 @@ class RetentionLoop:
         doomed = [decision for decision in verdict.decisions if decision.is_delete]
         end = min(doomed[-1].end_physical_offset, facts.indexed_physical_offset) if doomed else 0
         trimmed = await self._index_owner.trim_to(end, is_dry_run=True) if doomed else Trimmed(0)
+        hidden = next((state.expiry for state in states if rule is not None and state.rule == rule), Expiry())
+        known = {(one.group, one.topic, one.queue_id) for one in hidden.consumers}
+        others = [one for one in trimmed.consumers if (one.group, one.topic, one.queue_id) not in known]
         return Run(
             time_ms=self._clock.now_ms(),
             trigger=Trigger.MANUAL,
             is_dry_run=True,
             decisions=tuple(verdict.decisions),
-            consumers=tuple(trimmed.consumers),
-            consumer_count=trimmed.consumer_count,
+            consumers=(*hidden.consumers, *others),
+            consumer_count=hidden.consumer_count + trimmed.consumer_count - (len(trimmed.consumers) - len(others)),
             topics=states,
             first_kept_store_time_ms=_first_kept(facts, verdict.decisions),
         )

@@ -5,7 +5,7 @@ Every call has a deadline. A failed call becomes DependencyUnavailable with the 
 retry, because the loop looks again soon.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from reput.commitlog.v1 import (
     log_service_pb2,
@@ -15,6 +15,7 @@ from reput.commitlog.v1 import (
     topic_service_pb2,
     topic_service_pb2_grpc,
 )
+from reput.common.v1 import consumer_pb2
 from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
 
 from libs.requests.errors import DependencyUnavailable
@@ -114,10 +115,13 @@ class IndexerClient:
         status = await self._owner.call(self._stub.GetStatus, index_service_pb2.GetStatusRequest())
         return IndexFacts(status.flushed_physical_offset, _disk(INDEX_OWNER, status))
 
-    async def expiry(self, rule: TopicRule, min_store_time_ms: int | None) -> Expiry:
+    async def expiry(self, rule: TopicRule, min_store_time_ms: int | None, *, with_consumers: bool = False) -> Expiry:
         """See IndexOwner."""
         request = index_service_pb2.GetTopicExpiryRequest(
-            topic=rule.topic, min_store_time=timestamp(min_store_time_ms), size_bytes_max=rule.retention_bytes
+            topic=rule.topic,
+            min_store_time=timestamp(min_store_time_ms),
+            size_bytes_max=rule.retention_bytes,
+            with_consumers=with_consumers,
         )
         told = await self._owner.call(self._stub.GetTopicExpiry, request)
         first_ms = told.first_store_time.ToMilliseconds() if told.HasField("first_store_time") else None
@@ -127,17 +131,20 @@ class IndexerClient:
             told.kept_message_count,
             told.kept_bytes,
             first_ms,
+            told.shown_physical_offset,
+            _consumers(told.consumers),
+            told.consumer_count,
         )
 
     async def trim_to(self, min_physical_offset: int, *, is_dry_run: bool) -> Trimmed:
         """See IndexOwner."""
         request = index_service_pb2.TrimToRequest(min_physical_offset=min_physical_offset, dry_run=is_dry_run)
         told = await self._owner.call(self._stub.TrimTo, request)
-        consumers = [
-            ConsumerBelow(one.group, one.topic, one.queue_id, one.queue_offset, one.min_queue_offset)
-            for one in told.consumers
-        ]
-        return Trimmed(told.freed_bytes, consumers, told.consumer_count, told.own_bytes)
+        return Trimmed(told.freed_bytes, _consumers(told.consumers), told.consumer_count, told.own_bytes)
+
+
+def _consumers(told: Iterable[consumer_pb2.ConsumerBelow]) -> list[ConsumerBelow]:
+    return [ConsumerBelow(one.group, one.topic, one.queue_id, one.queue_offset, one.min_queue_offset) for one in told]
 
 
 def segment_facts(segment: segment_service_pb2.Segment) -> SegmentFacts:

@@ -39,6 +39,18 @@ class Retries(msgspec.Struct, frozen=True):
     backoffs_ms: list[int]
 
 
+class Topic(msgspec.Struct, frozen=True):
+    """A topic in the broker's table."""
+
+    read_queue_count: int
+    write_queue_count: int
+    attributes: dict[str, str]
+
+
+class _Topics(msgspec.Struct, frozen=True):
+    topics: dict[str, Topic]
+
+
 class RocketMqBroker(Servant):
     """A name server and a broker on a store. `open` makes it."""
 
@@ -61,6 +73,25 @@ class RocketMqBroker(Servant):
         retries: Retries = await self.ask("retries", Retries, group=group)
         return retries
 
+    async def topics(self) -> dict[str, Topic]:
+        """Return the broker's topics by name."""
+        topics: dict[str, Topic] = (await self.ask("topics", _Topics)).topics
+        return topics
+
+    async def bounds(self, topic: str, queue_count: int) -> list[tuple[int, int]]:
+        """Return the least and the next offset of each queue, as RocketMQ's client asks for them."""
+        answer = await self.ask("bounds", dict[str, list[tuple[int, int]]], topic=topic, queue_count=queue_count)
+        bounds: list[tuple[int, int]] = answer["bounds"]
+        return bounds
+
+    async def change_topic(self, topic: str, *, queue_count: int) -> None:
+        """Give a topic this number of queues to read and to write, as RocketMQ's tool for administrators does."""
+        await self.ask("change_topic", dict[str, Any], topic=topic, queue_count=queue_count)
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic, as RocketMQ's tool for administrators does."""
+        await self.ask("delete_topic", dict[str, Any], topic=topic)
+
     async def read(self, topic: str) -> list[Seen]:
         """Return all messages of a topic, by queue."""
         seen: list[Seen] = (await self.ask("read", _Seen, topic=topic)).messages
@@ -75,7 +106,7 @@ class RocketMqBroker(Servant):
         return [message.body for message in (await self.ask("consume", _Seen, **order)).messages]
 
     async def send(self, topic: str, body: str, **fields: int) -> str:
-        """Send a message, to be delivered at `deliver_ms` if it is given. Return its id."""
+        """Send a message, to be delivered at `deliver_ms` if given, to the queue `queue_id` if given. Return its id."""
         name: str = (await self.ask("send", dict[str, str], topic=topic, body=body, **fields))["id"]
         return name
 

@@ -63,6 +63,16 @@ def index_of(**fields: Any) -> index_pb.GetStatusResponse:
     return index_pb.GetStatusResponse(**(usual | {"indexed_physical_offset": 2 << 30} | fields))
 
 
+def topic_of(name: str, **fields: Any) -> retention_pb.TopicRetention:
+    """A topic with a retention of its own."""
+    return retention_pb.TopicRetention(topic=name, **({"retention_hours": 100} | fields))
+
+
+def topics_of(*topics: retention_pb.TopicRetention) -> retention_pb.GetStatusResponse:
+    """A Janitor that is well, with these topics."""
+    return retention_pb.GetStatusResponse(last_check_time=at(5), topics=topics, topic_count=len(topics))
+
+
 def facts(**fields: Any) -> Facts:
     """A store that is well, but for the given fields."""
     usual: dict[str, Any] = {
@@ -160,10 +170,34 @@ CASES: list[tuple[str, Facts, Level, str]] = [
         Level.CRITICAL,
         "2 segments went before",
     ),
+    (
+        "a topic with a longer retention is not known",
+        facts(retention=topics_of(topic_of("audit", is_longer=True, error="no route"), topic_of("noise"))),
+        Level.WARNING,
+        "topic audit are not known: no route; all segments stay",
+    ),
+    (
+        "many topics are not known",
+        facts(retention=topics_of(*(topic_of(f"t{number}", error="no route") for number in range(5)))),
+        Level.WARNING,
+        "and of 4 more topics",
+    ),
     ("certificate", facts(certificates={LOG: NOW_S + 86_400}), Level.CRITICAL, "ends in 1 d"),
     ("certificate is over", facts(certificates={LOG: NOW_S - 3600}), Level.CRITICAL, "ended 1 h ago"),
     ("group", facts(blocked=["billing at orders: a damaged record"]), Level.WARNING, "billing at orders"),
 ]
+
+
+def test_topics_with_a_retention_of_their_own() -> None:
+    """They are a subject of their own, with the longest retention that holds segments; without them there is none."""
+    known = topics_of(topic_of("noise"), topic_of("audit", is_longer=True, retention_hours=720))
+    (found,) = (one for one in findings_of(facts(retention=known), Thresholds()) if one.subject == "topics")
+    assert (found.level, found.text) == (
+        Level.OK,
+        "2 topics have a retention of their own; segments stay up to 720 h for topic audit",
+    )
+    assert all(one.subject != "topics" for one in findings_of(WELL, Thresholds()))
+    assert 'subject="topics"} 0' in prometheus_text([found], NOW_S)
 
 
 def test_a_store_that_is_well() -> None:

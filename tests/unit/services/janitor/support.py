@@ -61,6 +61,7 @@ class Owners:
         self.rules: list[TopicRule] = []
         self.expiries: dict[str, Expiry | Exception] = {}
         self.asked: list[tuple[TopicRule, int | None]] = []
+        self.asked_for_consumers: list[TopicRule] = []
         self.expired: list[dict[str, int]] = []
         self.index_files: list[tuple[int, int]] = []
         """End of the records that a file of the indexes has, and its bytes; oldest first."""
@@ -78,9 +79,11 @@ class Owners:
         """See LogOwner."""
         self.expired.append(dict(begins))
 
-    async def expiry(self, rule: TopicRule, min_store_time_ms: int | None) -> Expiry:
+    async def expiry(self, rule: TopicRule, min_store_time_ms: int | None, *, with_consumers: bool = False) -> Expiry:
         """See IndexOwner."""
         self.asked.append((rule, min_store_time_ms))
+        if with_consumers:
+            self.asked_for_consumers.append(rule)
         found = self.expiries.get(rule.topic, Expiry())
         if isinstance(found, Exception):
             raise found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of topics: what they hold, what they let expire, and when the Indexer is asked."""
+"""Rules of topics: the segments that they hold, the messages that expire by them, and the looks at the Indexer."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from libs.requests.errors import DependencyUnavailable
 from services.janitor.engine.facts import Expiry, Facts, Hold, TopicRule
 from services.janitor.engine.policy import HOUR_MS, Reason, Trigger, decide
 from services.janitor.engine.topic_rules import TopicRules, TopicState, begins_of, hold_of, replaced
-from tests.unit.services.janitor.support import FAR, NOW_MS, SIZE, Owners, policy, segment
+from tests.unit.services.janitor.support import CONSUMER, FAR, NOW_MS, SIZE, Owners, policy, segment
 
 AWAY = DependencyUnavailable("indexer", "it is away")
 LONG, SHORT = TopicRule("audit", 200), TopicRule("noise", 1, 50)
@@ -30,12 +30,12 @@ def state(rule: TopicRule, begin: int, *, kept: int = 1, expired: int = 0, error
     ],
 )
 def test_hold(states: list[TopicState], expected: Hold | None) -> None:
-    """The first record that a longer rule keeps is held. An unknown longer rule holds all."""
+    """The first record that a longer rule keeps is held. A longer rule of an unknown topic holds all segments."""
     assert hold_of(states) == expected
 
 
 def test_a_hold_keeps_expired_segments_only() -> None:
-    """Segments behind the hold stay and older segments go; limits by size and disk pass over a hold."""
+    """Segments from the hold on stay and older segments are deleted. Limits by size and disk disregard a hold."""
     segments = [segment(number) for number in range(4)]
     facts = Facts(segments, FAR, FAR, hold=Hold(SIZE + 1, "audit", 200))
 
@@ -51,14 +51,14 @@ def test_a_hold_keeps_expired_segments_only() -> None:
 
 
 def test_begins_and_replacement() -> None:
-    """Only topics with expired messages get a begin; a trial's rule takes the place of the topic's own."""
+    """Only topics with expired messages get a begin; the rule of a trial replaces the rule of its topic."""
     assert begins_of([state(LONG, 10), state(SHORT, 20, expired=3)]) == {"noise": 20}
     assert replaced([LONG, SHORT], TopicRule("audit", 5)) == [TopicRule("audit", 5), SHORT]
     assert replaced([SHORT], LONG) == [LONG, SHORT]
 
 
 async def test_looks() -> None:
-    """A look asks by the rule, again after the interval or a change of rules, and expires once."""
+    """A look asks the Indexer about each rule, again after the interval or a change of rules. Messages expire once."""
     owners = Owners([])
     owners.rules = [LONG, SHORT]
     owners.expiries = {"audit": AWAY, "noise": Expiry(700, 4, 6)}
@@ -77,3 +77,44 @@ async def test_looks() -> None:
     await rules.look(NOW_MS + 1000, 72)
     await rules.expire()
     assert (len(owners.expired), len(owners.asked)) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([Expiry(700, 4)], 4),
+        ([Expiry(700, 4), Expiry(700, 4)], 4),
+        ([Expiry(700, 4), Expiry(900, 6)], 6),
+        ([Expiry(700, 4), Expiry(900, 2, shown_physical_offset=700)], 6),
+        ([Expiry(700, 4), Expiry(900, 6), Expiry(900, 6), Expiry(950, 1, shown_physical_offset=900)], 7),
+        ([Expiry(700, 4), Expiry(700, 0, shown_physical_offset=700), Expiry(900, 3, shown_physical_offset=700)], 7),
+    ],
+    ids=["once", "not heard", "not heard, and more", "heard, and more", "heard late", "heard, then more"],
+)
+async def test_each_message_is_counted_once(answers: list[Expiry], expected: int) -> None:
+    """An Indexer that has not heard of a begin returns messages again that have expired. They count once.
+
+    `expire` is called twice after each look, as by a check that also runs.
+    """
+    owners = Owners([])
+    owners.rules = [SHORT]
+    rules = TopicRules(owners, owners, interval_ms=1000)
+    for answer in answers:
+        owners.expiries = {"noise": answer}
+        await rules.look(NOW_MS, 72, is_new=True)
+        await rules.expire()
+        await rules.expire()
+    assert rules.expired_message_count == expected
+
+
+async def test_a_trial_names_the_groups_that_miss_messages() -> None:
+    """Only the rule that is tried asks for groups; the states of the last look stay."""
+    owners = Owners([])
+    owners.rules = [LONG, SHORT]
+    owners.expiries = {"noise": Expiry(700, 4, consumers=(CONSUMER,), consumer_count=1)}
+    rules = TopicRules(owners, owners, interval_ms=1000)
+    tried = TopicRule("noise", 2, 50)
+    states = await rules.trial(tried, NOW_MS, 72)
+    assert owners.asked_for_consumers == [tried]
+    assert [one.expiry.consumer_count for one in states] == [0, 1]
+    assert rules.states == ()

@@ -221,7 +221,9 @@ type GetTopicExpiryRequest struct {
 	// Messages with an earlier store time expire. Absent: none for its age.
 	MinStoreTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=min_store_time,json=minStoreTime,proto3" json:"min_store_time,omitempty"`
 	// The oldest messages expire while the records have more bytes. 0: none for the size.
-	SizeBytesMax  int64 `protobuf:"varint,3,opt,name=size_bytes_max,json=sizeBytesMax,proto3" json:"size_bytes_max,omitempty"`
+	SizeBytesMax int64 `protobuf:"varint,3,opt,name=size_bytes_max,json=sizeBytesMax,proto3" json:"size_bytes_max,omitempty"`
+	// Tell the consumer groups that have not read all messages that expire, too.
+	WithConsumers bool `protobuf:"varint,4,opt,name=with_consumers,json=withConsumers,proto3" json:"with_consumers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -277,6 +279,13 @@ func (x *GetTopicExpiryRequest) GetSizeBytesMax() int64 {
 	return 0
 }
 
+func (x *GetTopicExpiryRequest) GetWithConsumers() bool {
+	if x != nil {
+		return x.WithConsumers
+	}
+	return false
+}
+
 // The messages of a topic that expire, and the messages that stay.
 type GetTopicExpiryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -290,8 +299,16 @@ type GetTopicExpiryResponse struct {
 	KeptBytes int64 `protobuf:"varint,4,opt,name=kept_bytes,json=keptBytes,proto3" json:"kept_bytes,omitempty"`
 	// Store time of the first message that stays. Absent if none stays.
 	FirstStoreTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=first_store_time,json=firstStoreTime,proto3" json:"first_store_time,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Readers get no message of the topic below this physical offset now: the begin of the topic, as far as the Indexer has
+	// heard of it, or the first byte of the log.
+	ShownPhysicalOffset int64 `protobuf:"varint,6,opt,name=shown_physical_offset,json=shownPhysicalOffset,proto3" json:"shown_physical_offset,omitempty"`
+	// Consumer groups whose stored offsets are below messages that expire, at most 100, if they were asked for. The groups
+	// that miss most come first.
+	Consumers []*v1.ConsumerBelow `protobuf:"bytes,7,rep,name=consumers,proto3" json:"consumers,omitempty"`
+	// How many such offsets there are in all.
+	ConsumerCount int32 `protobuf:"varint,8,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetTopicExpiryResponse) Reset() {
@@ -357,6 +374,27 @@ func (x *GetTopicExpiryResponse) GetFirstStoreTime() *timestamppb.Timestamp {
 		return x.FirstStoreTime
 	}
 	return nil
+}
+
+func (x *GetTopicExpiryResponse) GetShownPhysicalOffset() int64 {
+	if x != nil {
+		return x.ShownPhysicalOffset
+	}
+	return 0
+}
+
+func (x *GetTopicExpiryResponse) GetConsumers() []*v1.ConsumerBelow {
+	if x != nil {
+		return x.Consumers
+	}
+	return nil
+}
+
+func (x *GetTopicExpiryResponse) GetConsumerCount() int32 {
+	if x != nil {
+		return x.ConsumerCount
+	}
+	return 0
 }
 
 // Asks how far the indexes are.
@@ -1253,18 +1291,22 @@ var File_reput_indexer_v1_index_service_proto protoreflect.FileDescriptor
 
 const file_reput_indexer_v1_index_service_proto_rawDesc = "" +
 	"\n" +
-	"$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\x1a!reput/common/v1/method_rule.proto\"\x95\x01\n" +
+	"$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\x1a!reput/common/v1/method_rule.proto\"\xbc\x01\n" +
 	"\x15GetTopicExpiryRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12@\n" +
 	"\x0emin_store_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\fminStoreTime\x12$\n" +
-	"\x0esize_bytes_max\x18\x03 \x01(\x03R\fsizeBytesMax\"\x93\x02\n" +
+	"\x0esize_bytes_max\x18\x03 \x01(\x03R\fsizeBytesMax\x12%\n" +
+	"\x0ewith_consumers\x18\x04 \x01(\bR\rwithConsumers\"\xac\x03\n" +
 	"\x16GetTopicExpiryResponse\x122\n" +
 	"\x15begin_physical_offset\x18\x01 \x01(\x03R\x13beginPhysicalOffset\x122\n" +
 	"\x15expired_message_count\x18\x02 \x01(\x03R\x13expiredMessageCount\x12,\n" +
 	"\x12kept_message_count\x18\x03 \x01(\x03R\x10keptMessageCount\x12\x1d\n" +
 	"\n" +
 	"kept_bytes\x18\x04 \x01(\x03R\tkeptBytes\x12D\n" +
-	"\x10first_store_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x0efirstStoreTime\"\x12\n" +
+	"\x10first_store_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x0efirstStoreTime\x122\n" +
+	"\x15shown_physical_offset\x18\x06 \x01(\x03R\x13shownPhysicalOffset\x12<\n" +
+	"\tconsumers\x18\a \x03(\v2\x1e.reput.common.v1.ConsumerBelowR\tconsumers\x12%\n" +
+	"\x0econsumer_count\x18\b \x01(\x05R\rconsumerCount\"\x12\n" +
 	"\x10GetStatusRequest\"\x96\t\n" +
 	"\x11GetStatusResponse\x122\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1c.reput.indexer.v1.ReputStateR\x05state\x126\n" +
@@ -1401,30 +1443,31 @@ var file_reput_indexer_v1_index_service_proto_goTypes = []any{
 var file_reput_indexer_v1_index_service_proto_depIdxs = []int32{
 	16, // 0: reput.indexer.v1.GetTopicExpiryRequest.min_store_time:type_name -> google.protobuf.Timestamp
 	16, // 1: reput.indexer.v1.GetTopicExpiryResponse.first_store_time:type_name -> google.protobuf.Timestamp
-	0,  // 2: reput.indexer.v1.GetStatusResponse.state:type_name -> reput.indexer.v1.ReputState
-	16, // 3: reput.indexer.v1.GetStatusResponse.last_store_time:type_name -> google.protobuf.Timestamp
-	16, // 4: reput.indexer.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
-	8,  // 5: reput.indexer.v1.GetStatusResponse.stepped_over:type_name -> reput.indexer.v1.SteppedOver
-	7,  // 6: reput.indexer.v1.GetStatusResponse.damaged_records:type_name -> reput.indexer.v1.DamagedRecord
-	1,  // 7: reput.indexer.v1.SteppedOver.reason:type_name -> reput.indexer.v1.SteppedOverReason
-	17, // 8: reput.indexer.v1.TrimToResponse.consumers:type_name -> reput.common.v1.ConsumerBelow
-	2,  // 9: reput.indexer.v1.RemoveQueuesRequest.selection:type_name -> reput.indexer.v1.QueueSelection
-	15, // 10: reput.indexer.v1.RemoveQueuesResponse.queues:type_name -> reput.indexer.v1.RemovedQueue
-	5,  // 11: reput.indexer.v1.IndexService.GetStatus:input_type -> reput.indexer.v1.GetStatusRequest
-	9,  // 12: reput.indexer.v1.IndexService.WaitIndexed:input_type -> reput.indexer.v1.WaitIndexedRequest
-	11, // 13: reput.indexer.v1.IndexService.TrimTo:input_type -> reput.indexer.v1.TrimToRequest
-	3,  // 14: reput.indexer.v1.IndexService.GetTopicExpiry:input_type -> reput.indexer.v1.GetTopicExpiryRequest
-	13, // 15: reput.indexer.v1.IndexService.RemoveQueues:input_type -> reput.indexer.v1.RemoveQueuesRequest
-	6,  // 16: reput.indexer.v1.IndexService.GetStatus:output_type -> reput.indexer.v1.GetStatusResponse
-	10, // 17: reput.indexer.v1.IndexService.WaitIndexed:output_type -> reput.indexer.v1.WaitIndexedResponse
-	12, // 18: reput.indexer.v1.IndexService.TrimTo:output_type -> reput.indexer.v1.TrimToResponse
-	4,  // 19: reput.indexer.v1.IndexService.GetTopicExpiry:output_type -> reput.indexer.v1.GetTopicExpiryResponse
-	14, // 20: reput.indexer.v1.IndexService.RemoveQueues:output_type -> reput.indexer.v1.RemoveQueuesResponse
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	17, // 2: reput.indexer.v1.GetTopicExpiryResponse.consumers:type_name -> reput.common.v1.ConsumerBelow
+	0,  // 3: reput.indexer.v1.GetStatusResponse.state:type_name -> reput.indexer.v1.ReputState
+	16, // 4: reput.indexer.v1.GetStatusResponse.last_store_time:type_name -> google.protobuf.Timestamp
+	16, // 5: reput.indexer.v1.GetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
+	8,  // 6: reput.indexer.v1.GetStatusResponse.stepped_over:type_name -> reput.indexer.v1.SteppedOver
+	7,  // 7: reput.indexer.v1.GetStatusResponse.damaged_records:type_name -> reput.indexer.v1.DamagedRecord
+	1,  // 8: reput.indexer.v1.SteppedOver.reason:type_name -> reput.indexer.v1.SteppedOverReason
+	17, // 9: reput.indexer.v1.TrimToResponse.consumers:type_name -> reput.common.v1.ConsumerBelow
+	2,  // 10: reput.indexer.v1.RemoveQueuesRequest.selection:type_name -> reput.indexer.v1.QueueSelection
+	15, // 11: reput.indexer.v1.RemoveQueuesResponse.queues:type_name -> reput.indexer.v1.RemovedQueue
+	5,  // 12: reput.indexer.v1.IndexService.GetStatus:input_type -> reput.indexer.v1.GetStatusRequest
+	9,  // 13: reput.indexer.v1.IndexService.WaitIndexed:input_type -> reput.indexer.v1.WaitIndexedRequest
+	11, // 14: reput.indexer.v1.IndexService.TrimTo:input_type -> reput.indexer.v1.TrimToRequest
+	3,  // 15: reput.indexer.v1.IndexService.GetTopicExpiry:input_type -> reput.indexer.v1.GetTopicExpiryRequest
+	13, // 16: reput.indexer.v1.IndexService.RemoveQueues:input_type -> reput.indexer.v1.RemoveQueuesRequest
+	6,  // 17: reput.indexer.v1.IndexService.GetStatus:output_type -> reput.indexer.v1.GetStatusResponse
+	10, // 18: reput.indexer.v1.IndexService.WaitIndexed:output_type -> reput.indexer.v1.WaitIndexedResponse
+	12, // 19: reput.indexer.v1.IndexService.TrimTo:output_type -> reput.indexer.v1.TrimToResponse
+	4,  // 20: reput.indexer.v1.IndexService.GetTopicExpiry:output_type -> reput.indexer.v1.GetTopicExpiryResponse
+	14, // 21: reput.indexer.v1.IndexService.RemoveQueues:output_type -> reput.indexer.v1.RemoveQueuesResponse
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_reput_indexer_v1_index_service_proto_init() }

@@ -27,7 +27,7 @@ from reput.common.v1 import consumer_pb2 as reput_dot_common_dot_v1_dot_consumer
 from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\x1a!reput/common/v1/method_rule.proto\"r\n\x15GetTopicExpiryRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x32\n\x0emin_store_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0esize_bytes_max\x18\x03 \x01(\x03\"\xbc\x01\n\x16GetTopicExpiryResponse\x12\x1d\n\x15\x62\x65gin_physical_offset\x18\x01 \x01(\x03\x12\x1d\n\x15\x65xpired_message_count\x18\x02 \x01(\x03\x12\x1a\n\x12kept_message_count\x18\x03 \x01(\x03\x12\x12\n\nkept_bytes\x18\x04 \x01(\x03\x12\x34\n\x10\x66irst_store_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x12\n\x10GetStatusRequest\"\x9e\x06\n\x11GetStatusResponse\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.reput.indexer.v1.ReputState\x12\x1f\n\x17indexed_physical_offset\x18\x02 \x01(\x03\x12\x1f\n\x17\x66lushed_physical_offset\x18\x03 \x01(\x03\x12!\n\x19\x63onfirmed_physical_offset\x18\x04 \x01(\x03\x12\x1b\n\x13min_physical_offset\x18\x05 \x01(\x03\x12\r\n\x05\x65poch\x18\x06 \x01(\x05\x12\x13\n\x0bqueue_count\x18\x07 \x01(\x05\x12\x18\n\x10index_file_count\x18\x08 \x01(\x05\x12\x19\n\x11index_entry_count\x18\t \x01(\x03\x12\x1c\n\x14\x61pplied_record_count\x18\n \x01(\x03\x12\x33\n\x0flast_store_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlast_error\x18\x0c \x01(\t\x12.\n\nstart_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x0e \x01(\t\x12\x13\n\x0bis_complete\x18\x0f \x01(\x08\x12 \n\x18\x63omplete_physical_offset\x18\x10 \x01(\x03\x12\x18\n\x10\x64isk_total_bytes\x18\x12 \x01(\x03\x12\x17\n\x0f\x64isk_free_bytes\x18\x13 \x01(\x03\x12\x19\n\x11\x64isk_used_percent\x18\x14 \x01(\x05\x12!\n\x19stepped_over_record_count\x18\x15 \x01(\x03\x12\x33\n\x0cstepped_over\x18\x16 \x03(\x0b\x32\x1d.reput.indexer.v1.SteppedOver\x12\x15\n\rlog_silent_ms\x18\x17 \x01(\x03\x12\x13\n\x0bis_log_away\x18\x18 \x01(\x08\x12\x38\n\x0f\x64\x61maged_records\x18\x19 \x03(\x0b\x32\x1f.reput.indexer.v1.DamagedRecordJ\x04\x08\x11\x10\x12R\x10\x64\x65layed_delivery\"B\n\rDamagedRecord\x12\x0f\n\x07segment\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x03\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xd1\x01\n\x0bSteppedOver\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x33\n\x06reason\x18\x03 \x01(\x0e\x32#.reput.indexer.v1.SteppedOverReason\x12\x14\n\x0crecord_count\x18\x04 \x01(\x03\x12\x1d\n\x15\x66irst_physical_offset\x18\x05 \x01(\x03\x12\x1c\n\x14last_physical_offset\x18\x06 \x01(\x03\x12\x19\n\x11last_queue_offset\x18\x07 \x01(\x03\"-\n\x12WaitIndexedRequest\x12\x17\n\x0fphysical_offset\x18\x01 \x01(\x03\"6\n\x13WaitIndexedResponse\x12\x1f\n\x17indexed_physical_offset\x18\x01 \x01(\x03\"=\n\rTrimToRequest\x12\x1b\n\x13min_physical_offset\x18\x01 \x01(\x03\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"\xc7\x01\n\x0eTrimToResponse\x12 \n\x18\x64\x65leted_queue_file_count\x18\x01 \x01(\x05\x12 \n\x18\x64\x65leted_index_file_count\x18\x02 \x01(\x05\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x03\x12\x31\n\tconsumers\x18\x04 \x03(\x0b\x32\x1e.reput.common.v1.ConsumerBelow\x12\x16\n\x0e\x63onsumer_count\x18\x05 \x01(\x05\x12\x11\n\town_bytes\x18\x06 \x01(\x03\"[\n\x13RemoveQueuesRequest\x12\x33\n\tselection\x18\x01 \x01(\x0e\x32 .reput.indexer.v1.QueueSelection\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"\x9a\x01\n\x14RemoveQueuesResponse\x12\x1b\n\x13removed_queue_count\x18\x01 \x01(\x05\x12 \n\x18\x64\x65leted_queue_file_count\x18\x02 \x01(\x05\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x03\x12.\n\x06queues\x18\x04 \x03(\x0b\x32\x1e.reput.indexer.v1.RemovedQueue\"I\n\x0cRemovedQueue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x18\n\x10max_queue_offset\x18\x03 \x01(\x03*\xe4\x01\n\nReputState\x12\x1b\n\x17REPUT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16REPUT_STATE_RECOVERING\x10\x01\x12\x1a\n\x16REPUT_STATE_CONNECTING\x10\x02\x12\x1b\n\x17REPUT_STATE_CATCHING_UP\x10\x03\x12\x14\n\x10REPUT_STATE_LIVE\x10\x04\x12\x17\n\x13REPUT_STATE_STOPPED\x10\x05\x12\x1a\n\x16REPUT_STATE_REBUILDING\x10\x06\x12\x19\n\x15REPUT_STATE_OTHER_LOG\x10\x07*\xc6\x01\n\x11SteppedOverReason\x12#\n\x1fSTEPPED_OVER_REASON_UNSPECIFIED\x10\x00\x12$\n STEPPED_OVER_REASON_QUEUE_OFFSET\x10\x01\x12\x1c\n\x18STEPPED_OVER_REASON_NAME\x10\x02\x12!\n\x1dSTEPPED_OVER_REASON_SET_APART\x10\x03\x12%\n!STEPPED_OVER_REASON_TOPIC_DELETED\x10\x04*q\n\x0eQueueSelection\x12\x1f\n\x1bQUEUE_SELECTION_UNSPECIFIED\x10\x00\x12\x1b\n\x17QUEUE_SELECTION_EXPIRED\x10\x01\x12!\n\x1dQUEUE_SELECTION_UNUSED_TOPICS\x10\x02\x32\x83\x04\n\x0cIndexService\x12^\n\tGetStatus\x12\".reput.indexer.v1.GetStatusRequest\x1a#.reput.indexer.v1.GetStatusResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x01\x12\x64\n\x0bWaitIndexed\x12$.reput.indexer.v1.WaitIndexedRequest\x1a%.reput.indexer.v1.WaitIndexedResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x12U\n\x06TrimTo\x12\x1f.reput.indexer.v1.TrimToRequest\x1a .reput.indexer.v1.TrimToResponse\"\x08\xa2\xbb\x18\x04\x08\x02\x10\x01\x12m\n\x0eGetTopicExpiry\x12\'.reput.indexer.v1.GetTopicExpiryRequest\x1a(.reput.indexer.v1.GetTopicExpiryResponse\"\x08\xa2\xbb\x18\x04\x08\x02\x10\x03\x12g\n\x0cRemoveQueues\x12%.reput.indexer.v1.RemoveQueuesRequest\x1a&.reput.indexer.v1.RemoveQueuesResponse\"\x08\xa2\xbb\x18\x04\x08\x03\x10\x01\x42V\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$reput/indexer/v1/index_service.proto\x12\x10reput.indexer.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ereput/common/v1/consumer.proto\x1a!reput/common/v1/method_rule.proto\"\x8a\x01\n\x15GetTopicExpiryRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x32\n\x0emin_store_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0esize_bytes_max\x18\x03 \x01(\x03\x12\x16\n\x0ewith_consumers\x18\x04 \x01(\x08\"\xa6\x02\n\x16GetTopicExpiryResponse\x12\x1d\n\x15\x62\x65gin_physical_offset\x18\x01 \x01(\x03\x12\x1d\n\x15\x65xpired_message_count\x18\x02 \x01(\x03\x12\x1a\n\x12kept_message_count\x18\x03 \x01(\x03\x12\x12\n\nkept_bytes\x18\x04 \x01(\x03\x12\x34\n\x10\x66irst_store_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1d\n\x15shown_physical_offset\x18\x06 \x01(\x03\x12\x31\n\tconsumers\x18\x07 \x03(\x0b\x32\x1e.reput.common.v1.ConsumerBelow\x12\x16\n\x0e\x63onsumer_count\x18\x08 \x01(\x05\"\x12\n\x10GetStatusRequest\"\x9e\x06\n\x11GetStatusResponse\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.reput.indexer.v1.ReputState\x12\x1f\n\x17indexed_physical_offset\x18\x02 \x01(\x03\x12\x1f\n\x17\x66lushed_physical_offset\x18\x03 \x01(\x03\x12!\n\x19\x63onfirmed_physical_offset\x18\x04 \x01(\x03\x12\x1b\n\x13min_physical_offset\x18\x05 \x01(\x03\x12\r\n\x05\x65poch\x18\x06 \x01(\x05\x12\x13\n\x0bqueue_count\x18\x07 \x01(\x05\x12\x18\n\x10index_file_count\x18\x08 \x01(\x05\x12\x19\n\x11index_entry_count\x18\t \x01(\x03\x12\x1c\n\x14\x61pplied_record_count\x18\n \x01(\x03\x12\x33\n\x0flast_store_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlast_error\x18\x0c \x01(\t\x12.\n\nstart_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x0e \x01(\t\x12\x13\n\x0bis_complete\x18\x0f \x01(\x08\x12 \n\x18\x63omplete_physical_offset\x18\x10 \x01(\x03\x12\x18\n\x10\x64isk_total_bytes\x18\x12 \x01(\x03\x12\x17\n\x0f\x64isk_free_bytes\x18\x13 \x01(\x03\x12\x19\n\x11\x64isk_used_percent\x18\x14 \x01(\x05\x12!\n\x19stepped_over_record_count\x18\x15 \x01(\x03\x12\x33\n\x0cstepped_over\x18\x16 \x03(\x0b\x32\x1d.reput.indexer.v1.SteppedOver\x12\x15\n\rlog_silent_ms\x18\x17 \x01(\x03\x12\x13\n\x0bis_log_away\x18\x18 \x01(\x08\x12\x38\n\x0f\x64\x61maged_records\x18\x19 \x03(\x0b\x32\x1f.reput.indexer.v1.DamagedRecordJ\x04\x08\x11\x10\x12R\x10\x64\x65layed_delivery\"B\n\rDamagedRecord\x12\x0f\n\x07segment\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x03\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xd1\x01\n\x0bSteppedOver\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x33\n\x06reason\x18\x03 \x01(\x0e\x32#.reput.indexer.v1.SteppedOverReason\x12\x14\n\x0crecord_count\x18\x04 \x01(\x03\x12\x1d\n\x15\x66irst_physical_offset\x18\x05 \x01(\x03\x12\x1c\n\x14last_physical_offset\x18\x06 \x01(\x03\x12\x19\n\x11last_queue_offset\x18\x07 \x01(\x03\"-\n\x12WaitIndexedRequest\x12\x17\n\x0fphysical_offset\x18\x01 \x01(\x03\"6\n\x13WaitIndexedResponse\x12\x1f\n\x17indexed_physical_offset\x18\x01 \x01(\x03\"=\n\rTrimToRequest\x12\x1b\n\x13min_physical_offset\x18\x01 \x01(\x03\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"\xc7\x01\n\x0eTrimToResponse\x12 \n\x18\x64\x65leted_queue_file_count\x18\x01 \x01(\x05\x12 \n\x18\x64\x65leted_index_file_count\x18\x02 \x01(\x05\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x03\x12\x31\n\tconsumers\x18\x04 \x03(\x0b\x32\x1e.reput.common.v1.ConsumerBelow\x12\x16\n\x0e\x63onsumer_count\x18\x05 \x01(\x05\x12\x11\n\town_bytes\x18\x06 \x01(\x03\"[\n\x13RemoveQueuesRequest\x12\x33\n\tselection\x18\x01 \x01(\x0e\x32 .reput.indexer.v1.QueueSelection\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"\x9a\x01\n\x14RemoveQueuesResponse\x12\x1b\n\x13removed_queue_count\x18\x01 \x01(\x05\x12 \n\x18\x64\x65leted_queue_file_count\x18\x02 \x01(\x05\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x03\x12.\n\x06queues\x18\x04 \x03(\x0b\x32\x1e.reput.indexer.v1.RemovedQueue\"I\n\x0cRemovedQueue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x18\n\x10max_queue_offset\x18\x03 \x01(\x03*\xe4\x01\n\nReputState\x12\x1b\n\x17REPUT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16REPUT_STATE_RECOVERING\x10\x01\x12\x1a\n\x16REPUT_STATE_CONNECTING\x10\x02\x12\x1b\n\x17REPUT_STATE_CATCHING_UP\x10\x03\x12\x14\n\x10REPUT_STATE_LIVE\x10\x04\x12\x17\n\x13REPUT_STATE_STOPPED\x10\x05\x12\x1a\n\x16REPUT_STATE_REBUILDING\x10\x06\x12\x19\n\x15REPUT_STATE_OTHER_LOG\x10\x07*\xc6\x01\n\x11SteppedOverReason\x12#\n\x1fSTEPPED_OVER_REASON_UNSPECIFIED\x10\x00\x12$\n STEPPED_OVER_REASON_QUEUE_OFFSET\x10\x01\x12\x1c\n\x18STEPPED_OVER_REASON_NAME\x10\x02\x12!\n\x1dSTEPPED_OVER_REASON_SET_APART\x10\x03\x12%\n!STEPPED_OVER_REASON_TOPIC_DELETED\x10\x04*q\n\x0eQueueSelection\x12\x1f\n\x1bQUEUE_SELECTION_UNSPECIFIED\x10\x00\x12\x1b\n\x17QUEUE_SELECTION_EXPIRED\x10\x01\x12!\n\x1dQUEUE_SELECTION_UNUSED_TOPICS\x10\x02\x32\x83\x04\n\x0cIndexService\x12^\n\tGetStatus\x12\".reput.indexer.v1.GetStatusRequest\x1a#.reput.indexer.v1.GetStatusResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x01\x12\x64\n\x0bWaitIndexed\x12$.reput.indexer.v1.WaitIndexedRequest\x1a%.reput.indexer.v1.WaitIndexedResponse\"\x08\xa2\xbb\x18\x04\x08\x01\x10\x03\x12U\n\x06TrimTo\x12\x1f.reput.indexer.v1.TrimToRequest\x1a .reput.indexer.v1.TrimToResponse\"\x08\xa2\xbb\x18\x04\x08\x02\x10\x01\x12m\n\x0eGetTopicExpiry\x12\'.reput.indexer.v1.GetTopicExpiryRequest\x1a(.reput.indexer.v1.GetTopicExpiryResponse\"\x08\xa2\xbb\x18\x04\x08\x02\x10\x03\x12g\n\x0cRemoveQueues\x12%.reput.indexer.v1.RemoveQueuesRequest\x1a&.reput.indexer.v1.RemoveQueuesResponse\"\x08\xa2\xbb\x18\x04\x08\x03\x10\x01\x42V\n\x10reput.indexer.v1P\x01Z-reput/clients/go/reputpb/indexer/v1;indexerv1\xaa\x02\x10Reput.Indexer.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,38 +45,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INDEXSERVICE'].methods_by_name['GetTopicExpiry']._serialized_options = b'\242\273\030\004\010\002\020\003'
   _globals['_INDEXSERVICE'].methods_by_name['RemoveQueues']._loaded_options = None
   _globals['_INDEXSERVICE'].methods_by_name['RemoveQueues']._serialized_options = b'\242\273\030\004\010\003\020\001'
-  _globals['_REPUTSTATE']._serialized_start=2260
-  _globals['_REPUTSTATE']._serialized_end=2488
-  _globals['_STEPPEDOVERREASON']._serialized_start=2491
-  _globals['_STEPPEDOVERREASON']._serialized_end=2689
-  _globals['_QUEUESELECTION']._serialized_start=2691
-  _globals['_QUEUESELECTION']._serialized_end=2804
-  _globals['_GETTOPICEXPIRYREQUEST']._serialized_start=158
-  _globals['_GETTOPICEXPIRYREQUEST']._serialized_end=272
-  _globals['_GETTOPICEXPIRYRESPONSE']._serialized_start=275
-  _globals['_GETTOPICEXPIRYRESPONSE']._serialized_end=463
-  _globals['_GETSTATUSREQUEST']._serialized_start=465
-  _globals['_GETSTATUSREQUEST']._serialized_end=483
-  _globals['_GETSTATUSRESPONSE']._serialized_start=486
-  _globals['_GETSTATUSRESPONSE']._serialized_end=1284
-  _globals['_DAMAGEDRECORD']._serialized_start=1286
-  _globals['_DAMAGEDRECORD']._serialized_end=1352
-  _globals['_STEPPEDOVER']._serialized_start=1355
-  _globals['_STEPPEDOVER']._serialized_end=1564
-  _globals['_WAITINDEXEDREQUEST']._serialized_start=1566
-  _globals['_WAITINDEXEDREQUEST']._serialized_end=1611
-  _globals['_WAITINDEXEDRESPONSE']._serialized_start=1613
-  _globals['_WAITINDEXEDRESPONSE']._serialized_end=1667
-  _globals['_TRIMTOREQUEST']._serialized_start=1669
-  _globals['_TRIMTOREQUEST']._serialized_end=1730
-  _globals['_TRIMTORESPONSE']._serialized_start=1733
-  _globals['_TRIMTORESPONSE']._serialized_end=1932
-  _globals['_REMOVEQUEUESREQUEST']._serialized_start=1934
-  _globals['_REMOVEQUEUESREQUEST']._serialized_end=2025
-  _globals['_REMOVEQUEUESRESPONSE']._serialized_start=2028
-  _globals['_REMOVEQUEUESRESPONSE']._serialized_end=2182
-  _globals['_REMOVEDQUEUE']._serialized_start=2184
-  _globals['_REMOVEDQUEUE']._serialized_end=2257
-  _globals['_INDEXSERVICE']._serialized_start=2807
-  _globals['_INDEXSERVICE']._serialized_end=3322
+  _globals['_REPUTSTATE']._serialized_start=2391
+  _globals['_REPUTSTATE']._serialized_end=2619
+  _globals['_STEPPEDOVERREASON']._serialized_start=2622
+  _globals['_STEPPEDOVERREASON']._serialized_end=2820
+  _globals['_QUEUESELECTION']._serialized_start=2822
+  _globals['_QUEUESELECTION']._serialized_end=2935
+  _globals['_GETTOPICEXPIRYREQUEST']._serialized_start=159
+  _globals['_GETTOPICEXPIRYREQUEST']._serialized_end=297
+  _globals['_GETTOPICEXPIRYRESPONSE']._serialized_start=300
+  _globals['_GETTOPICEXPIRYRESPONSE']._serialized_end=594
+  _globals['_GETSTATUSREQUEST']._serialized_start=596
+  _globals['_GETSTATUSREQUEST']._serialized_end=614
+  _globals['_GETSTATUSRESPONSE']._serialized_start=617
+  _globals['_GETSTATUSRESPONSE']._serialized_end=1415
+  _globals['_DAMAGEDRECORD']._serialized_start=1417
+  _globals['_DAMAGEDRECORD']._serialized_end=1483
+  _globals['_STEPPEDOVER']._serialized_start=1486
+  _globals['_STEPPEDOVER']._serialized_end=1695
+  _globals['_WAITINDEXEDREQUEST']._serialized_start=1697
+  _globals['_WAITINDEXEDREQUEST']._serialized_end=1742
+  _globals['_WAITINDEXEDRESPONSE']._serialized_start=1744
+  _globals['_WAITINDEXEDRESPONSE']._serialized_end=1798
+  _globals['_TRIMTOREQUEST']._serialized_start=1800
+  _globals['_TRIMTOREQUEST']._serialized_end=1861
+  _globals['_TRIMTORESPONSE']._serialized_start=1864
+  _globals['_TRIMTORESPONSE']._serialized_end=2063
+  _globals['_REMOVEQUEUESREQUEST']._serialized_start=2065
+  _globals['_REMOVEQUEUESREQUEST']._serialized_end=2156
+  _globals['_REMOVEQUEUESRESPONSE']._serialized_start=2159
+  _globals['_REMOVEQUEUESRESPONSE']._serialized_end=2313
+  _globals['_REMOVEDQUEUE']._serialized_start=2315
+  _globals['_REMOVEDQUEUE']._serialized_end=2388
+  _globals['_INDEXSERVICE']._serialized_start=2938
+  _globals['_INDEXSERVICE']._serialized_end=3453
 # @@protoc_insertion_point(module_scope)

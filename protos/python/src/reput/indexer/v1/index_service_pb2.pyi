@@ -134,10 +134,13 @@ class GetTopicExpiryRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     MIN_STORE_TIME_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    WITH_CONSUMERS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     size_bytes_max: _builtins.int
     """The oldest messages expire while the records have more bytes. 0: none for the size."""
+    with_consumers: _builtins.bool
+    """Tell the consumer groups that have not read all messages that expire, too."""
     @_builtins.property
     def min_store_time(self) -> _timestamp_pb2.Timestamp:
         """Messages with an earlier store time expire. Absent: none for its age."""
@@ -148,10 +151,11 @@ class GetTopicExpiryRequest(_message.Message):
         topic: _builtins.str = ...,
         min_store_time: _timestamp_pb2.Timestamp | None = ...,
         size_bytes_max: _builtins.int = ...,
+        with_consumers: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["min_store_time", b"min_store_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_store_time", b"min_store_time", "size_bytes_max", b"size_bytes_max", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_store_time", b"min_store_time", "size_bytes_max", b"size_bytes_max", "topic", b"topic", "with_consumers", b"with_consumers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -168,6 +172,9 @@ class GetTopicExpiryResponse(_message.Message):
     KEPT_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
     KEPT_BYTES_FIELD_NUMBER: _builtins.int
     FIRST_STORE_TIME_FIELD_NUMBER: _builtins.int
+    SHOWN_PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    CONSUMERS_FIELD_NUMBER: _builtins.int
+    CONSUMER_COUNT_FIELD_NUMBER: _builtins.int
     begin_physical_offset: _builtins.int
     """Physical offset of the first message that stays; without one, the end of the last message."""
     expired_message_count: _builtins.int
@@ -176,9 +183,21 @@ class GetTopicExpiryResponse(_message.Message):
     """Messages that stay."""
     kept_bytes: _builtins.int
     """Bytes of the records that stay. 0 if size_bytes_max is 0: they are not counted then."""
+    shown_physical_offset: _builtins.int
+    """Readers get no message of the topic below this physical offset now: the begin of the topic, as far as the Indexer has
+    heard of it, or the first byte of the log.
+    """
+    consumer_count: _builtins.int
+    """How many such offsets there are in all."""
     @_builtins.property
     def first_store_time(self) -> _timestamp_pb2.Timestamp:
         """Store time of the first message that stays. Absent if none stays."""
+
+    @_builtins.property
+    def consumers(self) -> _containers.RepeatedCompositeFieldContainer[_consumer_pb2.ConsumerBelow]:
+        """Consumer groups that have not read all messages that expire, at most 100, if they were asked for. The groups that
+        miss most come first. An offset is at least that of the first message that readers get now.
+        """
 
     def __init__(
         self,
@@ -188,10 +207,13 @@ class GetTopicExpiryResponse(_message.Message):
         kept_message_count: _builtins.int = ...,
         kept_bytes: _builtins.int = ...,
         first_store_time: _timestamp_pb2.Timestamp | None = ...,
+        shown_physical_offset: _builtins.int = ...,
+        consumers: _abc.Iterable[_consumer_pb2.ConsumerBelow] | None = ...,
+        consumer_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["first_store_time", b"first_store_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_physical_offset", b"begin_physical_offset", "expired_message_count", b"expired_message_count", "first_store_time", b"first_store_time", "kept_bytes", b"kept_bytes", "kept_message_count", b"kept_message_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_physical_offset", b"begin_physical_offset", "consumer_count", b"consumer_count", "consumers", b"consumers", "expired_message_count", b"expired_message_count", "first_store_time", b"first_store_time", "kept_bytes", b"kept_bytes", "kept_message_count", b"kept_message_count", "shown_physical_offset", b"shown_physical_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

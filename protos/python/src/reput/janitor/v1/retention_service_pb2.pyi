@@ -537,8 +537,8 @@ class Run(_message.Message):
 
     @_builtins.property
     def consumers(self) -> _containers.RepeatedCompositeFieldContainer[_consumer_pb2.ConsumerBelow]:
-        """Consumer groups whose stored offsets are below the first entries that the run keeps, at most 100. The groups that
-        miss most come first.
+        """Consumer groups whose stored offsets are below the first entries that the run keeps, at most 200. The groups that
+        miss most come first. With a topic in the request, the groups that miss messages by its rule come before the others.
         """
 
     @_builtins.property

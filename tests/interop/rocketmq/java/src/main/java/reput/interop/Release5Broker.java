@@ -13,17 +13,23 @@ import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.impl.MQClientAPIImpl;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.namesrv.NamesrvConfig;
+import org.apache.rocketmq.common.topic.TopicValidator;
 import org.apache.rocketmq.namesrv.NamesrvController;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
@@ -40,6 +46,8 @@ final class Release5Broker {
     private static final int CHECK_MS = 1_000;
     private static final int CHECK_COUNT_MAX = 1_000;
     private static final int POLL_MS = 500;
+    private static final int CALL_MS_MAX = 10_000;
+    private static final int ROUTE_MS_MAX = 60_000;
 
     private final JsonWriter out;
     private NamesrvController names;
@@ -61,6 +69,10 @@ final class Release5Broker {
             case "offsets" -> offsets(text(order, "group"), text(order, "topic"));
             case "retries" -> retries(text(order, "group"));
             case "read" -> read(text(order, "topic"));
+            case "topics" -> topics();
+            case "bounds" -> bounds(text(order, "topic"), order.get("queue_count").getAsInt());
+            case "change_topic" -> changeTopic(order);
+            case "delete_topic" -> deleteTopic(text(order, "topic"));
             case "consume" -> consume(order);
             case "send" -> send(order);
             case "begin" -> begin(order);
@@ -151,6 +163,64 @@ final class Release5Broker {
         out.endArray();
     }
 
+    /** The broker's topics, with their numbers of queues and their attributes. */
+    private void topics() throws IOException {
+        out.name("topics").beginObject();
+        for (TopicConfig topic : broker.getTopicConfigManager().getTopicConfigTable().values()) {
+            out.name(topic.getTopicName()).beginObject();
+            out.name("read_queue_count").value(topic.getReadQueueNums());
+            out.name("write_queue_count").value(topic.getWriteQueueNums()).name("attributes").beginObject();
+            for (Map.Entry<String, String> attribute : new TreeMap<>(topic.getAttributes()).entrySet()) {
+                out.name(attribute.getKey()).value(attribute.getValue());
+            }
+            out.endObject().endObject();
+        }
+        out.endObject();
+    }
+
+    /** The least and the next offset of each queue, as a client asks for them. */
+    private void bounds(String topic, int queueCount) throws Exception {
+        DefaultMQProducer client = client();
+        out.name("bounds").beginArray();
+        for (int queueId = 0; queueId < queueCount; queueId++) {
+            MessageQueue queue = new MessageQueue(topic, broker.getBrokerConfig().getBrokerName(), queueId);
+            out.beginArray();
+            out.value(api(client).getMinOffset(broker.getBrokerAddr(), queue, CALL_MS_MAX));
+            out.value(api(client).getMaxOffset(broker.getBrokerAddr(), queue, CALL_MS_MAX));
+            out.endArray();
+        }
+        out.endArray();
+        client.shutdown();
+    }
+
+    /** Give a topic numbers of queues, as an administrator's tool does it. */
+    private void changeTopic(JsonObject order) throws Exception {
+        TopicConfig topic = new TopicConfig(text(order, "topic"));
+        topic.setReadQueueNums(order.get("queue_count").getAsInt());
+        topic.setWriteQueueNums(order.get("queue_count").getAsInt());
+        DefaultMQProducer client = client();
+        api(client).createTopic(broker.getBrokerAddr(), TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC, topic, CALL_MS_MAX);
+        client.shutdown();
+    }
+
+    /** Delete a topic, as an administrator's tool does it. */
+    private void deleteTopic(String topic) throws Exception {
+        DefaultMQProducer client = client();
+        api(client).deleteTopicInBroker(broker.getBrokerAddr(), topic, CALL_MS_MAX);
+        client.shutdown();
+    }
+
+    private DefaultMQProducer client() throws Exception {
+        DefaultMQProducer client = new DefaultMQProducer("administrators");
+        client.setNamesrvAddr(namesAddress);
+        client.start();
+        return client;
+    }
+
+    private static MQClientAPIImpl api(DefaultMQProducer client) {
+        return client.getDefaultMQProducerImpl().getMqClientFactory().getMQClientAPIImpl();
+    }
+
     /** Receive so many messages for a group, or what comes until the time is over, and commit them. */
     private void consume(JsonObject order) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(text(order, "group"));
@@ -189,15 +259,33 @@ final class Release5Broker {
         out.endObject().endObject();
     }
 
-    /** Send a message, which waits for a time if there is one. */
+    /** Send a message, which waits for a time if there is one, to a queue if one is named. */
     private void send(JsonObject order) throws Exception {
         TransactionMQProducer producer = producer(text(order, "topic") + "-senders", id -> LocalTransactionState.UNKNOW);
         Message message = message(order);
         if (order.has("deliver_ms")) {
             message.setDeliverTimeMs(order.get("deliver_ms").getAsLong());
         }
-        out.name("id").value(producer.send(message).getMsgId());
+        SendResult sent = order.has("queue_id")
+            ? producer.send(message, queue(producer, message.getTopic(), order.get("queue_id").getAsInt()))
+            : producer.send(message);
+        out.name("id").value(sent.getMsgId());
         producer.shutdown();
+    }
+
+    /** A queue of a topic. The name server knows it some time after the broker's start. */
+    private static MessageQueue queue(DefaultMQProducer producer, String topic, int queueId) throws Exception {
+        long end = System.currentTimeMillis() + ROUTE_MS_MAX;
+        while (true) {
+            try {
+                return producer.fetchPublishMessageQueues(topic).get(queueId);
+            } catch (MQClientException unknown) {
+                if (System.currentTimeMillis() > end) {
+                    throw unknown;
+                }
+                Thread.sleep(POLL_MS);
+            }
+        }
     }
 
     /** Send a half message, and say nothing of how it ends. */

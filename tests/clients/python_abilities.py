@@ -29,6 +29,12 @@ def list_topics(client: Client, _: Request) -> dict[str, Any]:
     return {"topics": " ".join(topic.name for topic in client.topics.list())}
 
 
+def purge_topic(client: Client, request: Request) -> dict[str, Any]:
+    """Take all messages of a topic away from readers."""
+    client.topics.purge(request["topic"])
+    return {}
+
+
 def delete_topic(client: Client, request: Request) -> dict[str, Any]:
     """Delete a topic."""
     client.topics.delete(request["topic"])
@@ -112,7 +118,7 @@ def _place(result: SendResult) -> dict[str, Any]:
 ABILITIES: Mapping[str, Callable[[Client, Request], dict[str, Any]]] = {
     function.__name__: function
     for function in (
-        *(create_topic, update_topic, list_topics, delete_topic, write, send_once, set_group, receive),
+        *(create_topic, update_topic, list_topics, purge_topic, delete_topic, write, send_once, set_group, receive),
         *(list_dead_letters, list_delayed, cancel_delayed, begin_transaction, end_transaction),
     )
 }

@@ -17,7 +17,7 @@ from libs.runtime.rpc.timestamps import timestamp
 from libs.runtime.trust.audit.change import note
 from libs.runtime.version import VERSION
 from services.indexer.engine.follow.completeness import UNKNOWN
-from services.indexer.engine.groups.consumers_below import consumers_below, topic_consumers_below
+from services.indexer.engine.groups.consumers_below import ConsumerBelow, consumers_below, topic_consumers_below
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.statistics import statistics
 from services.indexer.engine.upkeep.queue_removal import QueueRemoval
@@ -107,7 +107,7 @@ class IndexServicer:
             size_bytes_max=check_range(request.size_bytes_max, "size_bytes_max"),
         )
         queues, groups = self._indexer.indexes.queues, self._indexer.groups
-        below, count = [], 0
+        below, count = list[ConsumerBelow](), 0
         if request.with_consumers and expiry.expired_message_count:
             below, count = await topic_consumers_below(
                 groups, queues, topic, expiry.begin_physical_offset, count_max=CONSUMER_COUNT_MAX

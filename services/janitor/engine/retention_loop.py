@@ -249,8 +249,8 @@ class RetentionLoop:
         end = min(doomed[-1].end_physical_offset, facts.indexed_physical_offset) if doomed else 0
         trimmed = await self._index_owner.trim_to(end, is_dry_run=True) if doomed else Trimmed(0)
         hidden = next((state.expiry for state in states if rule is not None and state.rule == rule), Expiry())
-        known = {(one.group, one.topic, one.queue_id) for one in hidden.consumers}
-        others = [one for one in trimmed.consumers if (one.group, one.topic, one.queue_id) not in known]
+        named = {(one.group, one.topic, one.queue_id) for one in hidden.consumers}
+        others = [one for one in trimmed.consumers if (one.group, one.topic, one.queue_id) not in named]
         return Run(
             time_ms=self._clock.now_ms(),
             trigger=Trigger.MANUAL,

@@ -13,6 +13,7 @@ from cli.commands.typed.confirm import YesOption, confirm
 from cli.commands.typed.group import command_group
 from cli.connection.addresses import away_text, is_listening, place_of, targets_of
 from cli.connection.client import client_of, new_client, options_of
+from cli.exit_codes import CommandFailed
 from cli.output.figures import many
 from cli.output.lines import JsonOption, warning_line
 from cli.output.tables import print_fields, print_rows
@@ -219,10 +220,13 @@ def _extent(context: typer.Context, client: Client, topic_name: str) -> str:
 
     try:
         counts = [queue.max_queue_offset - queue.min_queue_offset for queue in client.queues.list(topic_name)]
-        behind = unread_of(context, client, topic_name) if sum(counts) else {}
     except ReputError:
         return ", whose messages can't be counted now; no reader gets them any more"
     if not sum(counts):
         return ", which has no messages"
+    try:
+        behind = unread_of(context, client, topic_name)
+    except (ReputError, CommandFailed):
+        behind = {}  # Delivery is away: the question does not need it
     unread = f", {unread_text(behind)}" if behind else ""
     return f", {many(sum(counts), 'message')} in {many(len(counts), 'queue')}{unread}; no reader gets them any more"

@@ -247,6 +247,21 @@ def test_messages_that_wait_for_a_topic_that_no_append_creates(tmp_path: Path) -
         assert sorted(_shown(client, "closed")) == ["delayed", "later"]
 
 
+def test_the_question_names_groups_with_unread_messages(running: Store, client: Client) -> None:
+    """The question before a purge or deletion names them, and is asked without a Delivery, too."""
+    _send(client, "asked", *map(str, range(5)))
+    client.groups.commit("slow", [ConsumerOffset("asked", 0, 3)])
+    for verb in ("purge", "delete"):
+        refused = running.run("topics", verb, "asked")
+        assert (refused.code, "5 messages in 1 queue, 1 group (slow) has 2 unread messages" in refused.errors) == (
+            2,
+            True,
+        ), refused
+    refused = running.run("--delivery", "127.0.0.1:1", "topics", "purge", "asked")
+    assert "5 messages in 1 queue; no reader gets them any more" in refused.errors
+    assert len(_shown(client, "asked")) == 5
+
+
 def _waiting(running: Store) -> list[str]:
     """The topics of delayed messages that wait."""
     return [row["topic"] for row in running.run("delay", "list", "--json").rows]

@@ -101,6 +101,18 @@ def test_a_healthy_store() -> None:
         assert said in text, text
 
 
+def test_topics_with_a_retention_of_their_own() -> None:
+    """They are counted; a topic whose expired messages are not known is a trouble."""
+    states = healthy()
+    assert states.retention is not None
+    states.retention.topics.add(topic="audit", retention_hours=720, is_longer=True)
+    states.retention.topic_count = 1
+    assert "1 topic with a retention of its own: reput janitor status" in "\n".join(page(states))
+    states.retention.topics[0].error = "no route"
+    (trouble,) = troubles_of(states)
+    assert trouble.text == "the expired messages of topic audit are not known: no route; all segments stay meanwhile"
+
+
 def test_it_fits_80_columns_and_24_lines() -> None:
     """A page with two disks, two replicas, rates and three troubles fits 80 columns and 24 lines."""
     states = healthy()

@@ -9,12 +9,13 @@ log must still have the history of the begin, so that no two histories are in a 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from cli.backup.errors import BackupError
+from cli.backup.errors import BackupError, PlaceFailed
 from cli.backup.manifest import Content, Manifest, Piece, digest_of
 from cli.backup.plan import Extent, is_continued, new_backup_id, plan_backup
 from libs.formats.limits import MIB
@@ -103,6 +104,10 @@ class Creation:
             **{**extent._asdict(), "end_physical_offset": plan.start_physical_offset},
             pieces=plan.kept,
         )
+        if plan.start_physical_offset < extent.end_physical_offset:
+            self._save_list(manifest)  # before a prune could delete the pieces that are taken over
+            for name in incomplete:
+                repository.forget_incomplete(name)
         self._copy(manifest, plan.start_physical_offset, extent.end_physical_offset)
         contents = {name: self._put(data) for name, data in {**files, **positions}.items()}
         later, _ = self.source.state()
@@ -119,18 +124,19 @@ class Creation:
         )
         repository.check_all_there(manifest)
         repository.save(manifest)
-        for name in {*incomplete, manifest.backup_id}:
-            repository.forget_incomplete(name)
+        with suppress(PlaceFailed):  # the backup is complete; the next one removes its list
+            for name in {*incomplete, manifest.backup_id}:
+                repository.forget_incomplete(name)
         return manifest
 
     def _copy(self, manifest: Manifest, start: int, end: int) -> None:
         """Read a part of the log, and write it in pieces, none of them in two segments."""
-        if start < end:
-            self._save_list(manifest)  # before a prune could delete the pieces that are taken over
         size, at, piece = manifest.segment_size_bytes, start, bytearray()
         for stretch in self.source.records(start, end):
             if stretch.start_physical_offset != at or stretch.end_physical_offset <= at:
                 raise BackupError(f"the store sent records from {stretch.start_physical_offset} on, not from {at}")
+            if not stretch.data and stretch.end_physical_offset % size:
+                raise BackupError(f"the store sent no record for {at} to {stretch.end_physical_offset}")
             self.pace.take(len(stretch.data))
             piece += stretch.data or _blank(stretch)
             at = stretch.end_physical_offset

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places that keep backups: a directory, or a prefix in object storage (pyarrow.fs).
+"""Places that keep backups: a directory, or a prefix in object storage (`object_storage`).
 
 Both are a tree of names with bytes. A write is seen whole or not at all, and in a directory it is on the disk when
-`write` returns. Object storage repeats what fails for a moment by itself, and fails after some attempts.
+`write` returns.
 """
 
 from __future__ import annotations
@@ -14,16 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cli.backup.errors import BackupDamaged, BackupError, PlaceFailed
+from cli.backup.object_storage import SCHEMES, ObjectStorage
 from libs.formats import store_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SCHEMES = ("s3", "gs", "abfs", "abfss")
-"""Schemes of pyarrow.fs for object storage."""
 PARTIAL = ".partial-"
-S3_ATTEMPT_COUNT = 6
-TIMEOUT_S = 60.0
 
 
 class Place(Protocol):
@@ -151,92 +148,3 @@ class Directory:
             raise
         except OSError as error:
             raise PlaceFailed(f"{path}: could not {doing} it: {error.strerror or error}") from error
-
-
-class ObjectStorage:
-    """A prefix in object storage, by pyarrow.fs. An object is put in one request, or in parts that are joined."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url.partition("?")[0].rstrip("/")
-        with self._failing("open"):
-            self._files, self._root = _open(url)
-        self._root = self._root.rstrip("/")
-
-    def read(self, name: str) -> bytes:
-        """Return all bytes of an object."""
-        try:
-            with self._failing("read", name), self._files.open_input_stream(f"{self._root}/{name}") as stream:
-                return bytes(stream.read())
-        except FileNotFoundError as error:
-            raise BackupDamaged(f"{self._url}/{name} is missing") from error
-
-    def write(self, name: str, data: bytes | bytearray) -> None:
-        """Put an object."""
-        with self._failing("write", name), self._files.open_output_stream(f"{self._root}/{name}") as stream:
-            stream.write(data)
-
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Return the sizes of the objects below a folder."""
-        from pyarrow.fs import FileSelector, FileType
-
-        root = f"{self._root}/{folder}"
-        with self._failing("list", folder):
-            found = self._files.get_file_info(FileSelector(root, recursive=True, allow_not_found=True))
-        return {one.path.removeprefix(f"{root}/"): one.size for one in found if one.type == FileType.File}
-
-    def delete(self, name: str) -> None:
-        """Remove an object."""
-        with self._failing("delete", name):
-            try:
-                self._files.delete_file(f"{self._root}/{name}")
-            except FileNotFoundError:
-                return
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Do nothing: object storage has no locks. docs/backup.md says to run one command at a time."""
-        yield
-
-    @contextmanager
-    def _failing(self, doing: str, name: str = "") -> Iterator[None]:
-        place = f"{self._url}/{name}".rstrip("/")
-        try:
-            yield
-        except FileNotFoundError:
-            raise
-        except (OSError, ValueError) as error:
-            text = " ".join(str(error).split())
-            raise PlaceFailed(f"{place}: could not {doing} it: {text[:600]}") from error
-
-
-def _open(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL and the path in it."""
-    try:
-        from pyarrow import fs
-    except ImportError as error:
-        raise BackupError(f"{url}: object storage needs pyarrow: pip install pyarrow") from error
-    if not url.startswith("s3://"):
-        files, path = fs.FileSystem.from_uri(url)
-        return files, path
-    from urllib.parse import parse_qsl, urlsplit
-
-    parts = urlsplit(url)
-    options: dict[str, Any] = dict(parse_qsl(parts.query, strict_parsing=True) if parts.query else [])
-    unknown = sorted(options.keys() - {"endpoint_override", "region", "scheme"})
-    if unknown:
-        raise BackupError(f"{url}: {unknown[0]!r} is no option: endpoint_override, region and scheme are")
-    endpoint = options.pop("endpoint_override", None) or os.environ.get("AWS_ENDPOINT_URL", "")
-    if "://" in endpoint:
-        scheme, _, endpoint = endpoint.partition("://")
-        options.setdefault("scheme", scheme)
-    if endpoint:
-        options["endpoint_override"] = endpoint
-    if not parts.netloc:
-        raise BackupError(f"{url}: there is no bucket: s3://BUCKET/PREFIX")
-    files = fs.S3FileSystem(
-        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPT_COUNT),
-        connect_timeout=TIMEOUT_S,
-        request_timeout=TIMEOUT_S,
-        **options,
-    )
-    return files, f"{parts.netloc}{parts.path}"

@@ -42,11 +42,11 @@ class Repository:
             backup_id = ids[-1]
         if backup_id not in ids:
             raise BackupNotFound(f"there is no backup {backup_id} here: {', '.join(ids[-3:]) or 'there is none'}")
-        return manifests.decode(self.place.read(f"{BACKUPS}/{backup_id}{SUFFIX}"), backup_id)
+        return self._read(backup_id)
 
     def load_all(self) -> list[Manifest]:
         """Return all manifests, the oldest first."""
-        return [self.load(backup_id) for backup_id in self.backup_ids()]
+        return [self._read(backup_id) for backup_id in self.backup_ids()]
 
     def load_incomplete(self) -> dict[str, Manifest]:
         """Return the lists of unfinished backups by their names. A damaged list is left out: it saves work only."""
@@ -119,6 +119,9 @@ class Repository:
         for done, digest in enumerate(plan.objects):
             self.place.delete(_object_name(digest))
             progress(done + 1)
+
+    def _read(self, backup_id: str) -> Manifest:
+        return manifests.decode(self.place.read(f"{BACKUPS}/{backup_id}{SUFFIX}"), backup_id)
 
     def _names(self, folder: str) -> list[str]:
         names = [name.removesuffix(SUFFIX) for name in self.place.sizes(folder) if name.endswith(SUFFIX)]

@@ -73,6 +73,8 @@ class RunningStore:
         while at < end_physical_offset:
             try:
                 for step in self.client.admin.raw_records(at, end_physical_offset):
+                    if step.record_count and not step.records:
+                        raise BackupError(f"the CommitLog sent {step.record_count} records from {at} on without bytes")
                     yield Stretch(step.start_physical_offset, step.end_physical_offset, step.records)
                     at, failed_count = step.end_physical_offset, 0
             except UnavailableError:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backups and restores of a real store: what comes back, and what a kill at any moment leaves."""
 
-import json
 import random
 import signal
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.patience import LIMIT_S
+from tests.support.backups import check_sound, created, fill, messages, positions, restored
 from tests.support.reput_up import REPUT, Store, run_here, start, store
 
 pytestmark = pytest.mark.e2e
@@ -28,54 +27,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield running
 
 
-def fill(running: Store, number: int, count: int = 900) -> None:
-    """Put messages of some 1.2 KB, more than a segment of them, and have a group read some."""
-    lines = "".join(
-        json.dumps({"body": f"{number}-{at}-" + "x" * 1_100, "keys": [f"k{number}-{at}"]}) + "\n" for at in range(count)
-    )
-    assert running.run("put", "orders", "--file", "-", standard_input=lines).code == 0
-    end_s = time.monotonic() + LIMIT_S
-    offset = str(number * 100 + 50)
-    while running.run("groups", "commit", "nightly", "orders", "--queue", "0", "--offset", offset).code:
-        assert time.monotonic() < end_s
-
-
-def created(running: Store, place: Path) -> dict[str, object]:
-    (row,) = running.json("backup", "create", "--to", str(place), "--rate-mib-s", "0")
-    return dict(row)
-
-
-def messages(running: Store) -> dict[int, list[tuple[int, str]]]:
-    """All messages of the topic, by queue: physical offset and body."""
-    found = {}
-    for queue in range(4):
-        rows = running.json("pull", "orders", "--queue", str(queue), "--count", "100000")
-        found[queue] = [(int(row["physical_offset"]), row["body"][:20]) for row in rows]
-    return found
-
-
-def positions(running: Store) -> list[tuple[object, ...]]:
-    """The place of each group in each queue."""
-    return [
-        (row["group"], row["topic"], row["queue_id"], row["queue_offset"])
-        for row in running.json("groups", "list")
-        if not str(row["group"]).startswith("rmq_sys")
-    ]
-
-
-def restored(place: Path, data_dir: Path, *options: str) -> dict[str, object]:
-    result = run_here("restore", "--from", str(place), "--data-dir", str(data_dir), *options, "--json")
-    assert result.code == 0, result
-    return dict(result.rows[0])
-
-
-def check_sound(data_dir: Path) -> None:
-    result = run_here("verify", str(data_dir))
-    assert result.code == 0, result
-
-
 def test_a_restored_store_is_the_store(running: Store, tmp_path: Path) -> None:
-    """All messages and places of groups are there; it takes messages in an epoch of its own."""
+    """All messages and positions of groups are there; it takes messages in an epoch of its own."""
     backup = created(running, tmp_path / "place")
     before, places = messages(running), positions(running)
     made = restored(tmp_path / "place", tmp_path / "again")

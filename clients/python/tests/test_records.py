@@ -17,6 +17,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from reput.commitlog.v1.log_service_pb2 import StreamRecordsResponse
 from reput.common.v1.message_pb2 import StoredMessage
 from reput.indexer.v1.query_service_pb2 import QueryByKeyResponse, QueryByTimeResponse
 from reput.indexer.v1.queue_service_pb2 import PullResponse, SubscribeResponse
@@ -212,7 +213,7 @@ def test_any_bytes_as_an_answer(data: bytes, kind: Any) -> None:
         return
     found = parser_of(kind)(data)
     if isinstance(found, RecordsAnswer):
-        assert found.data[found.start : found.end] == expected.records
+        assert found.data[found.start : found.end] == found.records == expected.records
         assert found.ByteSize() == len(data)
         expected.ClearField("records")
         found = found.rest
@@ -231,6 +232,13 @@ def test_records_stay_where_they_are() -> None:
     whole = PullResponse(**fields, messages=[stored_message(records, 0)] * 2)
     assert pulled(answer) == pulled(whole)
     assert count_in(whole) == 2
+
+
+def test_the_bytes_of_the_log() -> None:
+    """An answer with a part of the log (`raw_records`) has the bytes that the server sent."""
+    sent = StreamRecordsResponse(end_physical_offset=9, record_count=1, records=encoded(7))
+    answer = parser_of(StreamRecordsResponse)(sent.SerializeToString())
+    assert (answer.records, answer.record_count, answer.end_physical_offset) == (encoded(7), 1, 9)
 
 
 def test_topics_that_are_not_text() -> None:

@@ -32,6 +32,7 @@ class FakeStore:
     sent_bytes: int = 0
     later: "list[Extent]" = field(default_factory=list)
     skips: bool = False
+    sends_nothing: bool = False
 
     def positions(self) -> Mapping[str, bytes]:
         """One file."""
@@ -49,7 +50,7 @@ class FakeStore:
             size = 10 if at % SEGMENT_SIZE == 90 else 30
             if self.stop_at is not None and at >= self.stop_at:
                 raise Stopped
-            data = b"" if size == 10 else b"%030d" % at
+            data = b"" if size == 10 or self.sends_nothing else b"%030d" % at
             self.sent_bytes += len(data)
             yield Stretch(at + (1 if self.skips else 0), at + size, data)
             at += size
@@ -116,6 +117,12 @@ def test_a_gap_in_the_records_is_refused(tmp_path: Path) -> None:
     """Records that do not follow each other make no backup."""
     with pytest.raises(BackupError, match="not from 0"):
         create(tmp_path, FakeStore(260, skips=True))
+
+
+def test_records_without_bytes_are_refused(tmp_path: Path) -> None:
+    """Only a blank, which ends with its segment, has no bytes."""
+    with pytest.raises(BackupError, match="no record for 0 to 30"):
+        create(tmp_path, FakeStore(260, sends_nothing=True))
 
 
 def test_an_empty_log_has_a_backup(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.backup.errors import BackupDamaged, BackupError, BackupNotFound, PlaceFailed
+from cli.backup.object_storage import RETRY_S, TIMEOUT_S, options_of
 from cli.backup.places import open_place
 from cli.backup.repository import Repository
 from tests.unit.cli.backup.test_manifest import NAME, make
@@ -90,12 +91,24 @@ def test_a_place_is_locked(tmp_path: Path) -> None:
         ("ftp://host/x", "'ftp' is unknown"),
         ("s3://", "there is no bucket"),
         ("s3://bucket/x?password=1", "'password' is no option"),
+        ("gs://bucket/x?region=eu", "'region' is no option: retry_s, timeout_s are"),
+        ("s3://bucket/x?endpoint=minio:9000", "endpoint is 'minio:9000', and must begin with http"),
+        ("s3://bucket/x?retry_s=soon", "retry_s is 'soon', and must be seconds from 0 to 86400"),
+        ("s3://bucket/x?timeout_s=0", "timeout_s is '0', and must be seconds from 0.1 to 86400"),
+        ("s3://bucket/x?timeout_s=nan", "timeout_s is 'nan'"),
     ],
 )
 def test_other_places_are_refused(place: str, reason: str) -> None:
     """A URL that names no place is refused with the reason."""
     with pytest.raises(BackupError, match=reason):
         open_place(place, may_create=True)
+
+
+def test_options_of_a_url() -> None:
+    """Options follow behind the question mark, and have defaults."""
+    url = "s3://bucket/x?endpoint=http://minio:9000&region=eu-west-1&retry_s=60&timeout_s=0.5"
+    assert options_of(url) == ("http://minio:9000", "eu-west-1", 60, 0.5)
+    assert options_of("gs://bucket") == ("", "", RETRY_S, TIMEOUT_S)
 
 
 def test_a_missing_directory_is_not_made_for_readers(tmp_path: Path) -> None:

@@ -26,6 +26,11 @@ class RecordsAnswer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rest, name)
 
+    @property
+    def records(self) -> bytes:
+        """The records, copied."""
+        return self.data[self.start : self.end]
+
     def ByteSize(self) -> int:  # noqa: N802
         """Return the bytes of the whole answer, as protobuf's messages do."""
         return len(self.data)

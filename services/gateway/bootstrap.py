@@ -100,6 +100,7 @@ class Service:
             clock=clock,
             body_size_bytes_max=most,
             access=self.server.access,
+            trail=self.server.trail,
         )
         service = wire.DESCRIPTOR.services_by_name["MessagingService"]
         self.server.add_service(service, servicer, served_as=SERVED_AS)

@@ -5,8 +5,11 @@ from libs.requests.errors import ServiceError
 
 
 class Refused(ServiceError):
-    """The gateway refuses a request. `code` is the name of a code of the protocol, without its prefix."""
+    """The gateway refuses a request. `code` is the name of a code of the protocol, without its prefix.
 
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
+    `reason` is a reason of docs/errors.md, where the refusal has the meaning of one.
+    """
+
+    def __init__(self, code: str, text: str, *, reason: str = "") -> None:
+        super().__init__(text)
+        self.code, self.reason = code, reason

@@ -32,6 +32,7 @@ def test_calls_and_refusals_are_in_the_file_and_in_the_list(tmp_path: Path) -> N
         running.json("topics", "create", "orders", "--read-queues", "2", "--write-queues", "2")
         assert running.run("topics", "create", "orders").code != 0
         assert run_here(*log, "topics", "update", "orders", "--write-queues", "1").code == 0
+        assert run_here(*log, "topics", "purge", "orders", "--yes").code == 0
         for _ in range(5):
             assert running.run("topics", "delete", "orders", "--yes").code != 0
         assert run_here(*log, "topics", "delete", "orders", "--yes").code == 0
@@ -54,12 +55,14 @@ def test_calls_and_refusals_are_in_the_file_and_in_the_list(tmp_path: Path) -> N
         following.wait(LIMIT_S)
         following.stdout.close()
     written = lines_of(path)
-    created, failed, updated, refused, deleted = listed.rows
-    assert written[:5] == listed.rows
+    created, failed, updated, purged, refused, deleted = listed.rows
+    assert written[:6] == listed.rows
     # the token of this user on this machine is a service's for this log, which has another token for operators
     assert (created["event"], created["subject"], created["after"]["write_queue_count"]) == ("call", "service", 2)
     assert (updated["subject"], updated["topics"]) == ("operator", ["orders"])
     assert (updated["before"]["write_queue_count"], updated["after"]["write_queue_count"]) == (2, 1)
+    begins = {name: int(purged[name]["begin_physical_offset"]) for name in ("before", "after")}
+    assert begins["before"] <= begins["after"]
     assert (refused["event"], refused["reason"]) == ("refusal", "NOT_PERMITTED")
     assert (deleted["code"], deleted["before"]["name"]) == ("OK", "orders")
     assert (failed["code"], failed["topics"], "after" in failed) == ("ALREADY_EXISTS", ["orders"], False)

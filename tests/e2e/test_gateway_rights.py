@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rights of RocketMQ's clients at the gateway: access keys are subjects of the rights file."""
 
+import asyncio
 import hashlib
 import hmac
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -12,6 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from services.gateway.rpc.rights import QUESTIONS
 from services.gateway.rpc.wire import messaging_pb2 as wire
+from tests.support.patience import LIMIT_S
 from tests.support.served_gateway import PLACE, Caller, Served, gateway, named, receive_request, store
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -151,6 +155,44 @@ async def test_transactions_and_recalls_are_the_producers(served: Served) -> Non
     recall = wire.RecallMessageRequest(topic=named("orders"), recall_handle="x")
     assert (await billing.call("RecallMessage", recall)).status.code == FORBIDDEN
     assert (await shop.call("RecallMessage", recall)).status.code not in (OK, FORBIDDEN)
+
+
+def audit_lines(served: Served) -> list[dict[str, Any]]:
+    """The lines in the gateway's audit."""
+    return [json.loads(text) for _, text in served.gateway.server.trail.lines(0)]
+
+
+async def test_a_refusal_has_an_audit_line(served: Served) -> None:
+    """The line names the subject of the access key, the method and the topic; a wrong key is nobody's."""
+    shop = signed(served, "shop-key")
+    for _ in range(3):
+        assert (await shop.send("payments")).status.code == FORBIDDEN
+    assert (await signed(served, "unknown-key").send("orders")).status.code == wire.CODE_UNAUTHORIZED
+    forbidden, unknown = audit_lines(served)
+    expected = {"subject": "shop", "code": "FORBIDDEN", "reason": "NOT_PERMITTED", "topics": ["payments"]}
+    assert {name: forbidden[name] for name in expected} == expected
+    assert forbidden["method"].endswith("MessagingService/SendMessage")
+    assert (unknown["subject"], unknown["code"], unknown["reason"]) == ("anonymous", "UNAUTHORIZED", "UNAUTHENTICATED")
+    assert "unknown-key" in unknown["text"]
+
+
+async def test_a_subject_over_its_quota_is_told_to_wait(served: Served, tmp_path: Path) -> None:
+    """The quota is that of the access key's subject, over all its connections; other subjects go on."""
+    rights = tmp_path / "rights.toml"
+    rights.write_text(RIGHTS.replace('["shop-key"]', '["shop-key"]\nbytes_per_s_max = 1\nstream_count_max = 1'))
+    shop, billing = signed(served, "shop-key"), signed(served, "billing-key")
+    async with asyncio.timeout(LIMIT_S):
+        while (answer := await shop.send("orders")).status.code == OK:  # noqa: ASYNC110 - a file has no bell
+            await asyncio.sleep(0.1)
+    assert answer.status.code == wire.CODE_TOO_MANY_REQUESTS
+    assert answer.status.message.startswith("shop is over its quota: bytes_per_s_max is 1, ")
+    assert await billing.receive("orders", "billing", wait_s=10)
+    (line,) = audit_lines(served)
+    assert (line["subject"], line["reason"]) == ("shop", "QUOTA_EXCEEDED")
+    rights.write_text(RIGHTS)
+    async with asyncio.timeout(LIMIT_S):
+        while (await shop.send("orders")).status.code != OK:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.1)
 
 
 async def test_a_caller_without_a_key_is_refused(served: Served) -> None:

@@ -80,16 +80,17 @@ class GrpcServer:
         self.access = Access(config, callers)
         """The rights of the callers."""
         telemetry.observe("rights", self.access.statistics)
-        self._trail = Trail(telemetry.service, config.audit)
-        telemetry.observe("audit", self._trail.statistics)
-        self._trail.name_of = self.access.name_of
+        self.trail = Trail(telemetry.service, config.audit)
+        """The audit of the calls."""
+        telemetry.observe("audit", self.trail.statistics)
+        self.trail.name_of = self.access.name_of
         self._surroundings = Surroundings(
             errors=errors,
             gate=self,
             bounds=self.bounds,
             trusted_bounds=self.trusted_bounds,
             telemetry=telemetry,
-            trail=self._trail,
+            trail=self.trail,
             access=self.access,
         )
         self._health = HealthServicer()
@@ -98,7 +99,7 @@ class GrpcServer:
         self._front = front_of(config, request_size_bytes_max=request_size_bytes_max, call_count_max=sum(rooms))
         self._front.observe(telemetry)
         telemetry.observe_each("rpc", ("code", "reason"), Refusals.counted, Refusals)
-        self._front.add_generic_rpc_handlers((Guard(callers, self.access, telemetry, self._trail),))
+        self._front.add_generic_rpc_handlers((Guard(callers, self.access, telemetry, self.trail),))
 
     def add_service(
         self,
@@ -143,7 +144,7 @@ class GrpcServer:
         self._health.add(self._service_names)
         self._add("Health", health_pb2, self._health, self._room(HEALTH_CALL_COUNT_MAX))
         audit = audit_service_pb2.DESCRIPTOR.services_by_name["AuditService"]
-        self.add_service(audit, AuditServicer(self._trail), early={"ListLines"})
+        self.add_service(audit, AuditServicer(self.trail), early={"ListLines"})
         names = [*self._service_names, HEALTH_SERVICE, reflection.SERVICE_NAME]
         room = self._room(REFLECTION_CALL_COUNT_MAX)
         self._add("ServerReflection", reflection_pb2, reflection.aio.ReflectionServicer(names), room)
@@ -194,7 +195,7 @@ class GrpcServer:
         """Stop listening. Calls that still run after the grace are cancelled."""
         self.is_stopping = True
         await self._front.stop(grace_s)
-        await asyncio.to_thread(self._trail.close)
+        await asyncio.to_thread(self.trail.close)
 
     def _check_reach(self) -> None:
         config = self._config

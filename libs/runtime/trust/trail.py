@@ -151,6 +151,13 @@ class Trail:
         code = next(code.name for code in grpc.StatusCode if code.value[0] == status.code)
         self._repeats.take(self._line(REFUSAL, path, request, context, code, status))
 
+    def told(
+        self, path: str, request: object, context: Context, *, subject: str, code: str, reason: str, text: str
+    ) -> None:
+        """Write or count the line of a refusal of a protocol with subjects and codes of its own."""
+        line = self._line(REFUSAL, path, request, context, code, None)
+        self._repeats.take(line._replace(subject=subject, reason=reason, text=text))
+
     def close(self) -> None:
         """Write the counts and the lines that wait. May be repeated."""
         self._repeats.flush()

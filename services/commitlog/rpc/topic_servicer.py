@@ -80,7 +80,10 @@ class TopicServicer:
 
     async def PurgeTopic(self, request: pb.PurgeTopicRequest, _: object) -> pb.PurgeTopicResponse:
         """Take a topic's messages away from readers."""
-        begin = await _changes(self._log()).purge(request.name)
+        log = self._log()
+        before = log.topics.begins.by_topic.get(request.name, 0)
+        begin = await _changes(log).purge(request.name)
+        note(before={"begin_physical_offset": before}, after={"begin_physical_offset": begin})
         return pb.PurgeTopicResponse(begin_physical_offset=begin)
 
     async def ExpireMessages(self, request: pb.ExpireMessagesRequest, _: object) -> pb.ExpireMessagesResponse:

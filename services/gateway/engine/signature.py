@@ -31,7 +31,8 @@ class Signature:
         """Return the signature of a metadata text. Raises Refused."""
         algorithm, _, rest = text.partition(" ")
         if algorithm != ALGORITHM or len(text) > SIZE_MAX:
-            raise Refused("UNAUTHORIZED", f"the metadata authorization must begin with {ALGORITHM}: set an access key")
+            text = f"the metadata authorization must begin with {ALGORITHM}: set an access key"
+            raise Refused("UNAUTHORIZED", text, reason="UNAUTHENTICATED")
         fields = dict(part.strip().partition("=")[::2] for part in rest.split(","))
         return cls(fields.get("Credential", "").partition("/")[0], fields.get("Signature", "").lower())
 
@@ -42,4 +43,5 @@ class Signature:
             made = hmac.new(secret, date_time.encode(), hashlib.sha1).hexdigest()
             is_right |= hmac.compare_digest(made.encode(), self.digits.encode())
         if not is_right:
-            raise Refused("UNAUTHORIZED", f"no such access key, or a wrong signature: {self.key[:64]!r}")
+            text = f"no such access key, or a wrong signature: {self.key[:64]!r}"
+            raise Refused("UNAUTHORIZED", text, reason="UNAUTHENTICATED")

@@ -9,6 +9,7 @@ from libs.machine.clock import Clock
 from libs.machine.loop import in_steps
 from libs.requests.errors import BadArgument, PeerError, ServiceError
 from libs.runtime.trust.rights.access import Access
+from libs.runtime.trust.trail import Trail
 from services.gateway.engine import recall
 from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.names import is_of_group
@@ -48,7 +49,7 @@ def _answers(make: Callable[..., R]) -> Callable[[Any], Callable[..., Coroutine[
                 caller = self.admit(context, request)
                 return await method(self, request, caller) or make(status=OK)
             except ServiceError as error:
-                return make(status=status_of(error))
+                return make(status=self.refused(method.__name__, request, context, error))
 
         return answer
 
@@ -73,17 +74,34 @@ class MessagingServicer:
         clock: Clock,
         body_size_bytes_max: int,
         access: Access | None = None,
+        trail: Trail | None = None,
     ) -> None:
         self._log, self._routes, self._consumer_methods, self._telemetry = log, routes, consumer_methods, telemetry
         self._delivery, self._renewals, self._producers = delivery, renewals, producers
         self._rights = CallerRights(keys, access)
+        self._trail = trail
         self._bodies, self._body_size_bytes_max, self._clock = bodies, body_size_bytes_max, clock
 
-    def admit(self, context: Context, request: Any) -> Caller:
-        """Return the caller, after the checks of its access key and its rights. Raises Refused."""
-        caller = self._rights.admit(context)
+    def admit(self, context: Context, request: Any, *, is_stream: bool = False) -> Caller:
+        """Return the caller, after the checks of its access key, its quota and its rights. Raises Refused."""
+        caller = self._rights.admit(context, size_bytes=request.ByteSize(), is_stream=is_stream)
         self._rights.check(request, caller)
         return caller
+
+    def refused(self, method: str, request: Any, context: Context, error: ServiceError) -> wire.Status:
+        """Return the status of an error. A refusal for lack of a right, or over a quota, has an audit line."""
+        if self._trail is not None and isinstance(error, Refused) and error.reason:
+            subject, code = self._rights.name_of(context), error.code
+            self._trail.told(
+                f"/{SERVED_AS}/{method}",
+                request,
+                context,
+                subject=subject,
+                code=code,
+                reason=error.reason,
+                text=str(error),
+            )
+        return status_of(error)
 
     @_answers(wire.QueryRouteResponse)
     async def QueryRoute(self, request: wire.QueryRouteRequest, caller: Caller) -> wire.QueryRouteResponse:
@@ -137,12 +155,12 @@ class MessagingServicer:
     ) -> AsyncGenerator[wire.ReceiveMessageResponse, None]:
         """Deliver messages to a consumer."""
         try:
-            caller = self.admit(context, request)
+            caller = self.admit(context, request, is_stream=True)
             async with contextlib.aclosing(self._consumer_methods.receive(request, caller, context)) as answers:
                 async for answer in answers:
                     yield answer
         except ServiceError as error:
-            yield wire.ReceiveMessageResponse(status=status_of(error))
+            yield wire.ReceiveMessageResponse(status=self.refused("ReceiveMessage", request, context, error))
 
     @_answers(wire.AckMessageResponse)
     async def AckMessage(self, request: wire.AckMessageRequest, _: Caller) -> wire.AckMessageResponse:
@@ -173,13 +191,13 @@ class MessagingServicer:
         and Go. A client for Node.js looks at the status. Raises BadArgument.
         """
         try:
-            caller = self._rights.admit(context)
-            checked = self._rights.checked(requests, caller)
+            caller = self._rights.admit(context, is_stream=True)
+            checked = self._rights.checked(requests, caller, context)
             async with contextlib.aclosing(self._telemetry.answers(caller, checked, context)) as answers:
                 async for answer in answers:
                     yield answer
         except (Refused, PeerError) as error:
-            status = status_of(error)
+            status = self.refused("Telemetry", None, context, error)
             yield wire.TelemetryResponse(status=status)
             if status.code not in COME_AGAIN:
                 raise BadArgument(status.message, field="settings") from error

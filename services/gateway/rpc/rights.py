@@ -11,7 +11,8 @@ from typing import Any
 
 from libs.runtime.trust.rights.access import Access, AccessDenied
 from libs.runtime.trust.rights.accesses import resources_of_handle
-from libs.runtime.trust.rights.rules import ANY, Action, Asked, Kind, Resource
+from libs.runtime.trust.rights.quota import Quota, QuotaExceeded
+from libs.runtime.trust.rights.rules import ANONYMOUS, ANY, Action, Asked, Kind, Resource, Subject
 from services.gateway.errors import Refused
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.caller import Caller, Context
@@ -27,14 +28,35 @@ class CallerRights:
         self._keys = keys
         self._access = access if access is not None and access.is_set else None
 
-    def admit(self, context: Context) -> Caller:
-        """Return the caller, after the check of its access key. Raises Refused."""
+    def admit(self, context: Context, *, size_bytes: int = 0, is_stream: bool = False) -> Caller:
+        """Return the caller, after the check of its access key and its quota. Raises Refused."""
         key = self._keys.check(context)
         caller = Caller.of(context)
         if self._access is None:
             return caller
-        subject = self._access.subject_of_access_key(key) if key else self._access.subject_of(context)
+        subject = self._subject_of(key, context)
+        if subject.quota is not None:
+            try:
+                self._access.count(subject.quota, context, size_bytes, is_stream=is_stream)
+            except QuotaExceeded as error:
+                raise _over(error) from error
         return replace(caller, subject=subject)
+
+    def quota_of(self, context: Context) -> Quota | None:
+        """Return the quota of a caller's subject, as the file is now. None without one. Raises Refused."""
+        return None if self._access is None else self._subject_of(self._keys.check(context), context).quota
+
+    def name_of(self, context: Context) -> str:
+        """Return the name of a caller's subject, for the audit: `anonymous` if its access key is wrong."""
+        try:
+            key = self._keys.check(context)
+        except Refused:
+            return ANONYMOUS
+        return (key or ANONYMOUS) if self._access is None else self._subject_of(key, context).name
+
+    def _subject_of(self, key: str, context: Context) -> Subject:
+        assert self._access is not None
+        return self._access.subject_of_access_key(key) if key else self._access.subject_of(context)
 
     def check(self, request: Any, caller: Caller) -> None:
         """Return if the caller may make this request. Raises Refused."""
@@ -43,15 +65,25 @@ class CallerRights:
         try:
             self._access.require(caller.subject, QUESTIONS[type(request).__name__](request, caller))
         except AccessDenied as error:
-            raise Refused("FORBIDDEN", str(error)) from error
+            raise Refused("FORBIDDEN", str(error), reason="NOT_PERMITTED") from error
 
     async def checked(
-        self, requests: AsyncIterator[wire.TelemetryRequest], caller: Caller
+        self, requests: AsyncIterator[wire.TelemetryRequest], caller: Caller, context: Context
     ) -> AsyncIterator[wire.TelemetryRequest]:
         """Yield the requests of a stream that the caller may make. Raises Refused for the first of the others."""
         async for request in requests:
+            quota = self.quota_of(context)
+            if quota is not None and self._access is not None:
+                try:
+                    await self._access.count_waiting(quota, context, request.ByteSize())
+                except QuotaExceeded as error:
+                    raise _over(error) from error
             self.check(request, caller)
             yield request
+
+
+def _over(error: QuotaExceeded) -> Refused:
+    return Refused("TOO_MANY_REQUESTS", str(error), reason="QUOTA_EXCEEDED")
 
 
 def _topic(actions: Action, name: str) -> Asked:

@@ -66,8 +66,9 @@ def status(code: str, text: str) -> wire.Status:
 def status_of(error: ServiceError) -> wire.Status:
     """Return the status of an error, and count it."""
     code = _code_of(error)
-    reason = error.reason if isinstance(error, PeerError) and error.reason in CODES else code
-    refusals[code, reason] += 1
+    reason = error.reason if isinstance(error, Refused | PeerError) else ""
+    is_known = isinstance(error, Refused) or reason in CODES
+    refusals[code, reason if reason and is_known else code] += 1
     return status(code, str(error))
 
 

@@ -122,7 +122,9 @@ def _names(message: Message, *, is_of_topics: bool, depth: int) -> Iterator[tupl
         kind = "topics" if is_of_topics and field.name == "name" else NAMES.get(field.name)
         for one in value if field.is_repeated else (value,):
             if isinstance(one, Message):
-                if depth < DEPTH_MAX:
+                if kind is not None and isinstance(name := getattr(one, "name", None), str) and name:
+                    yield kind, name  # RocketMQ's protocol has a message in place of a name
+                elif depth < DEPTH_MAX:
                     yield from _names(one, is_of_topics=is_of_topics, depth=depth + 1)
             elif kind is not None and field.type != FieldDescriptor.TYPE_BYTES:
                 yield kind, one

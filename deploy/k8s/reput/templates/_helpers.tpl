@@ -194,6 +194,9 @@ grpc:
 {{- $_ := set $settings "bootstrap_replica_id" (printf "%s-commitlog-0" (include "reput.fullname" $root)) -}}
 {{- $peers = list "leader" -}}
 {{- end -}}
+{{- if or $root.Values.rights.secretName $root.Values.rights.configMapName -}}
+{{- $_ := set $settings "rights_file" (printf "/etc/reput/rights/%s" $root.Values.rights.key) -}}
+{{- end -}}
 {{- $_ := set $settings "service_token_file" "/etc/reput/trust/service" -}}
 {{- $_ := set $settings "operator_token_file" "/etc/reput/trust/operator" -}}
 {{- range $peer := $peers -}}
@@ -257,6 +260,11 @@ REPUT_CLIENT_TOKEN_FILE: /etc/reput/token/token
   mountPath: /etc/reput/token
   readOnly: true
 {{ end -}}
+{{- if or .Values.rights.secretName .Values.rights.configMapName -}}
+- name: rights
+  mountPath: /etc/reput/rights
+  readOnly: true
+{{ end -}}
 {{- end }}
 
 {{- define "reput.secretVolumes" -}}
@@ -274,6 +282,16 @@ REPUT_CLIENT_TOKEN_FILE: /etc/reput/token/token
     items:
       - key: {{ .Values.token.key }}
         path: token
+{{ end -}}
+{{- if .Values.rights.secretName -}}
+- name: rights
+  secret:
+    secretName: {{ .Values.rights.secretName }}
+    defaultMode: 0440
+{{ else if .Values.rights.configMapName -}}
+- name: rights
+  configMap:
+    name: {{ .Values.rights.configMapName }}
 {{ end -}}
 {{- end }}
 

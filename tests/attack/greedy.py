@@ -396,7 +396,7 @@ CLIENTS: dict[str, Callable[[Targets, float], Counts]] = {
         long_texts, wide_plans, idle_append_streams, junk_consumer_offsets, wide_topics, new_queues,
         few_files, health_watchers,
         metrics_connections, sharing.receives_that_do_not_read, sharing.groups_read_ahead, sharing.junk_groups,
-        sharing.idle_members, sharing.clients_do_not_read, sharing.junk_clients, sharing.client_streams,
+        sharing.idle_members, sharing.clients_do_not_read, sharing.junk_clients, sharing.client_streams, sharing.quota,
     )
 }  # fmt: skip
 

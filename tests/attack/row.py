@@ -42,6 +42,8 @@ class Row:
     """Memory that it may keep beside, for a reason that the README tells."""
     file_count: int = 0
     """RLIMIT_NOFILE of the services; 0 is the machine's limit."""
+    has_rights: bool = False
+    """Whether the services have a rights file, with a quota for the greedy client alone."""
     restarts: str = ""
     """A service that the row itself ends and starts again."""
 

@@ -29,8 +29,8 @@ OFFSETS_MIB = 60.0
 FEW_FILES = 1_024
 """RLIMIT_NOFILE of many systems."""
 
-CLIENT_FAULTS = ("failed", "killed", "unreached")
-"""The counts of a client that did not do its worst."""
+CLIENT_FAULTS = ("failed", "killed", "unreached", "over")
+"""The counts of a client that did not do its worst, or got more than its quota."""
 
 MEMORY, LOOP = ("peak", "kept"), ("pause", "append")
 
@@ -65,12 +65,16 @@ ROWS = (
     Row("clients_do_not_read", "gateway", MEMORY, has_messages=True),
     Row("junk_clients", "gateway", MEMORY + LOOP),
     Row("client_streams", "gateway", MEMORY),
+    Row("quota", "commitlog", (*MEMORY, "append"), has_rights=True),
 )
 
 
 async def run(row: Row, directory: Path, *, calm_s: float = CALM_S) -> Measured:
     """Run a row in a directory of its own."""
-    with tempfile.TemporaryDirectory(dir=directory) as own, running(Path(own), file_count=row.file_count) as stack:
+    with (
+        tempfile.TemporaryDirectory(dir=directory) as own,
+        running(Path(own), file_count=row.file_count, has_rights=row.has_rights) as stack,
+    ):
         if row.has_messages:
             store.wait_indexed(stack.targets["indexer"], store.fill_large(stack.targets["commitlog"]))
         if row.has_collisions:

@@ -10,16 +10,19 @@ from typing import Any
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
-from reput.commitlog.v1 import topic_service_pb2
+from reput.commitlog.v1 import append_service_pb2, topic_service_pb2
 from reput.delivery.v1 import delivery_service_pb2, group_service_pb2
 
 from services.gateway.rpc.messaging_servicer import SERVED_AS
 from services.gateway.rpc.wire import messaging_pb2 as wire
 from tests.attack import http2
 from tests.attack.caller import Caller, Counts, Targets, hold
+from tests.attack.stack import GREEDY_CALLS_PER_S, GREEDY_TOKEN
 from tests.attack.store import LARGE
 
 IDLE, MEMBER_COUNT = "idle", 2_000
+GREEDY_TOPIC, GREEDY_TASK_COUNT = "greedy", 64
+APPEND = "/reput.commitlog.v1.AppendService/Append"
 CREATE_TOPIC = "/reput.commitlog.v1.TopicService/CreateTopic"
 RECEIVE = "/reput.delivery.v1.DeliveryService/Receive"
 SET_GROUP = "/reput.delivery.v1.GroupService/SetGroup"
@@ -104,3 +107,31 @@ def client_streams(targets: Targets, seconds: float) -> Counts:
         return channel.stream_stream(TELEMETRY)(metadata=(("x-mq-client-id", f"c{next(names)}"),))
 
     return asyncio.run(hold(targets["gateway"], seconds, 8_000, begin, again_s=seconds))
+
+
+def quota(targets: Targets, seconds: float) -> Counts:
+    """Appends as a subject with a quota, as fast as it can, and obeys no retry time."""
+    return asyncio.run(_over_quota(targets["commitlog"], seconds))
+
+
+async def _over_quota(target: str, seconds: float) -> Counts:
+    """Append in many tasks. `over` is the number of calls that were answered beyond the quota."""
+    messages = [append_service_pb2.AppendMessage(topic=GREEDY_TOPIC, body=bytes(1_000))]
+    request = append_service_pb2.AppendRequest(messages=messages).SerializeToString()
+    metadata = (("authorization", f"Bearer {GREEDY_TOKEN}"),)
+    counts = {"ok": 0, "refused": 0}
+    start_s = time.monotonic()
+
+    async def append(channel: grpc.aio.Channel) -> None:
+        while time.monotonic() - start_s < seconds:
+            try:
+                await channel.unary_unary(APPEND)(request, metadata=metadata, timeout=60)
+                counts["ok"] += 1
+            except grpc.aio.AioRpcError as error:
+                name = "refused" if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED else "failed"
+                counts[name] = counts.get(name, 0) + 1
+
+    async with grpc.aio.insecure_channel(target) as channel:
+        await asyncio.gather(*(append(channel) for _ in range(GREEDY_TASK_COUNT)))
+    limit = round(GREEDY_CALLS_PER_S * (time.monotonic() - start_s + 1)) + 1
+    return counts | {"over": max(0, counts["ok"] - limit), "unreached": int(not counts["refused"])}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import urllib.request
 from collections.abc import Iterator
@@ -28,6 +29,21 @@ FLAGS = {
     "delivery": [],
     "gateway": ["--auto-create-topics=true"],
 }
+GREEDY_TOKEN, GREEDY_CALLS_PER_S = "greedy-token", 200
+RIGHTS = f"""
+[[subjects]]
+name = "greedy"
+token_sha256 = ["{hashlib.sha256(GREEDY_TOKEN.encode()).hexdigest()}"]
+calls_per_s_max = {GREEDY_CALLS_PER_S}
+
+[[rules]]
+subjects = ["*", "anonymous"]
+allow = ["produce", "consume", "query", "administer"]
+topics = ["*"]
+groups = ["*"]
+store = true
+"""
+"""A greedy subject with a quota, and honest callers without one, with the same rights."""
 TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -88,12 +104,14 @@ class Watched(FixedService):
 class Stack:
     """The services by name."""
 
-    def __init__(self, directory: Path, *, file_count: int = 0) -> None:
-        data_dir = directory / "data"
+    def __init__(self, directory: Path, *, file_count: int = 0, has_rights: bool = False) -> None:
+        data_dir, rights = directory / "data", directory / "rights.toml"
+        rights.write_text(RIGHTS)
+        more = ["--rights-file", str(rights)] if has_rights else []
         self.services: dict[str, Watched] = {}
         for name, peers in PEERS.items():
             targets = [flag for peer in peers for flag in (f"--{peer}-target", self.services[peer].target)]
-            self.services[name] = Watched(name, data_dir, *targets, *FLAGS[name], file_count=file_count)
+            self.services[name] = Watched(name, data_dir, *targets, *FLAGS[name], *more, file_count=file_count)
 
     @property
     def targets(self) -> dict[str, str]:
@@ -117,9 +135,9 @@ class Stack:
 
 
 @contextlib.contextmanager
-def running(directory: Path, *, file_count: int = 0) -> Iterator[Stack]:
+def running(directory: Path, *, file_count: int = 0, has_rights: bool = False) -> Iterator[Stack]:
     """Run the services for the time of a block, each with so many files if that is above 0."""
-    stack = Stack(directory, file_count=file_count)
+    stack = Stack(directory, file_count=file_count, has_rights=has_rights)
     try:
         for service in stack.services.values():
             service.start()

@@ -42,6 +42,7 @@ from libs.runtime.rpc.rights_check import RightsCheck
 from libs.runtime.trust.audit.change import Change, noting
 from libs.runtime.trust.rights.access import Access
 from libs.runtime.trust.rights.accesses import ACCESSES
+from libs.runtime.trust.rights.quota import QuotaExceeded
 from libs.runtime.trust.roles import ROLES, Role
 from libs.runtime.trust.trail import TOLD, Trail
 from libs.runtime.watch.telemetry import Telemetry, end_span
@@ -230,6 +231,7 @@ class _Call:
         async def handle(request: Any, context: Context) -> bytes | None:
             started_s = time.monotonic()
             code, argument, status = grpc.StatusCode.CANCELLED, None, None
+            over = ""
             with telemetry.server_span(name, context) as span, noting() if is_told else _NO_CHANGE as change:
                 try:
                     if rest is not None:
@@ -242,6 +244,7 @@ class _Call:
                 except Exception as error:  # noqa: BLE001 - the boundary where errors become statuses
                     status = status_of(error, errors)
                     code = code_of(status)
+                    over = error.subject if isinstance(error, QuotaExceeded) else ""
                 else:
                     code = grpc.StatusCode.OK
                     return reply
@@ -252,6 +255,8 @@ class _Call:
                         trail.ended(f"/{name}", argument, context, change=change, code=code.name, status=status)
             # gRPC keeps the exception of an abort, and with it this frame, until the cyclic collector runs.
             request = argument = None
+            if over and self.surroundings.access is not None:
+                await self.surroundings.access.hold(over)
             metadata = (*context.trailing_metadata(), (STATUS_METADATA_KEY, status.SerializeToString()))
             return await context.abort(code, status.message, metadata)
 

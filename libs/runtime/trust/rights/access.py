@@ -32,6 +32,8 @@ CLIENT = "client"
 KNOWN_COUNT_MAX = 10_000
 """Maximum number of tokens whose subjects are known. Callers choose the tokens."""
 
+HOLD_S, HELD_COUNT_MAX = 0.25, 64
+"""Time for which a refused call is held, and maximum number of held calls of a subject."""
 ROOM_WAIT_S = 1.0
 """Longest wait of a request of a stream for room in a quota."""
 ROOM_LOOK_S_MIN, ROOM_LOOK_S_MAX = 0.01, 0.25
@@ -209,6 +211,20 @@ class Access:
                 break
             await asyncio.sleep(min(left_s, max(quota.wait_s(), ROOM_LOOK_S_MIN), ROOM_LOOK_S_MAX))
         self.count(quota, None, size_bytes)
+
+    async def hold(self, subject: str) -> None:
+        """Wait before a refusal for a quota is answered, so that a subject that asks again at once asks less often.
+
+        At most `HELD_COUNT_MAX` refusals of a subject wait at once; further ones are answered at once.
+        """
+        quota = self._quotas.get(subject)
+        if quota is None or quota.held_count >= HELD_COUNT_MAX:
+            return
+        quota.held_count += 1
+        try:
+            await asyncio.sleep(HOLD_S)
+        finally:
+            quota.held_count -= 1
 
     # Rights
 

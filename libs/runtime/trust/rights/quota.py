@@ -73,7 +73,7 @@ class Quota:
     def __init__(self, subject: str, limits: QuotaLimits, now_s: Callable[[], float]) -> None:
         self.subject = subject
         self.limits = _NONE
-        self.stream_count = self.connection_count = 0
+        self.stream_count = self.connection_count = self.held_count = 0
         self._now_s = now_s
         self._calls: Bucket | None = None
         self._bytes: Bucket | None = None

@@ -246,9 +246,9 @@ GROUPS = Board(
         ),
         Panel(
             "Bytes behind",
-            "Bytes of the records that a sharing group has not settled.",
+            "Bytes of the records of these messages.",
             "bytes",
-            (Query("max by (group, topic) (reput_delivery_group_lag_bytes{G})", "{{group}} {{topic}}"),),
+            (Query("max by (group, topic) (reput_indexer_group_lag_bytes{G})", "{{group}} {{topic}}"),),
         ),
         Panel(
             "Messages with receivers",

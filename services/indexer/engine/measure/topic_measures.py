@@ -3,13 +3,12 @@
 
 A group's lag is the number of messages from its stored offset on, in the queues for which it has stored an offset.
 Groups that share messages are measured, too: their stored offset is that of their first message that is not settled.
-The bytes of new records are the sizes in their units, so a look costs as much as there are new records.
+The bytes of records are the sizes in their units, so a look costs as much as there are new records.
 Callers: the event loop's thread; other tasks run in between. The results: any thread.
 Memory: a row for each of the first `topic_count_max` topics, and for ROW_COUNT_MAX groups of a topic at most. System
 topics are left out.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,8 +21,8 @@ from libs.segments.errors import IndexDamaged
 from services.indexer.engine.answer.pulled import Pulled
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.log.source import RecordSource
+from services.indexer.engine.measure.lag_bytes import LagBytes, add_sizes
 from services.indexer.engine.measure.record_times import RecordTimes
-from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT, ConsumeQueueTable
 
 Place: TypeAlias = tuple[int, int]
@@ -46,8 +45,6 @@ INTERVAL_MS = 15_000
 ROW_COUNT_MAX = 10_000
 OFFSET_COUNT_MAX = 100_000
 """With more stored offsets no lag is measured: a look would take a tenth of a second of the loop's time and more."""
-STEP_UNIT_COUNT = 1 << 16
-"""Units whose sizes are added without a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +75,8 @@ class OffsetLag:
     """Messages of the topic that are stored, from the group's stored offsets on."""
     lag_ms: int = 0
     """Time since the first of these messages was stored; 0 without such a message, or not read yet."""
+    lag_bytes: int = 0
+    """Bytes of the records of these messages; of a lag of millions an estimate until all sizes were added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +92,13 @@ class LeftOut:
 @dataclass(slots=True)
 class _Lag:
     messages: int = 0
+    size_bytes: int = 0
     first: Place | None = None
     """The first of the messages in the log."""
 
-    def add(self, messages: int, place: Place | None) -> None:
+    def add(self, messages: int, size_bytes: int, place: Place | None) -> None:
         self.messages += messages
+        self.size_bytes += size_bytes
         if place is not None and (self.first is None or place < self.first):
             self.first = place
 
@@ -123,6 +124,7 @@ class TopicMeasures:
         self._queues, self._offsets, self._pulled, self._clock = queues, offsets, pulled, clock
         self._topic_count_max = topic_count_max
         self._times = RecordTimes(records)
+        self._lag_bytes = LagBytes()
         self._former: Ranges | None = None
         """The ranges of the last look."""
         self._indexed_bytes: Counter[str] = Counter()
@@ -164,7 +166,8 @@ class TopicMeasures:
 
     def _of_group(self, lag: _Lag) -> OffsetLag:
         stored_ms = 0 if lag.first is None else self._times.find(lag.first[0])
-        return OffsetLag(lag.messages, max(0, self._clock.now_ms() - stored_ms) if stored_ms else 0)
+        lag_ms = max(0, self._clock.now_ms() - stored_ms) if stored_ms else 0
+        return OffsetLag(lag.messages, lag_ms, lag.size_bytes)
 
     async def _ranges(self, topics: list[str]) -> Ranges:
         """Return the stored messages of each queue, by topic and queue id."""
@@ -188,7 +191,7 @@ class TopicMeasures:
             for queue_id, found in queues.items():
                 start = max(found.first, before[queue_id].next if queue_id in before else 0)
                 if start < found.next and (queue := self._queues.find(topic, queue_id)) is not None:
-                    self._indexed_bytes[topic] += await _size_bytes(queue, start, found.next)
+                    self._indexed_bytes[topic] += await add_sizes(queue, start, found.next)
 
     def _ends(self, topic: str, queues: dict[int, Range]) -> list[Place]:
         """Return the places of the first and of the last stored record of a topic. Empty without records."""
@@ -217,6 +220,7 @@ class TopicMeasures:
         left_out_count = 0
         if self._offsets.count > OFFSET_COUNT_MAX:
             return lags, self._offsets.count
+        self._lag_bytes.begin()
         async for step in self._offsets.offsets():
             for group, topic, queue_id, queue_offset in step:
                 if topic not in ranges:
@@ -225,23 +229,14 @@ class TopicMeasures:
                 if place in lags or len(lags) < ROW_COUNT_MAX:
                     start = max(found.first, queue_offset)
                     first = self._place(topic, queue_id, start) if start < found.next else None
-                    lags.setdefault(place, _Lag()).add(max(0, found.next - start), first)
+                    size_bytes = await self._bytes((*place, queue_id), start, found.next)
+                    lags.setdefault(place, _Lag()).add(max(0, found.next - start), size_bytes, first)
                 else:
                     left_out_count += 1
+        self._lag_bytes.end()
         return lags, left_out_count
 
-
-async def _size_bytes(queue: ConsumeQueue, start: int, end: int) -> int:
-    """Return the bytes of the records of a range of a queue, as far as their units are there and sound."""
-    size_bytes = 0
-    while start < end:
-        try:
-            sizes = queue.read(start, min(STEP_UNIT_COUNT, end - start)).record_sizes
-        except IndexDamaged:
-            break
-        if not len(sizes):
-            break
-        size_bytes += int(sizes.sum())
-        start += len(sizes)
-        await asyncio.sleep(0)
-    return size_bytes
+    async def _bytes(self, place: tuple[str, str, int], start: int, end: int) -> int:
+        """Return the bytes of a group's lag in a queue."""
+        queue = self._queues.find(*place[1:])
+        return await self._lag_bytes.find(place, queue, start, end) if queue is not None and start < end else 0

@@ -9,8 +9,9 @@ from services.indexer.engine.answer.pull import PullQuery
 from services.indexer.engine.answer.pulled import Pulled
 from services.indexer.engine.answer.tags import TagFilter
 from services.indexer.engine.indexer import Indexer
-from services.indexer.engine.measure import record_times, topic_measures
+from services.indexer.engine.measure import lag_bytes, record_times, topic_measures
 from services.indexer.engine.measure.topic_measures import LeftOut, OffsetLag, TopicMeasures
+from services.indexer.engine.tables.queue import ConsumeQueue
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import feed, make_indexer
 
@@ -29,6 +30,11 @@ def _filled() -> tuple[FakeLog, Indexer]:
     return log, indexer
 
 
+def _size_bytes(log: FakeLog, first: int) -> int:
+    """The bytes of a third of the 30 messages, from the first on."""
+    return sum(record.size_bytes for record in log.records[first:30:3])
+
+
 async def test_messages_and_lags() -> None:
     """Messages of all queues; the lag of each group from its stored offsets on, but not of messages that are gone."""
     log, indexer = _filled()
@@ -42,22 +48,70 @@ async def test_messages_and_lags() -> None:
     assert _counts(measures, "U") == (1, 1)
     assert _times(measures, "T") == (log.records[0].store_time_ms, log.records[29].store_time_ms)
     assert measures.lags == {
-        ("near", "T"): OffsetLag(1, _age_ms(log.records[28])),
-        ("far", "T"): OffsetLag(10, _age_ms(log.records[0])),
-        ("far", "U"): OffsetLag(1, _age_ms(log.records[30])),
-        ("done", "T"): OffsetLag(0, 0),
+        ("near", "T"): OffsetLag(1, _age_ms(log.records[28]), log.records[28].size_bytes),
+        ("far", "T"): OffsetLag(10, _age_ms(log.records[0]), _size_bytes(log, 0)),
+        ("far", "U"): OffsetLag(1, _age_ms(log.records[30]), log.records[30].size_bytes),
+        ("done", "T"): OffsetLag(0, 0, 0),
     }
     assert measures.left_out == LeftOut()
     indexer.indexes.queues.trim(log.records[15].physical_offset)  # entries 0 to 4 of each queue are gone
     await measures.look()
     assert _counts(measures, "T") == (30, 15)
     assert _times(measures, "T")[0] == log.records[15].store_time_ms
-    assert measures.lags["far", "T"] == OffsetLag(5, _age_ms(log.records[15]))
+    assert measures.lags["far", "T"] == OffsetLag(5, _age_ms(log.records[15]), _size_bytes(log, 15))
+
+
+async def test_bytes_of_a_lag_follow_the_group_and_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are right after each commit, a reset and new messages, and no unit is read again at each look."""
+    log, indexer = _filled()
+    measures = indexer.upkeep.measures
+    read_counts: list[int] = []
+    add_sizes = lag_bytes.add_sizes
+
+    async def counted(queue: ConsumeQueue, start: int, end: int) -> int:
+        read_counts.append(end - start)
+        return await add_sizes(queue, start, end)
+
+    monkeypatch.setattr(lag_bytes, "add_sizes", counted)
+    for committed, new_count, expected_read_count in (
+        (0, 0, 10),
+        (2, 0, 2),
+        (2, 3, 3),
+        (9, 0, 4),
+        (1, 0, 12),
+        (13, 0, 0),
+    ):
+        for number in range(new_count):
+            log.append("T", 0, body=b"x" * number)
+        feed(indexer, log)
+        indexer.groups.commit("g", {("T", 0): committed})
+        read_counts.clear()
+        await measures.look()
+        stored = [record.size_bytes for record in log.records if (record.topic, record.queue_id) == ("T", 0)]
+        assert measures.lags["g", "T"].lag_bytes == sum(stored[committed:])
+        assert sum(read_counts) == expected_read_count
+
+
+async def test_a_look_reads_few_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units beyond the limit of a look are estimated, and the next looks add them."""
+    monkeypatch.setattr(lag_bytes, "UNIT_COUNT_MAX", 4)
+    log = FakeLog()
+    for number in range(10):
+        log.append("T", 0, body=b"x" * number)
+    indexer = make_indexer(log)
+    feed(indexer, log)
+    indexer.groups.commit("g", {("T", 0): 0})
+    stored = [record.size_bytes for record in log.records]
+    found = []
+    for _ in range(3):
+        await indexer.upkeep.measures.look()
+        found.append(indexer.upkeep.measures.lags["g", "T"].lag_bytes)
+    assert found == [sum(stored[:4]) * 10 // 4, sum(stored[:8]) * 10 // 8, sum(stored)]
 
 
 async def test_bytes_count_from_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes of records that came since, also in new queues and with many units, and each once."""
-    monkeypatch.setattr(topic_measures, "STEP_UNIT_COUNT", 2)
+    monkeypatch.setattr(lag_bytes, "STEP_UNIT_COUNT", 2)
     log, indexer = _filled()
     measures = indexer.upkeep.measures
     await measures.look()

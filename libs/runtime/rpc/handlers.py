@@ -45,6 +45,7 @@ from libs.runtime.trust.rights.accesses import ACCESSES
 from libs.runtime.trust.rights.quota import QuotaExceeded
 from libs.runtime.trust.roles import ROLES, Role
 from libs.runtime.trust.trail import TOLD, Trail
+from libs.runtime.watch.message_spans import Note
 from libs.runtime.watch.telemetry import Telemetry, end_span
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -149,6 +150,7 @@ def service_handler(
             bounds=surroundings.bounds if is_of_clients else surroundings.trusted_bounds,
             surroundings=surroundings,
             rights=surroundings.rights_check(method, f"/{served_as}/{method.name}", goes_on=method.name in goes_on),
+            note=surroundings.telemetry.message_note(f"{served_as}/{method.name}"),
         )
         handle = call.handler()
         if method.name in turns:
@@ -185,6 +187,8 @@ class _Call:
     bounds: CallBounds
     surroundings: Surroundings
     rights: RightsCheck | None = None
+    note: Note | None = None
+    """Makes the spans of messages. None while nothing is traced."""
 
     def turn(self, take: TakeTurn, alone: Handler) -> Turn:
         """Return the function that a front calls for all requests of a turn. `alone` answers a single call."""
@@ -247,6 +251,7 @@ class _Call:
                     over = error.subject if isinstance(error, QuotaExceeded) else ""
                 else:
                     code = grpc.StatusCode.OK
+                    self._note(request, reply, started_s)
                     return reply
                 finally:
                     end_span(span, code)
@@ -261,6 +266,13 @@ class _Call:
             return await context.abort(code, status.message, metadata)
 
         return handle
+
+    def _note(self, request: Any, reply: bytes | None, started_s: float) -> None:
+        """Make the spans of the messages of a single call."""
+        if self.note is not None and reply is not None:
+            start_ns = time.time_ns() - int((time.monotonic() - started_s) * 1e9)
+            self.note(request, start_ns)
+            self.note(reply, start_ns)
 
     def _check_gate(self) -> None:
         if self.surroundings.gate.is_stopping:
@@ -282,6 +294,8 @@ class _Call:
 
     async def _parse_all(self, requests: AsyncIterator[bytes]) -> AsyncGenerator[Any, None]:
         async for request in requests:
+            if self.note is not None:
+                self.note(request, time.time_ns())
             yield self.parse(request)
 
     async def _answer_unary(self, argument: Any, context: Any) -> bytes:
@@ -318,7 +332,9 @@ class _Call:
                     check()
                     if rights is not None:
                         rights.check_again()
-                    await self._write(_serialized(reply), context)
+                    await self._write(data := _serialized(reply), context)
+                    if self.note is not None:
+                        self.note(data, time.time_ns())
 
     async def _write(self, reply: bytes, context: Context) -> None:
         """Send an answer of a stream, and wait until gRPC has released it."""

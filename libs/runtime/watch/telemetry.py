@@ -39,6 +39,7 @@ from libs.runtime.trust.tokens import TokenFile
 from libs.runtime.watch.durations import CallDurations, DurationsFamily, Read
 from libs.runtime.watch.identity import Build
 from libs.runtime.watch.log_export import LogExport
+from libs.runtime.watch.message_spans import Note, note_of
 from libs.runtime.watch.metrics import Metrics
 from libs.runtime.watch.metrics_export import MetricsExport
 from libs.runtime.watch.metrics_server import MetricsServer
@@ -181,6 +182,10 @@ class Telemetry:
             record_exception=False,
             set_status_on_exception=False,
         )
+
+    def message_note(self, method: str) -> Note | None:
+        """Return what makes the spans of a call's messages, None if nothing is traced or the call has no messages."""
+        return note_of(self._tracer, method)
 
     def client_interceptors(self) -> Sequence[grpc.aio.ClientInterceptor]:
         """Return the interceptors that trace a channel's calls. Empty when no spans are exported."""

@@ -18,7 +18,7 @@ from reput_client.core.sharing.outage import AT_ONCE, Outage
 from reput_client.core.sharing.values import SharePolicy, get_group
 from reput_client.core.telemetry.log import log
 from reput_client.core.telemetry.metrics import ShareConsumerMetrics
-from reput_client.core.telemetry.tracing import find_tracing
+from reput_client.core.telemetry.tracing import find_tracing, processing
 
 POLL_S = 2.0
 """How long a call waits for a message. A close during such a call may take as long."""
@@ -216,7 +216,8 @@ class AsyncShareConsumer(AsyncClosing):
     async def _work(self, handle: Handler, received: Received, acks: bool) -> None:
         verb: calls.Verb = "ack"
         try:
-            await handle(received)
+            with processing(self._tracing, received.message, self.group):
+                await handle(received)
         except BaseException as failure:  # noqa: BLE001 - the callback is the program's own
             log.exception("a message of %s is given back: its callback failed", self.topic)
             self._failed_count += 1

@@ -8,7 +8,7 @@ program has another propagator.
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from reput_client.core.telemetry.unread import AnyFuture
@@ -85,6 +85,33 @@ class Tracing:
         kind = self._trace.SpanKind.CONSUMER
         self._tracer.start_span(_name(attributes), parent, kind, attributes, links).end()
 
+    @contextmanager
+    def processing(self, message: Message, group: str) -> Iterator[None]:
+        """Run a callback's block as a span, which is the current span there, with a link to the sender's span.
+
+        The span belongs to the sender's trace, unless the caller has its own span.
+        """
+        context = self._propagate.extract(message.properties)
+        origin = self._trace.get_current_span(context).get_span_context()
+        is_alone = not self._trace.get_current_span().get_span_context().is_valid
+        attributes = _attributes("process", "process", {message.topic}) | _place(message.queue_id, message.unique_id)
+        attributes["messaging.consumer.group.name"] = group
+        attributes["messaging.message.body.size"] = len(message.raw_body)
+        with self._tracer.start_as_current_span(
+            _name(attributes),
+            context if is_alone else None,
+            self._trace.SpanKind.CONSUMER,
+            attributes,
+            [self._trace.Link(origin)] if origin.is_valid else [],
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield
+            except BaseException as error:
+                _note(self._trace, span, error)
+                raise
+
     def _end(self, span: "Span", done: Any) -> None:
         """End a span with the outcome of its messages."""
         if done.cancelled():
@@ -97,6 +124,11 @@ class Tracing:
         elif isinstance(outcome, SendResult):
             span.set_attributes(_place(outcome.queue_id, outcome.unique_id))
         span.end()
+
+
+def processing(tracing: Tracing | None, message: Message, group: str) -> AbstractContextManager[None]:
+    """Run a callback's block as a span of a program that traces."""
+    return nullcontext() if tracing is None else tracing.processing(message, group)
 
 
 def _attributes(name: str, kind: str, topics: set[str]) -> dict[str, Any]:

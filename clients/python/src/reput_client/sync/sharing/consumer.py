@@ -15,7 +15,7 @@ from reput_client.core.sharing.outage import AT_ONCE, Outage
 from reput_client.core.sharing.values import SharePolicy, get_group
 from reput_client.core.telemetry.log import log
 from reput_client.core.telemetry.metrics import ShareConsumerMetrics
-from reput_client.core.telemetry.tracing import find_tracing
+from reput_client.core.telemetry.tracing import find_tracing, processing
 from reput_client.sync.channels import Channels
 from reput_client.sync.closing import Closing
 from reput_client.sync.sharing.crew import Crew, Flag, Handler, Ticker
@@ -215,7 +215,8 @@ class ShareConsumer(Closing):
     def _work(self, handle: Handler, received: Received, acks: bool) -> None:
         verb: calls.Verb = "ack"
         try:
-            handle(received)
+            with processing(self._tracing, received.message, self.group):
+                handle(received)
         except BaseException as failure:  # noqa: BLE001 - the callback is the program's own
             log.exception("a message of %s is given back: its callback failed", self.topic)
             self._failed_count += 1

@@ -2,8 +2,7 @@
 """A load that gives each panel of the boards data: it sends, receives, scans, buries and is refused."""
 
 import contextlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +10,7 @@ import grpc
 from reput.indexer.v1 import scan_service_pb2, scan_service_pb2_grpc
 from reput_client import ReputError, connect
 
-from tests.alarms.drills import TOPIC, loaded
+from tests.alarms.load import TOPIC, loaded, repeated
 from tests.alarms.site import Site
 from tests.support.patience import LIMIT_S
 
@@ -40,7 +39,7 @@ def store_loaded(made: Site) -> Iterator[None]:
             with client.share_consumer(TOPIC, group=BURYING_GROUP) as consumer:
                 consumer.bury(*consumer.receive(1))
 
-        with _repeated(load):
+        with repeated(load, LOAD_INTERVAL_S):
             yield
 
 
@@ -50,30 +49,6 @@ def copies_loaded(made: Site) -> Iterator[None]:
     with (
         connect(commitlog=made.services["commitlog-a"].target) as client,
         client.producer() as producer,
-        _repeated(lambda: producer.send(TOPIC, b"a message").result(LIMIT_S)),
+        repeated(lambda: producer.send(TOPIC, b"a message").result(LIMIT_S), LOAD_INTERVAL_S),
     ):
         yield
-
-
-@contextmanager
-def _repeated(load: Callable[[], object]) -> Iterator[None]:
-    """Call a function again and again in a thread within the block. Its error is raised at the end."""
-    is_over = threading.Event()
-    errors: list[BaseException] = []
-
-    def repeat() -> None:
-        while not is_over.wait(LOAD_INTERVAL_S):
-            try:
-                load()
-            except Exception as error:  # noqa: BLE001 - raised below
-                errors.append(error)
-
-    thread = threading.Thread(target=repeat)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
-    if errors:
-        raise errors[0]

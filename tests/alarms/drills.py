@@ -1,228 +1,244 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The drills: harm, the alarm that it must cause, and the remedy of the runbook."""
+"""The drills, and the alarms that have none."""
 
-import signal
-import struct
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from tests.alarms import group_harms as groups
+from tests.alarms import harms
+from tests.alarms.drill import Drill
 
-from reput_client import NewMessage, SharePolicy, connect
-
-from tests.alarms import site
-from tests.alarms.site import Site
-from tests.crash.fault.shim import compile_shim
-from tests.support.certificates import self_signed
-
-TOPIC, GROUP = "orders", "billing"
-HOUR_NS = 3_600_000_000_000
-FULL = 1 << 60
-"""A reserve that no disk has: the log is as full as a disk that is filled."""
-
-Harm = Callable[[Site], Callable[[], None]]
-"""Does harm, and returns the remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drill:
-    """A drill on services that `opened` starts and stops."""
-
-    name: str
-    alarm: str
-    opened: Callable[[Path], AbstractContextManager[Site]]
-    harm: Harm
-    allowed: frozenset[str] = frozenset()
-    """Other alarms that the harm may cause, too."""
-
-
-@contextmanager
-def _stopping(made: Site) -> Iterator[Site]:
-    try:
-        yield made
-    finally:
-        made.stop()
-
-
-def opened_store(folder: Path) -> AbstractContextManager[Site]:
-    return _stopping(site.store(folder))
-
-
-def _copies(folder: Path) -> AbstractContextManager[Site]:
-    return _stopping(site.copies(folder))
-
-
-def _elected(folder: Path) -> AbstractContextManager[Site]:
-    return _stopping(site.elected(folder))
-
-
-@contextmanager
-def _with_certificate(folder: Path) -> Iterator[Site]:
-    """Start a log whose certificate ends within two days."""
-    files = self_signed(folder, "log")
-    flags = ("--tls-certificate-file", str(files["log.pem"]), "--tls-key-file", str(files["log.key"]))
-    with _stopping(site.log_alone(folder, *flags)) as made:
-        yield made
-
-
-@contextmanager
-def _with_clock(folder: Path) -> Iterator[Site]:
-    """Start a log whose clock the drill sets."""
-    clock = folder / "clock"
-    clock.write_bytes(bytes(8))
-    environment = {"LD_PRELOAD": str(compile_shim(folder)), "REPUT_CLOCK": str(clock)}
-    with _stopping(site.log_alone(folder, environment=environment)) as made:
-        yield made
-
-
-def _kill(label: str) -> Harm:
-    def harm(made: Site) -> Callable[[], None]:
-        service = made.services[label]
-        service.end()
-        return lambda: _ignore(service.start())
-
-    return harm
-
-
-def _freeze(*labels: str) -> Harm:
-    def harm(made: Site) -> Callable[[], None]:
-        frozen = [made.services[label] for label in labels]
-        for service in frozen:
-            service.freeze()
-
-        def remedy() -> None:
-            for service in frozen:
-                service.thaw()
-
-        return remedy
-
-    return harm
-
-
-def _lose_leader_and_coordinator(made: Site) -> Callable[[], None]:
-    assert made.coordinator is not None
-    made.coordinator.send(signal.SIGSTOP)
-    thaw = _freeze("commitlog-a")(made)
-
-    def remedy() -> None:
-        assert made.coordinator is not None
-        made.coordinator.send(signal.SIGCONT)
-        thaw()
-
-    return remedy
-
-
-def _fill_disk(made: Site) -> Callable[[], None]:
-    log = made.services["commitlog"]
-    log.restart("--disk-reserve-bytes", str(FULL))
-    return log.restart
-
-
-def _block_key(made: Site) -> Callable[[], None]:
-    """A member of an ordered group takes the first message of a key and keeps it."""
-    log, index, delivery = (made.services[name].target for name in ("commitlog", "indexer", "delivery"))
-    client = connect(commitlog=log, indexer=index, delivery=delivery)
-    with client.producer() as producer:
-        for number in range(3):
-            producer.send_message(NewMessage(TOPIC, b"%d" % number, sharding_key="k"))
-    client.share_groups.set(GROUP, SharePolicy(is_ordered=True))
-    consumer = client.share_consumer(TOPIC, group=GROUP, invisible_s=600)
-    held = consumer.receive(count=1, wait_s=30)
-    assert not consumer.receive(count=10, wait_s=2)  # the others of the key wait for it
-
-    def remedy() -> None:
-        consumer.ack(*held)
-        while found := consumer.receive(count=10, wait_s=5):
-            consumer.ack(*found)
-        consumer.close()
-        client.close()
-
-    return remedy
-
-
-def _replace_certificate(made: Site) -> Callable[[], None]:
-    """The certificate was short from the start. The remedy is a longer one."""
-    folder = made.services["commitlog"].data_dir.parent
-    return lambda: _ignore(self_signed(folder, "log", days=90))
-
-
-def _step_clock(made: Site) -> Callable[[], None]:
-    clock = made.services["commitlog"].data_dir.parent / "clock"
-    with clock.open("r+b") as file:
-        file.write(struct.pack("q", HOUR_NS))
-    return lambda: None  # the alarm ends by itself after a quarter of an hour
-
-
-def _ignore(_: object) -> None:
-    """Drop a result."""
-
-
-@contextmanager
-def loaded(made: Site) -> Iterator[None]:
-    """Send twenty messages a second to a topic, which a group consumes, within the block."""
-    log, index, delivery = (made.services[name].target for name in ("commitlog", "indexer", "delivery"))
-    client = connect(commitlog=log, indexer=index, delivery=delivery)
-    is_over = threading.Event()
-
-    def send() -> None:
-        with client.producer() as producer:
-            while not is_over.wait(1 / 20):
-                producer.send(TOPIC, b"a message")
-
-    with client.share_consumer(TOPIC, group=GROUP) as consumer:
-        threads = [threading.Thread(target=send), threading.Thread(target=consumer.run, args=(_ignore,))]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            consumer.close()
-            for thread in threads:
-                thread.join()
-    client.close()
-
+AWAY = frozenset({"ReputInstanceAway"})
+FEWER = AWAY | {"ReputFewerInSync"}
+AT_ONCE = 20
+"""For alarms that look at five or fifteen minutes."""
+AT_ONCE_OF_HOURS = 60
 
 DRILLS = (
-    Drill("the only CommitLog is killed", "ReputServiceAway", opened_store, _kill("commitlog")),
-    Drill("the disk is full", "ReputAppendsRefused", opened_store, _fill_disk),
-    Drill("the Indexer is frozen", "ReputServiceAway", opened_store, _freeze("indexer")),
-    Drill("the Janitor is frozen", "ReputServiceAway", opened_store, _freeze("janitor")),
-    Drill("a group is blocked", "ReputGroupStandsStill", opened_store, _block_key),
+    # a store
+    Drill(
+        "the only CommitLog is killed",
+        "ReputServiceAway",
+        harms.opened_store,
+        harms.kill("commitlog"),
+        "start the service",
+        AWAY,
+    ),
+    Drill(
+        "the Indexer is frozen",
+        "ReputServiceAway",
+        harms.opened_store,
+        harms.freeze("indexer"),
+        "kill it first (`kill -9`)",
+        AWAY,
+    ),
+    Drill(
+        "the Janitor is stopped",
+        "ReputServiceAway",
+        harms.opened_store,
+        harms.stop("janitor"),
+        "start the service",
+        AWAY,
+    ),
+    Drill(
+        "the disk is full",
+        "ReputAppendsRefused",
+        harms.on_small_disk,
+        harms.fill_disk,
+        "give the disk more space",
+    ),
+    Drill(
+        "the log's disk is not mounted",
+        "ReputOtherLog",
+        harms.opened_store,
+        harms.unmount,
+        "mount the disk and start the CommitLog again",
+        frozenset({"ReputAppendsRefused"}),
+    ),
+    Drill(
+        "the log's disk is slow",
+        "ReputAppendsSlow",
+        harms.with_slow_disk,
+        harms.slow_disk,
+        "a faster disk",
+        times=AT_ONCE,
+    ),
+    # groups
+    Drill(
+        "a group is blocked",
+        "ReputGroupStandsStill",
+        harms.opened_store,
+        groups.block_key,
+        "settle or bury the message that holds up its key",
+    ),
+    Drill(
+        "the programs of a group do not run",
+        "ReputGroupLate",
+        harms.with_past_clock,
+        groups.read_no_more,
+        "start the programs",
+        times=AT_ONCE,
+    ),
+    Drill(
+        "messages are given up",
+        "ReputDeadLetters",
+        harms.opened_store,
+        groups.bury,
+        "reput dlq replay GROUP",
+        times=AT_ONCE,
+    ),
+    Drill(
+        "receivers give all messages back",
+        "ReputRedeliveries",
+        harms.opened_store,
+        groups.fail_always,
+        "fix the receivers",
+        times=AT_ONCE_OF_HOURS,
+    ),
+    # copies
     Drill(
         "the leader is frozen, and no coordinator elects another",
         "ReputNoLeader",
-        _copies,
-        _freeze("commitlog-a"),
-        frozenset({"ReputFewerInSync", "ReputInstanceAway"}),
+        harms.copies,
+        harms.lose_leader,
+        "make another log the leader",
+        FEWER,
     ),
     Drill(
         "the leader is frozen, and another log is elected",
         "ReputInstanceAway",
-        _elected,
-        _freeze("commitlog-a"),
-        frozenset({"ReputFewerInSync"}),
+        harms.elected,
+        harms.freeze("commitlog-a"),
+        "start the process",
+        FEWER,
     ),
     Drill(
         "the leader and the coordinator are frozen, so no log is elected",
         "ReputNoLeader",
-        _elected,
-        _lose_leader_and_coordinator,
-        frozenset({"ReputFewerInSync", "ReputInstanceAway", "ReputNotEnoughReplicas", "ReputCoordinatorAway"}),
+        harms.elected,
+        harms.lose_leader_and_coordinator,
+        "restart the coordinator",
+        FEWER | {"ReputNotEnoughReplicas", "ReputCoordinatorAway"},
     ),
+    Drill(
+        "the coordinator is frozen",
+        "ReputCoordinatorAway",
+        harms.elected,
+        harms.lose_coordinator,
+        "restore the coordinator",
+    ),
+    Drill(
+        "a follower is killed",
+        "ReputFewerInSync",
+        harms.copies,
+        harms.kill("commitlog-c"),
+        "start it",
+        AWAY,
+        times=AT_ONCE,
+    ),
+    Drill(
+        "both followers are frozen",
+        "ReputNotEnoughReplicas",
+        harms.copies,
+        harms.freeze("commitlog-b", "commitlog-c"),
+        "restart a member of the set",
+        FEWER,
+    ),
+    # processes
     Drill(
         "a certificate ends within two days",
         "ReputCertificateEndsSoon",
-        _with_certificate,
-        _replace_certificate,
+        harms.with_certificate(1),
+        harms.replace_certificate,
+        "replace the file today",
         frozenset({"ReputCertificateEnds"}),
+        is_harmed_from_start=True,
+    ),
+    Drill(
+        "a certificate ends within two weeks",
+        "ReputCertificateEnds",
+        harms.with_certificate(10),
+        harms.replace_certificate,
+        "replace the file",
+        is_harmed_from_start=True,
+    ),
+    Drill(
+        "a log starts again and again",
+        "ReputRestarts",
+        harms.log_alone,
+        harms.restart_often,
+        "follow the last error",
+        times=AT_ONCE_OF_HOURS,
+    ),
+    Drill(
+        "a log gets no processor time",
+        "ReputSlowLoop",
+        harms.log_alone,
+        harms.halt_often,
+        "give the machine cores or memory",
+        AWAY | {"ReputServiceAway", "ReputClockStepped"},
+        times=AT_ONCE,
+    ),
+    Drill(
+        "audit lines meet a full disk",
+        "ReputAuditLinesLost",
+        groups.with_audit_file,
+        groups.fill_audit_file,
+        "give the disk room",
+        times=AT_ONCE,
+    ),
+    Drill(
+        "a rights file is wrong",
+        "ReputSettingsRefused",
+        groups.with_rights,
+        groups.spoil_rights,
+        "reput access check FILE",
+        times=AT_ONCE,
+    ),
+    Drill(
+        "a reloaded setting is wrong",
+        "ReputSettingsRefused",
+        groups.with_settings,
+        groups.spoil_settings,
+        "reput config validate FILE",
+        times=AT_ONCE,
     ),
     Drill(
         "a clock is set ahead by an hour",
         "ReputClockStepped",
-        _with_clock,
-        _step_clock,
-        frozenset({"ReputLogAheadOfClock", "ReputJanitorStale"}),
+        harms.with_clock(),
+        harms.step_clock,
+        "correct it",
+        frozenset({"ReputLogAheadOfClock"}),
+        times=AT_ONCE,
+    ),
+    Drill(
+        "messages were appended with a clock that was ahead",
+        "ReputLogAheadOfClock",
+        harms.with_clock(harms.AHEAD_S * harms.SECOND_NS),
+        harms.append_in_future,
+        "stopped for as long as its log is ahead",
+        frozenset({"ReputClockStepped"}),
+        times=AT_ONCE,
     ),
 )
+
+UNDRILLED = {
+    "ReputDiskFull": "the Janitor's limits are percents of the whole disk of the machine that runs the drills",
+    "ReputDiskFills": "a forecast over an hour, of a disk that other programs fill and empty, too",
+    "ReputIndexerStopped": "needs a failing disk: make crash ONLY=disk has it",
+    "ReputIndexerBehind": "needs 64 MiB that are not indexed within five minutes",
+    "ReputDamage": "needs damaged bytes: tests/e2e has them",
+    "ReputJanitorStale": "needs a Janitor that hangs and answers Prometheus",
+    "ReputRetentionFails": "needs three runs of retention, each two minutes after the other",
+    "ReputSegmentsLost": "needs a full disk and an Indexer that is behind",
+    "ReputManyInFlight": "needs 800,000 messages in flight",
+    "ReputGroupsBehind": "compares with an hour ago",
+    "ReputMembersDiffer": "looks at an hour, and is for information",
+    "ReputDeliveryTakenOver": "needs a second Delivery that takes over again and again",
+    "ReputNobodyDelivers": "needs a Delivery that answers Prometheus, and delivers to nobody",
+    "ReputSlowSettle": "looks at ten minutes of settling above a second",
+    "ReputSlowSend": "needs RocketMQ's clients at a gateway",
+    "ReputVersionsDiffer": "needs a second version of Reput",
+    "ReputCallsRefused": "needs ten refused calls a second",
+    "ReputLogCut": "needs a former leader with bytes of its own: tests/e2e/test_replication.py has it",
+    "ReputMemberOut": "needs a copy with another history",
+}
+"""Alarms without a drill, and the reason. promtool tests them with histories of metrics."""

@@ -2,6 +2,7 @@
 """Prometheus as a child, with the rules of `deploy/prometheus`, which looks at its targets each second."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -17,17 +18,24 @@ from tests.support.patience import LIMIT_S
 from tests.support.surroundings import free_port
 
 PROMETHEUS = shutil.which("prometheus")
+MS_OF = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+DURATION = re.compile(r"(for: |offset |\[)(\d+)([smhd])\b")
+"""A duration of a rule: behind `for`, behind `offset`, or in brackets."""
 RULES = sorted((Path(__file__).resolve().parents[2] / "deploy" / "prometheus").glob("*.yaml"))
 
 
-class Prometheus:
-    """A Prometheus over the targets of a namespace. `targets` has host:port of metrics ports by job."""
+Targets = Mapping[str, Sequence[str]]
+"""host:port of metrics ports by job."""
 
-    def __init__(self, folder: Path, namespace: str, targets: Mapping[str, Sequence[str]]) -> None:
+
+class Prometheus:
+    """A Prometheus over the targets of namespaces, with rules."""
+
+    def __init__(self, folder: Path, targets: Mapping[str, Targets], rules: Sequence[Path] = RULES) -> None:
         assert PROMETHEUS is not None
         self._url = f"http://127.0.0.1:{free_port()}"
         config = folder / "prometheus.json"  # JSON is YAML
-        config.write_text(json.dumps(_config(namespace, targets)))
+        config.write_text(json.dumps(_config(targets, rules)))
         address = self._url.removeprefix("http://")
         flags = (f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address={address}")
         with (folder / "prometheus.log").open("wb") as log:
@@ -43,8 +51,12 @@ class Prometheus:
 
     def firing(self) -> set[str]:
         """Return the names of the alarms that fire."""
-        alarms = self._get("/api/v1/alerts").get("alerts", [])
-        return {alarm["labels"]["alertname"] for alarm in alarms if alarm["state"] == "firing"}
+        return {alarm["labels"]["alertname"] for alarm in self.alarms() if alarm["state"] == "firing"}
+
+    def alarms(self) -> Sequence[dict[str, Any]]:
+        """Return the alarms that fire or will, with their labels."""
+        found: Sequence[dict[str, Any]] = self._get("/api/v1/alerts").get("alerts", ())
+        return found
 
     def stop(self) -> None:
         """End it."""
@@ -68,12 +80,27 @@ class Prometheus:
             return {}
 
 
-def _config(namespace: str, targets: Mapping[str, Sequence[str]]) -> dict[str, object]:
+def shortened(folder: Path, times: int) -> list[Path]:
+    """Write the rules into a folder with all their durations divided. Returns the files."""
+
+    def divided(found: re.Match[str]) -> str:
+        return f"{found[1]}{int(found[2]) * MS_OF[found[3]] // times}ms"
+
+    files = []
+    for rules in RULES:
+        file = folder / rules.name
+        file.write_text(DURATION.sub(divided, rules.read_text()))
+        files.append(file)
+    return files
+
+
+def _config(targets: Mapping[str, Targets], rules: Sequence[Path]) -> dict[str, object]:
+    by_job: dict[str, list[dict[str, object]]] = {}
+    for namespace, jobs in targets.items():
+        for job, found in jobs.items():
+            by_job.setdefault(job, []).append({"targets": list(found), "labels": {"namespace": namespace}})
     return {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(file) for file in RULES],
-        "scrape_configs": [
-            {"job_name": job, "static_configs": [{"targets": list(found), "labels": {"namespace": namespace}}]}
-            for job, found in targets.items()
-        ],
+        "rule_files": [str(file) for file in rules],
+        "scrape_configs": [{"job_name": job, "static_configs": found} for job, found in by_job.items()],
     }

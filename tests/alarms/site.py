@@ -5,7 +5,8 @@ import os
 import signal
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.support.etcd_server import EtcdServer
@@ -31,6 +32,12 @@ class Watched(FixedService):
             assert self._child.poll() is None, f"the {self.name} ended with {self._child.returncode}"
             assert time.monotonic() < end_s, f"the {self.name} does not serve"
             time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Stop it in order, also if it is frozen."""
+        if self._child is not None:
+            self.thaw()
+        super().stop()
 
     def end(self) -> None:
         """Kill it without an orderly end."""
@@ -65,6 +72,8 @@ class Site:
 
     def __init__(self) -> None:
         self.services: dict[str, Watched] = {}
+        self.loads = ExitStack()
+        """Clients of a drill. They end before the services."""
         self.coordinator: EtcdServer | None = None
 
     def add(self, label: str, service: Watched) -> Watched:
@@ -83,16 +92,33 @@ class Site:
 
     def stop(self) -> None:
         """Stop all services, the last one first."""
+        self.loads.close()
         for service in reversed(self.services.values()):
             service.stop()
         if self.coordinator is not None:
             self.coordinator.kill()
 
+    def restart_coordinator(self) -> None:
+        """Kill etcd, and start it on its data."""
+        assert self.coordinator is not None
+        self.coordinator.kill()
+        self.coordinator.start()
 
-def store(folder: Path) -> Site:
+
+@contextmanager
+def stopping(made: Site) -> Iterator[Site]:
+    """Stop all services of a site at the end of the block."""
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def store(folder: Path, *, log_flags: Sequence[str] = (), log_environment: Mapping[str, str] | None = None) -> Site:
     """Start a store of four services."""
+    folder.mkdir(exist_ok=True)
     site = Site()
-    log = site.add("commitlog", Watched("commitlog", folder / "log"))
+    log = site.add("commitlog", Watched("commitlog", folder / "log", *log_flags, environment=log_environment))
     index = site.add("indexer", Watched("indexer", folder / "index", "--commitlog-target", log.target))
     owners = ("--commitlog-target", log.target, "--indexer-target", index.target)
     site.add("janitor", Watched("janitor", folder / "janitor", *owners))
@@ -112,6 +138,7 @@ def copies(folder: Path) -> Site:
 
 def elected(folder: Path) -> Site:
     """Start etcd, and three logs that elect a leader by it."""
+    folder.mkdir(exist_ok=True)
     site = Site()
     site.coordinator = EtcdServer(folder / "etcd")
     site.coordinator.start()

@@ -9,6 +9,9 @@
 //
 // REPUT_CLOCK=<file>: the first eight bytes of the file are nanoseconds to add to the wall clock, read at each look, so
 // the clock can be stepped while the process runs. Only the wall clock: monotonic time goes on.
+//
+// REPUT_SYNC_DELAY=<file>: the first eight bytes of the file are nanoseconds that each sync takes longer, read at each
+// sync.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -86,14 +89,30 @@ static int is_due(const char *call, int descriptor)
         return -1;                     \
     }
 
+static void delay_sync(void)
+{
+    const char *path = getenv("REPUT_SYNC_DELAY");
+    int64_t delay_ns = 0;
+    int descriptor = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0)
+        return;
+    if (read(descriptor, &delay_ns, sizeof delay_ns) == sizeof delay_ns && delay_ns > 0) {
+        struct timespec delay = {delay_ns / 1000000000, delay_ns % 1000000000};
+        nanosleep(&delay, NULL);
+    }
+    close(descriptor);
+}
+
 int fsync(int descriptor)
 {
+    delay_sync();
     FAIL_IF_DUE("sync", descriptor)
     return REAL(fsync)(descriptor);
 }
 
 int fdatasync(int descriptor)
 {
+    delay_sync();
     FAIL_IF_DUE("sync", descriptor)
     return REAL(fdatasync)(descriptor);
 }

@@ -22,6 +22,8 @@ from services.gateway.rpc.messaging_servicer import MessagingServicer
 from services.indexer.engine.measure.topic_measures import OffsetLag, TopicMessages
 from services.indexer.engine.statistics import IndexerStatistics
 from services.janitor.engine.retention_loop import RetentionCounters
+from tests.alarms.drill import Drill
+from tests.alarms.drills import DRILLS, UNDRILLED
 from tests.e2e.deploy.commands import ROOT, run, tool
 
 FILES = sorted((ROOT / "deploy/prometheus").glob("*.yaml"))
@@ -76,12 +78,31 @@ def test_metrics_are_ours(name: str) -> None:
 @pytest.mark.parametrize("name", ALARMS)
 def test_the_runbook_has_an_entry(name: str) -> None:
     """The runbook has a section under the alarm's name, with its meaning, the points to look at, and the action."""
-    page, _, anchor = ALARMS[name]["annotations"]["runbook"].partition("#")
+    entry = entry_of(name)
+    for part in ("**Means**", "**Look at**", "**Do**"):
+        assert part in entry
+
+
+def entry_of(name: str) -> str:
+    """Return the section of the runbook about an alarm."""
+    page, _, anchor = ALARMS[name]["annotations"]["runbook_url"].partition("#")
     assert anchor == name.lower()
     entry = re.search(rf"^### {name}\n(.*?)(?=^#|\Z)", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     assert entry is not None
-    for part in ("**Means**", "**Look at**", "**Do**"):
-        assert part in entry[1]
+    return entry[1]
+
+
+@pytest.mark.parametrize("drill", DRILLS, ids=lambda drill: drill.name)
+def test_a_drill_cures_as_the_runbook_does(drill: Drill) -> None:
+    """The cure of a drill is named by the runbook."""
+    assert drill.cure.lower() in entry_of(drill.alarm).partition("**Do**")[2].lower()
+
+
+def test_each_alarm_has_a_drill_or_a_reason() -> None:
+    """A new alarm needs a drill, or the reason why it has none."""
+    drilled = {drill.alarm for drill in DRILLS}
+    assert drilled | set(UNDRILLED) == set(ALARMS)
+    assert not drilled & set(UNDRILLED)
 
 
 def test_rules_are_what_prometheus_knows() -> None:

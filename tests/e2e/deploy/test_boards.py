@@ -58,7 +58,7 @@ def test_each_query_gives_numbers(
     waiting = queries(boards)
     site = opened(tmp_path)
     try:
-        prometheus = Prometheus(tmp_path, "boards", site.targets)
+        prometheus = Prometheus(tmp_path, {"boards": site.targets})
         try:
             prometheus.wait_until_up(len(site.services))
             with loaded(site):

@@ -442,6 +442,18 @@ def test_rules_and_boards_are_the_repositorys() -> None:
     assert boards == {file.name: file.read_text().rstrip("\n") for file in files}
 
 
+def test_runbooks_are_where_they_were_put() -> None:
+    """Each alarm links to its entry below the URL of the values."""
+    manifests = objects("prometheusRule.enabled=true", "prometheusRule.runbookBase=https://example.com/reput/")
+    (rule,) = [item for (kind, _), item in manifests.items() if kind == "PrometheusRule"]
+    alarms = [alarm for group in rule["spec"]["groups"] for alarm in group["rules"] if "alert" in alarm]
+    assert alarms
+    for alarm in alarms:
+        page, _, anchor = alarm["annotations"]["runbook_url"].removeprefix("https://example.com/reput/").partition("#")
+        assert (ROOT / page).is_file()
+        assert anchor == alarm["alert"].lower()
+
+
 def test_names_fit_into_dns_labels() -> None:
     """A long release name is cut, so that the names of pods and Services fit into DNS labels."""
     version = ["--kube-version", KUBERNETES_VERSION]

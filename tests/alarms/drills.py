@@ -215,7 +215,7 @@ DRILLS = (
         harms.with_clock(harms.AHEAD_S * harms.SECOND_NS),
         harms.append_in_future,
         "stopped for as long as its log is ahead",
-        frozenset({"ReputClockStepped"}),
+        AWAY | {"ReputClockStepped", "ReputServiceAway"},
         times=AT_ONCE,
     ),
 )

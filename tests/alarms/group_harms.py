@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Harm to groups, settings and audit files, with the cures of the runbook."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from reput_client import Client, NewMessage, SharePolicy, connect
+from reput_client import Client, NewMessage, ReputError, SharePolicy, connect
 
 from tests.alarms import site
 from tests.alarms.drill import Cure, reput
@@ -142,8 +143,16 @@ def with_rights(folder: Path) -> Iterator[Site]:
 
 def spoil_rights(made: Site) -> Cure:
     """Write a wrong rights file. The cure is a right one, which is checked."""
-    file = made.services["commitlog"].data_dir.parent / "rights.toml"
+    log = made.services["commitlog"]
+    file = log.data_dir.parent / "rights.toml"
     right = file.read_text()
+    client = made.loads.enter_context(connect(commitlog=log.target))
+
+    def call() -> None:
+        with contextlib.suppress(ReputError):
+            client.topics.get(TOPIC)
+
+    made.loads.enter_context(repeated(call, 1))  # the file is read again when a call comes
     file.write_text(right.replace("produce", "do everything"))
 
     def cure() -> None:

@@ -35,7 +35,7 @@ class Watched(FixedService):
 
     def stop(self) -> None:
         """Stop it in order, also if it is frozen."""
-        if self._child is not None:
+        if self._child is not None and self._child.poll() is None:
             self.thaw()
         super().stop()
 

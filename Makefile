@@ -53,8 +53,8 @@ check: lint test test-services test-spark ## lint, test, test-services and test-
 test-pure: $(READY) ## the tests of the kernel and all that stands on it, with the uncompiled kernel
 	@REPUT_NO_EXTENSIONS=1 $(VENV)/python -m pytest -m "not slow" $(call folders,$(PURE))
 
-wheels: ## build wheels of client, server, stubs and Spark connector into dist/; needs a C compiler, no Java
-	@$(PYTHON) -m tools.wheels
+wheels: ## build wheels of client, server, stubs and Spark connector, constraints and SBOM into dist/; needs a C compiler, no Java; PYTHONS='python3.12 python3.13' for others
+	@$(PYTHON) -m tools.wheels $(PYTHONS)
 
 test-containers: $(READY) ## image, compose and chart on a real container engine (Debian, root); starts and stops its own
 	@tests/e2e/deploy/tools.sh
@@ -64,7 +64,7 @@ test-containers: $(READY) ## image, compose and chart on a real container engine
 
 test-kubernetes: $(READY) ## elections by a Lease of Kubernetes' own API server, which it builds (Go 1.26, etcd); failovers are measured
 	@tests/e2e/deploy/apiserver.sh
-	@$(VENV)/python -m pytest -s -m "not long" tests/e2e/test_kubernetes.py tests/e2e/test_kubernetes_elections.py tests/e2e/test_failovers.py tests/e2e/deploy/test_rights.py $(TESTS)
+	@$(VENV)/python -m pytest -s -m "not long" tests/e2e/test_kubernetes.py tests/e2e/test_kubernetes_elections.py tests/e2e/test_failovers.py tests/e2e/deploy/test_rights.py tests/e2e/deploy/test_claims.py $(TESTS)
 
 failovers: $(READY) ## how long nobody takes appends when a leader dies or hands over, by etcd; COUNT=50; prints histograms
 	@REPUT_FAILOVERS=$(or $(COUNT),20) $(VENV)/python -m pytest -s -m long tests/e2e/test_failovers.py $(TESTS)

@@ -10,7 +10,7 @@ import socket
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +28,13 @@ REPLICA_IDS = "abcdefg"
 COPY_PORTS = 10
 """Distance between the ports of two copies."""
 FREE_PORTS = (20_000, 32_000)
+InsecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-insecure",
+        help="Listen beyond loopback without TLS: every program that reaches the ports can read and write.",
+    ),
+]
 
 
 def up(
@@ -55,6 +62,7 @@ def up(
             "[default: each service's setting listen_host, 127.0.0.1 if there is none]",
         ),
     ] = None,
+    allow_insecure: InsecureOption = False,
     delivery: Annotated[
         bool, typer.Option("--delivery/--no-delivery", help="Run Delivery: sharing groups, delays and transactions.")
     ] = True,
@@ -97,6 +105,7 @@ def up(
         copies = copies_of(data_dir, ports, etcd, replicas, hosts)
     else:
         copies = [Copy(data_dir, chosen_ports(ports), hosts)]
+    copies = [replace(copy, is_insecure=allow_insecure) for copy in copies]
     raise typer.Exit(asyncio.run(_run(copies, config, data_dir, metrics=metrics, as_json=as_json)))
 
 
@@ -111,6 +120,8 @@ class Copy:
     replica_id: str = ""
     at: int = 0
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    is_insecure: bool = False
+    """Whether the services may listen beyond loopback without TLS. Without it their settings decide."""
 
     def target(self, name: str) -> str:
         """Return the address at which a program on this machine reaches a service."""
@@ -120,6 +131,7 @@ class Copy:
     def children(self, config: Path | None, *, metrics: bool) -> list[Child]:
         """Return the services to run."""
         shared = ["--config", str(config)] if config is not None else []
+        shared += ["--allow-insecure", "true"] if self.is_insecure else []
         files = ["--data-dir", str(self.data_dir)]
         log = ["--commitlog-target", self.target("commitlog")]
         flags = {

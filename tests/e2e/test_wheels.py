@@ -67,6 +67,20 @@ def test_the_client_for_all_machines(home: Path) -> None:
     assert not [name for name in zipfile.ZipFile(pure).namelist() if name.endswith((".so", ".c"))]
 
 
+def test_the_bill_of_materials_has_each_locked_dependency(home: Path) -> None:
+    """The SBOM lists each package of the constraints in its version, with the digests of its files."""
+    bill = json.loads((home / "dist" / wheels.BILL).read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    listed = {(one["name"], one.get("version")): one for one in bill["components"]}
+    constraints = (home / "dist" / wheels.CONSTRAINTS).read_text()
+    locked = re.findall(r"^([a-z0-9.-]+)==([^\s;]+)", constraints, re.MULTILINE)
+    assert len(locked) > 30
+    for name, version in locked:
+        component = listed[name, version]
+        assert component["purl"].startswith(f"pkg:pypi/{name}@")
+        assert all(file["hashes"] for file in component["externalReferences"])
+
+
 def test_first_lines(environment: Path, tmp_path: Path) -> None:
     """`reput up` serves, and the README's Python example stores and finds a message."""
     variables = {**os.environ, **ANY_DISK, "PATH": f"{environment / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path)}

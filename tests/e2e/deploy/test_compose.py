@@ -121,6 +121,38 @@ def test_image_keeps_nothing_of_its_build(compose: Compose) -> None:
     assert compose("exec", "-T", "commitlog", "ls", "/build", must_succeed=False).returncode != 0
 
 
+def test_image_has_no_pip_and_no_setuid_programs(compose: Compose) -> None:
+    """The image can install nothing, and no program in it has another user's rights. It lists its packages."""
+    for command in (["python", "-m", "pip"], ["/usr/bin/env", "pip", "--version"], ["python", "-m", "ensurepip"]):
+        assert compose("exec", "-T", "commitlog", *command, must_succeed=False).returncode != 0
+    found = compose("exec", "-T", "--user", "0", "commitlog", "find", "/", "-xdev", "-type", "f", "-perm", "/6000")
+    assert found.stdout == ""
+    bill = json.loads(compose("exec", "-T", "commitlog", "cat", "/opt/reput/sbom.cdx.json").stdout)
+    assert {"grpcio", "msgspec"} <= {component["name"] for component in bill["components"]}
+
+
+def test_the_quick_start_of_a_single_container_works(compose: Compose) -> None:
+    """The page's `docker run -p` gives a store that answers on published ports of the machine's loopback."""
+    page = (ROOT / "docs/operations.md").read_text()
+    (line,) = re.findall(
+        r"^docker run --rm --name reput (.*?)\n```", page.replace("\\\n", ""), re.DOTALL | re.MULTILINE
+    )
+    words = re.sub(r"127\.0\.0\.1:7", "127.0.0.1:3", line).replace("reput-data", f"{PROJECT}-single").split()
+    run(tool("docker"), "run", "--detach", "--rm", "--name", f"{PROJECT}-single", *words)
+    try:
+        targets = {
+            f"REPUT_CLIENT_{name.upper()}_TARGET": f"127.0.0.1:{port - 4000}" for name, port in WITH_FILES.items()
+        }
+        for arguments in (["health", "--wait", "120"], ["put", "orders", "x"], ["pull", "orders", "--wait", "10"]):
+            command = [sys.executable, "-m", "cli.main", *arguments]
+            environment = {**os.environ, **targets}
+            done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        run(tool("docker"), "rm", "--force", f"{PROJECT}-single", must_succeed=False)
+        run(tool("docker"), "volume", "rm", f"{PROJECT}-single", must_succeed=False)
+
+
 def test_kernel_is_compiled(compose: Compose) -> None:
     """The image has the compiled kernel, and refuses to run another."""
     program = (

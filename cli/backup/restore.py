@@ -143,8 +143,10 @@ def claim(data_dir: Path, index_dir: Path) -> None:
     for directory in (data_dir, index_dir):
         directory.mkdir(parents=True, exist_ok=True)
     found = _names(data_dir)
-    if RESTORING in found and store_layout.COMMIT_LOG not in found:
-        _clear_all(data_dir, {RESTORING, *FILES} & found)
+    log = data_dir / store_layout.COMMIT_LOG
+    if RESTORING in found and not (log.exists() and any(log.iterdir())):
+        # A CommitLog that was started meanwhile has refused, and left its lock and an empty directory.
+        _clear_all(data_dir, {RESTORING, *FILES, store_layout.COMMIT_LOG, store_layout.LOCK} & found)
         if _names(index_dir) == {store_layout.CONFIG}:
             _clear_all(index_dir, {store_layout.CONFIG})
     for directory in (data_dir, index_dir):

@@ -2,21 +2,31 @@
 """Backups and restores of a real store: what comes back, and what a kill at any moment leaves."""
 
 import random
+import shutil
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from cli.backup.restore import RESTORING
 from tests.support.backups import check_sound, created, fill, messages, positions, restored
-from tests.support.reput_up import REPUT, Store, run_here, start, store
+from tests.support.reput_up import REPUT, Store, run, run_here, start, store
 
 pytestmark = pytest.mark.e2e
 
 KILL_COUNT = 6
-LONG_KILL_COUNT = 100
+LONG_KILL_COUNT = 130
+"""A command that ends before its kill does not count: over 100 kills of these rounds."""
+COMMANDS = ("create", "prune", "restore")
+WORK_S = {"create": 0.5, "prune": 0.01, "restore": 0.2}
+"""The longest delay of a kill, from the first change on the disk."""
+START_SHARE = 0.1
+"""Share of the kills that count their delay from the start of the process."""
 
 
 @pytest.fixture(scope="module")
@@ -122,54 +132,107 @@ def test_what_is_refused(running: Store, tmp_path: Path) -> None:
         assert victim.name in harmed.errors
 
 
-def killed(command: list[str], delay_s: float, environment: dict[str, str]) -> bool:
-    """Run a command and kill it after a delay. Returns whether it ended before."""
+def killed(command: list[str], environment: dict[str, str], has_begun: Callable[[], bool], delay_s: float) -> bool:
+    """Run a command, and kill it a delay after the begin of its work. Returns whether it was killed."""
     process = start(
         [*REPUT, *command], environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     with process:
+        while process.poll() is None and not has_begun():
+            time.sleep(0.0005)
         try:
             process.wait(delay_s)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
-            return False
-        return True
+            return True
+        return False
 
 
-def kill_rounds(running: Store, tmp_path: Path, count: int, fill_more: Callable[[int], None]) -> int:
-    """Kill backups, prunes and restores at random moments; the last complete backup always restores."""
-    place, chance = tmp_path / "place", random.Random(11)
-    created(running, place)
-    environment = running.client_environment()
-    kill_count = 0
-    for number in range(count):
-        fill_more(number)
-        target = tmp_path / f"restored-{number}"
-        command = (
-            ["backup", "create", "--to", str(place), "--rate-mib-s", "4"],
-            ["backup", "prune", "--from", str(place), "--keep", "1"],
-            ["restore", "--from", str(place), "--data-dir", str(target)],
-        )[number % 3]
-        kill_count += not killed(command, chance.uniform(0.3, 1.6), environment)
-        verified = run_here("backup", "verify", "--from", str(place), "--all")
+@dataclass
+class Killing:
+    """Rounds of kills. `kills` and `in_work` count the kills, and those that left an unfinished work, by command."""
+
+    running: Store
+    place: Path
+    chance: random.Random
+    kills: Counter[str] = field(default_factory=Counter)
+    in_work: Counter[str] = field(default_factory=Counter)
+
+    def round(self, number: int, folder: Path) -> None:
+        """Kill a command; then all complete backups are sound, and the newest of them restores."""
+        name, place = COMMANDS[number % len(COMMANDS)], str(self.place)
+        target = folder / f"restored-{number}"
+        if name != "restore":
+            fill(self.running, number % 7, 300)
+        if name == "prune":
+            created(self.running, self.place)
+        command = {
+            "create": ["backup", "create", "--to", place, "--rate-mib-s", "1"],
+            "prune": ["backup", "prune", "--from", place, "--keep", "1"],
+            "restore": ["restore", "--from", place, "--data-dir", str(target)],
+        }[name]
+        before = self.state(target)
+        delay_s = self.chance.uniform(0, WORK_S[name])
+        if self.chance.random() < START_SHARE:
+            self.kills[name] += killed(command, self.running.client_environment(), lambda: True, delay_s)
+        else:
+            environment = self.running.client_environment()
+            self.kills[name] += killed(command, environment, lambda: self.state(target) != before, delay_s)
+        self.in_work[name] += {
+            "create": any((self.place / "incomplete").iterdir()),
+            "prune": bool(self.orphans()),
+            "restore": (target / RESTORING).exists(),
+        }[name]
+        verified = run_here("backup", "verify", "--from", place, "--all")
         assert verified.code == 0, verified
-        restored(place, target if target.exists() and not (target / "commitlog").exists() else tmp_path / f"r{number}")
-    created(running, place)
-    assert run_here("backup", "prune", "--from", str(place), "--keep", "1").code == 0
-    assert not list((place / "incomplete").iterdir())
-    named = {path.name for path in (place / "objects").rglob("*") if path.is_file()}
-    (manifest,) = (place / "backups").iterdir()
-    assert all(name in manifest.read_text() for name in named)
-    return kill_count
+        if target.exists() and not (target / "commitlog").exists():
+            refused = run("serve", "commitlog", "--data-dir", str(target), "--port", "0")
+            assert refused.code != 0, refused
+        else:
+            target = folder / f"whole-{number}"
+        restored(place, target)
+        shutil.rmtree(target)
+        shutil.rmtree(folder / f"restored-{number}", ignore_errors=True)
+
+    def state(self, target: Path) -> tuple[list[Path], list[Path], bool]:
+        """Return the part of the disk that each command changes first."""
+        lists, manifests = (sorted((self.place / name).glob("*.json")) for name in ("incomplete", "backups"))
+        return lists, manifests, (target / RESTORING).exists()
+
+    def orphans(self) -> set[str]:
+        """Return the objects that no manifest names."""
+        text = "".join(
+            path.read_text() for folder in ("backups", "incomplete") for path in (self.place / folder).iterdir()
+        )
+        return {path.name for path in (self.place / "objects").rglob("*") if path.is_file() and path.name not in text}
+
+    def end(self) -> None:
+        """A last backup and a last prune leave nothing behind."""
+        created(self.running, self.place)
+        assert run_here("backup", "prune", "--from", str(self.place), "--keep", "1").code == 0
+        assert not list((self.place / "incomplete").iterdir())
+        assert not self.orphans()
+        print(f"kills {dict(self.kills)}, of them with unfinished work {dict(self.in_work)}")
+
+
+def kill_rounds(running: Store, folder: Path, count: int) -> Killing:
+    """Kill backups, prunes and restores at random moments."""
+    killing = Killing(running, folder / "place", random.Random(11))
+    created(running, killing.place)
+    for number in range(count):
+        killing.round(number, folder)
+    killing.end()
+    return killing
 
 
 def test_kills(running: Store, tmp_path: Path) -> None:
     """Some kills."""
-    assert kill_rounds(running, tmp_path, KILL_COUNT, lambda number: fill(running, 1 + number, 900)) > 0
+    assert kill_rounds(running, tmp_path, KILL_COUNT).kills.total() > 0
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 def test_many_kills(running: Store, tmp_path: Path) -> None:
     """A hundred kills."""
-    kill_rounds(running, tmp_path, LONG_KILL_COUNT, lambda number: fill(running, number % 7, 300))
+    killing = kill_rounds(running, tmp_path, LONG_KILL_COUNT)
+    assert all(killing.in_work[name] for name in COMMANDS), killing.in_work

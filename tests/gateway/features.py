@@ -14,7 +14,7 @@ import pytest
 from google.protobuf.duration import from_milliseconds
 from reput.delivery.v1 import group_service_pb2
 
-from tests.gateway.drivers import Command, Driver
+from tests.gateway.drivers import ClientError, Command, Driver
 from tests.gateway.stage import Stage
 
 INVISIBLE_S = 60
@@ -260,6 +260,27 @@ async def authentication(scene: Scene) -> None:
             await scene.send("m")
 
 
+async def rights(scene: Scene) -> None:
+    """A key may do what its rules allow: a producer's key does not receive, and a consumer's key does not send."""
+    place, is_tls = scene.stage.places[f"{scene.place_of_keys}, rights"], scene.place_of_keys == "guarded"
+
+    async def connect(name: str) -> None:
+        await scene.driver.ask("connect", endpoints=place, tls=is_tls, key=name, secret=f"secret-of-{name}")
+
+    await connect("shop")
+    await scene.send("m")
+    asked = {"topic": scene.topic, "consumer_group": scene.group, "count": 1, "invisible_s": INVISIBLE_S}
+    with pytest.raises(ClientError):
+        await scene.driver.ask("receive", **asked)
+    await connect("billing")
+    with pytest.raises(ClientError):
+        await scene.send("refused")
+    (message,) = await scene.receive(1)
+    assert message["body"] == "m"
+    await scene.driver.ask("ack", number=message["number"])
+    await scene.nothing()
+
+
 async def tls(scene: Scene) -> None:
     """Sending and receiving work over TLS."""
     await scene.driver.ask("connect", endpoints=scene.stage.places["tls"], tls=True)
@@ -285,6 +306,7 @@ FEATURES: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
     "transaction: commit, rollback": transaction,
     "transaction: orphan check": orphan,
     "access keys": authentication,
+    "access keys: rights": rights,
     "TLS": tls,
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage: a store, Delivery and gateways as processes: plain, with TLS, with access keys, and with both."""
+"""Stage: a store, Delivery and gateways as processes: plain, with TLS, with access keys, and with rights of keys."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,27 @@ from reput.delivery.v1 import group_service_pb2_grpc
 from tests.support import reput_up
 from tests.support.certificates import self_signed
 
-KEYS = "alice secret-of-alice\n"
+KEYS = "".join(f"{name} secret-of-{name}\n" for name in ("alice", "shop", "billing"))
+RIGHTS = """
+[[subjects]]
+name = "shop"
+access_keys = ["shop"]
+
+[[subjects]]
+name = "billing"
+access_keys = ["billing"]
+
+[[rules]]
+subjects = ["shop"]
+allow = ["produce"]
+topics = ["topic-*"]
+
+[[rules]]
+subjects = ["billing"]
+allow = ["consume"]
+topics = ["topic-*"]
+groups = ["group-*"]
+"""
 
 
 @dataclass(frozen=True)
@@ -33,22 +53,28 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def stage(directory: Path) -> AsyncIterator[Stage]:
-    """A store with Delivery and four gateways, for a block."""
+    """A store with Delivery and six gateways, for a block."""
     files = self_signed(directory, "gateway")
     keys = directory / "keys"
     keys.write_text(KEYS)
     keys.chmod(0o600)
+    rights = directory / "rights.toml"
+    rights.write_text(RIGHTS)
     async with contextlib.AsyncExitStack() as stack:
         store = stack.enter_context(reput_up.store(directory / "store"))
         targets = [f"--{name}-target={store.targets[name]}" for name in ("commitlog", "indexer")]
         delivery = await stack.enter_async_context(_service("delivery", directory, *targets))
         behind = [targets[0], f"--delivery-target=127.0.0.1:{delivery}", "--auto-create-topics=true"]
         tls = [f"--tls-certificate-file={files['gateway.pem']}", f"--tls-key-file={files['gateway.key']}"]
+        asks = [f"--access-keys-file={keys}"]
+        checks = [*asks, f"--rights-file={rights}"]
         places = {}
         for name, host, flags in (
             ("plain", "127.0.0.1", []),
-            ("keys", "127.0.0.1", [f"--access-keys-file={keys}"]),
-            ("guarded", "localhost", [*tls, f"--access-keys-file={keys}"]),
+            ("keys", "127.0.0.1", asks),
+            ("keys, rights", "127.0.0.1", checks),
+            ("guarded", "localhost", [*tls, *asks]),
+            ("guarded, rights", "localhost", [*tls, *checks]),
             ("tls", "localhost", tls),
         ):
             port = await stack.enter_async_context(_service("gateway", directory, *behind, *flags))

@@ -17,6 +17,7 @@ from pathlib import Path
 import reput_client
 from reput_client import NewMessage
 
+from libs.runtime.trust.tokens import find_local_token
 from tests.support.fixed_service import FixedService
 from tests.support.reput_up import Result, run_here
 
@@ -32,7 +33,7 @@ INDEXER_FLAGS = ("--index-slot-count", INDEX_SLOTS, "--index-entry-capacity", "2
 
 @contextlib.contextmanager
 def opened(directory: Path, *, has_follower: bool = False) -> Iterator[reput_client.Client]:
-    """Run the services over the directories of a store, and yield a client."""
+    """Run the services over the directories of a store, and yield a client with the rights of an operator."""
     with contextlib.ExitStack() as stack:
 
         def started(name: str, data_dir: str, *flags: str) -> FixedService:
@@ -46,7 +47,7 @@ def opened(directory: Path, *, has_follower: bool = False) -> Iterator[reput_cli
         indexer = started("indexer", "index", "--commitlog-target", log.target, *INDEXER_FLAGS)
         delivery = started("delivery", "delivery", "--commitlog-target", log.target, "--indexer-target", indexer.target)
         targets = {"commitlog": log.target, "indexer": indexer.target, "delivery": delivery.target}
-        yield stack.enter_context(reput_client.connect(**targets))
+        yield stack.enter_context(reput_client.connect(**targets, token=find_local_token(())))
 
 
 def bodies(client: reput_client.Client, topic: str) -> list[bytes]:

@@ -22,9 +22,9 @@ EXTENDED = [
     for service in ("commitlog", "indexer", "janitor", "delivery", "gateway")
     for value in (
         "extraEnv[0].name=HTTPS_PROXY", "extraEnv[0].value=http://proxy:3128", "extraEnv[1].name=ZONE",
-        "extraEnv[1].valueFrom.fieldRef.fieldPath=spec.nodeName", "extraVolumes[0].name=rights",
-        "extraVolumes[0].secret.secretName=rights", "extraVolumeMounts[0].name=rights",
-        "extraVolumeMounts[0].mountPath=/etc/reput/rights", "extraContainers[0].name=shipper",
+        "extraEnv[1].valueFrom.fieldRef.fieldPath=spec.nodeName", "extraVolumes[0].name=collector",
+        "extraVolumes[0].secret.secretName=collector", "extraVolumeMounts[0].name=collector",
+        "extraVolumeMounts[0].mountPath=/etc/collector", "extraContainers[0].name=shipper",
         "extraContainers[0].image=shipper:1.2.3",
     )
 ]  # fmt: skip

@@ -44,8 +44,8 @@ def test_additions_are_where_they_belong(service: str) -> None:
         {"name": "ZONE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
     ]
     assert container["env"] == [*plain.get("env", []), *added]
-    assert container["volumeMounts"] == [*plain["volumeMounts"], {"name": "rights", "mountPath": "/etc/reput/rights"}]
-    assert given["volumes"] == [*own["volumes"], {"name": "rights", "secret": {"secretName": "rights"}}]
+    assert container["volumeMounts"] == [*plain["volumeMounts"], {"name": "collector", "mountPath": "/etc/collector"}]
+    assert given["volumes"] == [*own["volumes"], {"name": "collector", "secret": {"secretName": "collector"}}]
     assert beside == {"name": "shipper", "image": "shipper:1.2.3"}
     assert {**container, "env": 0, "volumeMounts": 0} == {**plain, "env": 0, "volumeMounts": 0}
 

@@ -309,7 +309,10 @@ def test_removal_of_queues(running: Store) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("topics", "delete", "asked"), "this would delete topic asked, 2 messages in 1 queue; "),
+        (
+            ("topics", "delete", "asked"),
+            "this would delete topic asked, 2 messages in 1 queue, 1 group (askers) has 1 unread message; ",
+        ),
         (("groups", "delete", "askers"), "this would forget 1 offset of askers; "),
         (
             ("groups", "reset", "askers", "asked", "--to", "-1h"),

@@ -112,6 +112,25 @@ async def test_a_subject_over_its_quota_is_refused_with_a_time(config: ServerCon
         assert refusals[KEY] == before + 2
 
 
+async def test_a_few_refusals_are_held(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two refusals of a subject wait, the third leaves at once, and the subject's room to wait is free again after."""
+    request, refused = batch("orders"), "QUOTA_EXCEEDED bytes_per_s_max"
+    async with serving(config) as served:
+        assert await outcome(served, request, "greedy-token") == "OK"
+        monkeypatch.setattr(access_module, "HOLD_S", LIMIT_S * 10)
+        monkeypatch.setattr(access_module, "HELD_COUNT_MAX", 2)
+        calls = [asyncio.create_task(outcome(served, request, "greedy-token")) for _ in range(3)]
+        done, held = await asyncio.wait(calls, timeout=LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
+        assert ([call.result() for call in done], len(held)) == ([refused], 2)
+        assert await outcome(served, request, "modest-token") == "OK"
+        for call in held:
+            call.cancel()
+        await asyncio.wait(held)
+        quota = served.server.access.quota_of("greedy")
+        assert quota is not None
+        await eventually(lambda: quota.held_count == 0)
+
+
 async def test_a_refused_request_counts_nothing(config: ServerConfig) -> None:
     """A request without a right is refused for that, and a subject without room is told so before."""
     limit(config.rights_file, "calls_per_s_max = 1000000\nstream_count_max = 1")

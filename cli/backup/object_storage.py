@@ -79,8 +79,8 @@ class ObjectStorage:
         prefix = f"{folder}/"
 
         def found() -> dict[str, int]:
-            listed = (one for part in self._obstore.list(self._store, folder) for one in part)
-            return {one["path"].removeprefix(prefix): one["size"] for one in listed}
+            listed = (found for part in self._obstore.list(self._store, folder) for found in part)
+            return {found["path"].removeprefix(prefix): found["size"] for found in listed}
 
         with self._failing("list", folder):
             return self._repeated(found)
@@ -95,11 +95,11 @@ class ObjectStorage:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Do nothing: object storage has no locks. docs/backup.md says to run one command at a time."""
+        """Do nothing: object storage has no locks. docs/backup.md says to run a single command at a time."""
         yield
 
     def _repeated(self, action: Callable[[], T]) -> T:
-        """Repeat what obstore does not repeat, until the time for retries is over."""
+        """Repeat the requests that obstore does not repeat, until the time for retries is over."""
         end_s, pause_s = time.monotonic() + self._options.retry_s, FIRST_PAUSE_S
         while True:
             try:

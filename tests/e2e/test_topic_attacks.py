@@ -45,7 +45,7 @@ def _send(client: Client, topic: str, *bodies: str, queue_id: int = 0, **fields:
     """Send messages, and wait until readers can see them. Return their places."""
     with client.producer() as producer:
         sent = [producer.send(topic, body.encode(), queue_id=queue_id, **fields) for body in bodies]
-    results = [one.result() for one in sent]
+    results = [future.result() for future in sent]
     client.query.wait_indexed(results[-1])
     return results
 
@@ -70,7 +70,7 @@ def _eventually(look: Callable[[], Any], expected: Any) -> None:
 
 
 def test_a_purge_during_appends(running: Store, client: Client) -> None:
-    """What was acknowledged before the call is gone, what was sent after its answer stays, and nothing has a hole."""
+    """Messages acknowledged before the call are gone, messages sent after its answer stay, and no queue has a hole."""
     before: list[str] = []
     is_over = threading.Event()
 
@@ -101,7 +101,7 @@ def test_a_purge_during_appends(running: Store, client: Client) -> None:
 
 
 def test_many_callers_at_once(running: Store, client: Client) -> None:
-    """Purges at once all succeed. Of deletions at once one succeeds, others find no topic; the topic begins again."""
+    """All of several purges at once succeed, and a single deletion does; other deletions find no topic."""
     _send(client, "crowd", *map(str, range(20)))
     with ThreadPoolExecutor(CALLERS) as pool:
         assert list(pool.map(lambda _: client.topics.purge("crowd"), range(CALLERS))) == [None] * CALLERS
@@ -157,7 +157,7 @@ def test_a_topic_is_made_again_with_fewer_queues(running: Store, client: Client)
 
 
 def test_spark_in_the_middle_of_a_purge(running: Store, client: Client) -> None:
-    """A plan whose messages are purged before they are read fails, or reads what is left with failOnDataLoss=false."""
+    """A plan whose messages are purged before they are read fails, or reads the rest with failOnDataLoss=false."""
     _send(client, "scanned", *map(str, range(SENT_COUNT)))
 
     def bodies(planned: Any, options: dict[str, str]) -> list[bytes]:

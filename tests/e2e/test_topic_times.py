@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Retention by time through real processes: what a dry run with other hours would delete, and rules of topics.
+"""Retention by time through real processes: dry runs with other hours, and rules of topics.
 
 The log is filled by a server of this process, whose clock the test sets. `reput up` then opens it with the true clock.
 """

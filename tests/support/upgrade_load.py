@@ -2,7 +2,7 @@
 """A stage of a store that is opened by two revisions by turns: check all that earlier stages left, then add more.
 
 `python tests/support/upgrade_load.py DIR STAGE`, in the tree of any revision: services and client are that tree's. It
-uses only what a revision before this file has. What later stages must find is in DIR/expected.json.
+uses only features of the earlier revision. DIR/expected.json has the bodies that later stages must find.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def pulled(client: reput_client.Client, queue_id: int) -> Iterator[bytes]:
 
 
 def check(client: reput_client.Client, expected: Expected) -> None:
-    """Check that messages, keys, dead letters, delays and transactions are what earlier stages left."""
+    """Check that messages, keys, dead letters, delays and transactions are those of earlier stages."""
     for queue_id, wanted in enumerate(expected.orders):
         assert texts(pulled(client, queue_id)) == wanted
         for text in wanted[:: MESSAGE_COUNT // 20]:
@@ -93,11 +93,11 @@ def send(client: reput_client.Client, stage: int, expected: Expected) -> None:
 
 
 def share(client: reput_client.Client, expected: Expected, count: int) -> None:
-    """Settle messages of the group that shares: most are acknowledged, some come again, one becomes a dead letter."""
+    """Settle messages of the group that shares: most are acknowledged, some come again, a few become dead letters."""
     with client.share_consumer("orders", group="workers") as shared:
         while count > 0:
             received = shared.receive(count=min(count, 50), wait_s=LIMIT_S)
-            found = texts(one.message.body for one in received)
+            found = texts(delivered.message.body for delivered in received)
             assert received
             assert not {*found} & {*expected.acked, *expected.buried}
             shared.bury(received[0])
@@ -124,7 +124,7 @@ def transact(client: reput_client.Client, stage: int, expected: Expected) -> Non
     """End two transactions of the stage before, and begin three."""
     if expected.open:
         committed, rolled_back, *_ = expected.open
-        body = next(one for one in client.transactions.list("shop") if one.id == committed)
+        body = next(half for half in client.transactions.list("shop") if half.id == committed)
         client.transactions.commit(committed, group="shop")
         client.transactions.rollback(rolled_back, group="shop")
         assert body.topic == "paid"
@@ -139,7 +139,7 @@ def transact(client: reput_client.Client, stage: int, expected: Expected) -> Non
 
 
 def use_new_features(client: reput_client.Client, expected: Expected) -> None:
-    """Use what only the newer revision has, and check it when that revision comes back."""
+    """Use features of the newer revision alone, and check their effects when that revision comes back."""
     if not hasattr(client.topics, "purge"):
         return
     if expected.is_purged:
@@ -151,12 +151,12 @@ def use_new_features(client: reput_client.Client, expected: Expected) -> None:
 
 
 def drain(client: reput_client.Client, expected: Expected) -> None:
-    """Receive the rest: with what was settled before, the group has each message."""
+    """Receive the rest: with the messages that were settled before, the group has each message."""
     wanted = {text for queue in expected.orders for text in queue}
     with client.share_consumer("orders", group="workers") as shared:
         while len(expected.acked) + len(expected.buried) < len(wanted):
             received = shared.receive(count=50, wait_s=LIMIT_S)
-            found = texts(one.message.body for one in received)
+            found = texts(delivered.message.body for delivered in received)
             assert received
             assert not {*found} & {*expected.acked, *expected.buried}
             shared.ack(*received)
@@ -165,7 +165,7 @@ def drain(client: reput_client.Client, expected: Expected) -> None:
 
 
 def delay(client: reput_client.Client, stage: int, expected: Expected) -> None:
-    """Send messages that the next stage delivers, and one that stays."""
+    """Send messages that the next stage delivers, and a message that stays."""
     with client.producer() as producer:
         producer.send("later", b"%d-timed" % stage, queue_id=0, delay_s=5.0).result()
         producer.send("later", b"%d-level" % stage, queue_id=0, delay_level=2).result()  # five seconds

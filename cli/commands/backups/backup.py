@@ -31,11 +31,7 @@ COLUMNS = (
     "backup_id", "created_time", "end_physical_offset", "log_bytes", "new_bytes", "pieces", "history_id",
 )  # fmt: skip
 RATE_MIB_S = 32.0
-"""Most MiB per second that a backup reads from the log, unless the option says otherwise.
-
-On two cores and a disk that the backup shares with the store, appends keep 0.95 of their rate at 32, and 0.90 at 64
-(medians of five turns of 5 s, messages of 1 KiB at full load).
-"""
+"""Most MiB per second that a backup reads from the log, unless the option says otherwise."""
 ToOption = Annotated[str, typer.Option("--to", metavar="PLACE", help="Directory, or s3://BUCKET/PREFIX.")]
 FromOption = Annotated[str, typer.Option("--from", metavar="PLACE", help="Directory, or s3://BUCKET/PREFIX.")]
 

@@ -30,7 +30,7 @@ DELETE = "kubectl delete statefulset shop-reput-commitlog --cascade=orphan"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiServer]:
-    """An API server with classes of storage, one that can expand and one that can't."""
+    """An API server with a class of storage that can expand and a class that can't."""
     made = KubeApiServer(tmp_path_factory.mktemp("kubernetes"))
     try:
         made.start()
@@ -97,7 +97,7 @@ def test_a_claim_grows_by_the_command(
 
 @pytest.mark.parametrize("change", [["commitlog.persistence.size=200Gi"], DISKS], ids=["size", "disks"])
 def test_claim_templates_change_in_two_steps(server: KubeApiServer, tmp_path: Path, change: list[str]) -> None:
-    """Kubernetes refuses other claim templates; without the StatefulSet, whose pod stays, the new one is accepted."""
+    """Kubernetes refuses other claim templates, and accepts them after the StatefulSet is deleted without its pod."""
     before, after = tmp_path / "before.json", tmp_path / "after.json"
     before.write_text(json.dumps(stateful_set()))
     after.write_text(json.dumps(stateful_set(*change)))

@@ -118,7 +118,7 @@ def test_streams_and_connections_are_counted_until_they_end(clock: Clock) -> Non
 
 
 def test_two_subjects_on_a_connection_are_counted_apart(clock: Clock) -> None:
-    """A connection that several subjects share counts for each of them, and its loss is each one's."""
+    """A connection that several subjects share counts for each of them, and its loss for each of them, too."""
     first, second = made(clock, connection_count_max=1), made(clock, connection_count_max=1)
     shared, other = Connection(), Connection()
     first.connect(shared)
@@ -130,7 +130,7 @@ def test_two_subjects_on_a_connection_are_counted_apart(clock: Clock) -> None:
 
 
 def test_changed_limits_are_in_force_at_once_and_end_nothing(clock: Clock) -> None:
-    """A lower limit refuses the next; without a limit all is permitted; what is open is counted through all of it."""
+    """A lower limit refuses the next; without a limit all is permitted; open streams are counted through all of it."""
     quota = made(clock, stream_count_max=5, calls_per_s_max=1_000)
     streams = [Stream() for _ in range(3)]
     for stream in streams:
@@ -170,7 +170,7 @@ def test_a_clock_that_steps_back(clock: Clock) -> None:
 
 
 class Uses(RuleBasedStateMachine):
-    """Streams and connections come and go, and limits change: the counts are those of what is open."""
+    """Streams and connections come and go, limits change, and the counts are those of open streams and connections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,7 +221,7 @@ class Uses(RuleBasedStateMachine):
 
     @invariant()
     def counts(self) -> None:
-        """The counts are those of what is open."""
+        """The counts are those of the open streams and connections."""
         assert self.quota.stream_count == len(self.streams)
         assert self.quota.connection_count == len(self.connections)
 

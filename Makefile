@@ -101,8 +101,8 @@ attack: $(READY) ## greedy clients and hostile requests; what each costs in memo
 	@$(VENV)/python -m tests.attack $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
 		$(if $(COUNT),--count $(COUNT)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(JSON),--json $(JSON))
 
-alarm-drills: $(READY) $(ETCD) ## a real Prometheus with our rules sees services killed, frozen, full: the expected alarm and no other; ONLY=text, SECONDS=S for S of normal load
-	@$(VENV)/python -m tests.alarms $(if $(ONLY),--only '$(ONLY)') $(if $(SECONDS),--calm $(SECONDS))
+alarm-drills: $(READY) $(ETCD) ## a real Prometheus with our rules sees services killed, frozen, full: the expected alarm and no other; ONLY=text, JOBS=N, SECONDS=S for S of normal load
+	@$(VENV)/python -m tests.alarms $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(SECONDS),--calm $(SECONDS))
 
 sanitize: $(READY) ## hostile bytes for the front's compiled session under the sanitizers of addresses and undefined behaviour; SECONDS=S, SEED=N
 	@$(VENV)/python -m tools.sanitize_session $(or $(SECONDS),60) $(SEED)

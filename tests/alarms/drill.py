@@ -31,6 +31,8 @@ class Drill:
     """The durations of all rules are divided by this number: for alarms that look at many minutes."""
     is_harmed_from_start: bool = False
     """Whether the services start in the state of the alarm."""
+    is_on_own_disk: bool = False
+    """Whether `opened` mounts a small disk, which needs root."""
 
 
 def reput(*arguments: str) -> None:

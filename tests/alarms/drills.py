@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The drills, and the alarms that have none."""
 
+from tests.alarms import disk_harms as disks
 from tests.alarms import group_harms as groups
 from tests.alarms import harms
 from tests.alarms.drill import Drill
@@ -10,6 +11,7 @@ FEWER = AWAY | {"ReputFewerInSync"}
 AT_ONCE = 20
 """For alarms that look at five or fifteen minutes."""
 AT_ONCE_OF_HOURS = 60
+AT_ONCE_OF_FORECASTS = 120
 
 DRILLS = (
     # a store
@@ -40,9 +42,37 @@ DRILLS = (
     Drill(
         "the disk is full",
         "ReputAppendsRefused",
-        harms.on_small_disk,
-        harms.fill_disk,
+        disks.on_small_room,
+        disks.fill_room,
         "give the disk more space",
+    ),
+    Drill(
+        "the disk is above the limit of the Janitor",
+        "ReputDiskFull",
+        disks.on_own_disk(50),
+        disks.fill_disk,
+        "give the disk more space",
+        frozenset({"ReputAppendsRefused"}),
+        times=AT_ONCE,
+        is_on_own_disk=True,
+    ),
+    Drill(
+        "the disk fills",
+        "ReputDiskFills",
+        disks.on_own_disk(disks.FORECAST_PERCENT),
+        disks.fill_slowly,
+        "as for [ReputDiskFull](#reputdiskfull)",
+        times=AT_ONCE_OF_FORECASTS,
+        is_on_own_disk=True,
+    ),
+    Drill(
+        "the Indexer has a wrong address of its log",
+        "ReputTopicsNotKnown",
+        disks.looking_often,
+        disks.lose_log,
+        "correct `commitlog_target` and start it again",
+        AWAY | {"ReputServiceAway"},
+        times=AT_ONCE_OF_HOURS,
     ),
     Drill(
         "the log's disk is not mounted",
@@ -221,8 +251,6 @@ DRILLS = (
 )
 
 UNDRILLED = {
-    "ReputDiskFull": "the Janitor's limits are percents of the whole disk of the machine that runs the drills",
-    "ReputDiskFills": "a forecast over an hour, of a disk that other programs fill and empty, too",
     "ReputIndexerStopped": "needs a failing disk: make crash ONLY=disk has it",
     "ReputIndexerBehind": "needs 64 MiB that are not indexed within five minutes",
     "ReputDamage": "needs damaged bytes: tests/e2e has them",

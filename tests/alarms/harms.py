@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Harm to processes, disks, clocks and certificates, with the cures of the runbook."""
 
-import os
 import shutil
 import signal
 import struct
@@ -22,8 +21,6 @@ from tests.support.certificates import self_signed
 
 SECOND_NS = 1_000_000_000
 HOUR_NS = 3600 * SECOND_NS
-ROOM_BYTES = 4 << 30
-"""The log has so much room above its reserve. A change of the disk by other programs is smaller."""
 SLOW_SYNC_NS = 2 * SECOND_NS
 AHEAD_S = 20
 
@@ -35,14 +32,6 @@ AHEAD_S = 20
 def opened_store(folder: Path) -> Iterator[Site]:
     """Start a store of four services."""
     with site.stopping(site.store(folder)) as made:
-        yield made
-
-
-@contextmanager
-def on_small_disk(folder: Path) -> Iterator[Site]:
-    """Start a store whose log has little room above its reserve."""
-    reserve_bytes = max(0, shutil.disk_usage(folder).free - ROOM_BYTES)
-    with site.stopping(site.store(folder, log_flags=("--disk-reserve-bytes", str(reserve_bytes)))) as made:
         yield made
 
 
@@ -205,14 +194,6 @@ def lose_coordinator(made: Site) -> Cure:
 
 
 # Disks, clocks, certificates.
-
-
-def fill_disk(made: Site) -> Cure:
-    """Fill the log's disk with a file. The cure removes it."""
-    file = made.services["commitlog"].data_dir.parent / "filling"
-    with file.open("wb") as opened:
-        os.posix_fallocate(opened.fileno(), 0, 2 * ROOM_BYTES)
-    return file.unlink
 
 
 def slow_disk(made: Site) -> Cure:

@@ -14,6 +14,9 @@ from tests.support.fixed_service import FixedService
 from tests.support.patience import LIMIT_S
 from tests.support.surroundings import free_port
 
+SMALL_SEGMENTS = ("--segment-size-bytes", str(64 << 20))
+"""Logs of drills at the same time do not fill the disk."""
+
 
 class Watched(FixedService):
     """A service with a metrics port. `environment` is added to its variables."""
@@ -22,10 +25,14 @@ class Watched(FixedService):
         metrics_port = free_port()
         self.metrics_target = f"127.0.0.1:{metrics_port}"
         self.wrapper = ("env", *(f"{key}={value}" for key, value in (environment or {}).items()))
-        super().__init__(name, data_dir, "--metrics-port", str(metrics_port), *flags)
+        self._is_awaited = True
+        segments = SMALL_SEGMENTS if name == "commitlog" else ()
+        super().__init__(name, data_dir, "--metrics-port", str(metrics_port), *segments, *flags)
 
     def _wait_serving(self) -> None:
         """Wait until /healthz says SERVING, which needs no certificate."""
+        if not self._is_awaited:
+            return
         assert self._child is not None
         end_s = time.monotonic() + LIMIT_S
         while not _is_healthy(f"http://{self.metrics_target}/healthz"):
@@ -54,6 +61,16 @@ class Watched(FixedService):
     def restart(self, *flags: str) -> None:
         """End it in order, and start it with other flags behind its own."""
         self.stop()
+        self._start_with(flags)
+
+    def restart_unready(self, *flags: str) -> None:
+        """Kill it, and start it with flags that keep it from serving."""
+        self.end()
+        self._is_awaited = False
+        self._start_with(flags)
+        self._is_awaited = True
+
+    def _start_with(self, flags: Sequence[str]) -> None:
         kept, self._flags = self._flags, (*self._flags, *flags)
         self.start()
         self._flags = kept
@@ -114,14 +131,20 @@ def stopping(made: Site) -> Iterator[Site]:
         made.stop()
 
 
-def store(folder: Path, *, log_flags: Sequence[str] = (), log_environment: Mapping[str, str] | None = None) -> Site:
+def store(
+    folder: Path,
+    *,
+    log_flags: Sequence[str] = (),
+    log_environment: Mapping[str, str] | None = None,
+    janitor_flags: Sequence[str] = (),
+) -> Site:
     """Start a store of four services."""
     folder.mkdir(exist_ok=True)
     site = Site()
     log = site.add("commitlog", Watched("commitlog", folder / "log", *log_flags, environment=log_environment))
     index = site.add("indexer", Watched("indexer", folder / "index", "--commitlog-target", log.target))
     owners = ("--commitlog-target", log.target, "--indexer-target", index.target)
-    site.add("janitor", Watched("janitor", folder / "janitor", *owners))
+    site.add("janitor", Watched("janitor", folder / "janitor", *owners, *janitor_flags))
     site.add("delivery", Watched("delivery", folder / "delivery", *owners))
     return site
 

@@ -79,8 +79,12 @@ class LogStatistics:
     """Free bytes of the fullest disk of the segments."""
     disk_used_percent: int = 0
     """Used share of the fullest disk of the segments."""
+    data_disk_total_bytes: int = 0
+    """Size of the disk of the data directory."""
     data_disk_free_bytes: int = 0
     """Free bytes of the disk of the data directory."""
+    data_disk_used_percent: int = 0
+    """Used share of the disk of the data directory."""
     evicted_segments_total: int = 0
     """Segments whose pages were given back to the system."""
     is_writable: int = 0
@@ -139,7 +143,9 @@ _SOURCES: dict[str, Callable[[OpenLog], int]] = {
     "disk_total_bytes": lambda log: log.disk.usage.total_bytes,
     "disk_free_bytes": lambda log: log.disk.usage.free_bytes,
     "disk_used_percent": lambda log: log.disk.usage.used_percent,
+    "data_disk_total_bytes": lambda log: log.disk.data_usage.total_bytes,
     "data_disk_free_bytes": lambda log: log.disk.data_usage.free_bytes,
+    "data_disk_used_percent": lambda log: log.disk.data_usage.used_percent,
     "evicted_segments_total": lambda log: log.segments.evicted_count,
     "is_writable": lambda log: int(log.gate.is_open),
     "raised_queues_total": lambda log: log.queue_offsets.raised_count,

@@ -40,8 +40,8 @@ from services.delivery.errors import JournalLost, JournalUnreadable, NotOwner
 MAINTENANCE_INTERVAL_S = 1.0
 FOLLOW_LOOK_S = 1.0
 """How long an owner waits before it asks again whether a log that follows leads by now."""
-FIRST_MESSAGE_LOOK_S = 0.5
-"""The pause between two waits for the first message of a queue."""
+FIRST_MESSAGE_LOOK_S, FIRST_MESSAGE_LOOK_S_MAX = 0.5, 5.0
+"""The pause between two waits for the first message of a queue. It doubles with each wait that the Indexer refuses."""
 REPLAY_WAIT_S = 3.0
 """How long a call waits for the replay of the journal."""
 
@@ -235,11 +235,14 @@ class JournalOwner:
             await asyncio.gather(called, *waiting, return_exceptions=True)
 
     async def _first_message(self, topic: str, queue_id: int) -> None:
-        """Return when a queue has, or had, a message. Waits on while the Indexer is away."""
+        """Return when a queue has, or had, a message. Waits on, and looks less often, while the Indexer is away."""
+        look_s = FIRST_MESSAGE_LOOK_S
         while True:
             try:
                 if await self._index.queue_end(topic, queue_id, wait_s=READ_WAIT_S):
                     return
+                look_s = FIRST_MESSAGE_LOOK_S
             except DependencyUnavailable as error:
                 _log.debug("whether %s has a message is not known: %s", topic, error)
-            await asyncio.sleep(FIRST_MESSAGE_LOOK_S)
+                look_s = min(2 * look_s, FIRST_MESSAGE_LOOK_S_MAX)
+            await asyncio.sleep(look_s)

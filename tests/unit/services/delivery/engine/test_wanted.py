@@ -66,6 +66,18 @@ async def test_an_indexer_that_is_away_alarms_nobody(caplog: pytest.LogCaptureFi
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+async def test_an_indexer_that_is_away_is_asked_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pause is twice the pause before it, so a long rebuild meets few calls that it must refuse."""
+    monkeypatch.setattr(room, "FIRST_MESSAGE_LOOK_S", 0.01)
+    store = CountingStore()
+    store.failure = DependencyUnavailable("indexer", "it builds its indexes")
+    time_s = asyncio.get_running_loop().time
+    began_s = time_s()
+    async with delivering(store, ManualClock()) as owner:
+        await eventually(lambda: store.asked_count == 5 * len(owner.queues_without_calls))
+    assert time_s() - began_s >= 0.02 + 0.04 + 0.08 + 0.16
+
+
 async def test_what_else_fails_is_told_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     """Also a wait that was cancelled because its connection was closed from here."""
     store = CountingStore()

@@ -95,7 +95,14 @@ COMMANDS = {
     "janitor": Entry(
         "janitor", "janitor", "Retention: the segments that expire, the time of expiry, and the reasons to keep."
     ),
-    "audit": Entry("audit", "audit", "Audit: administrative calls and refused calls, the latest of each service."),
+    "clients": Entry(
+        "callers.clients",
+        "clients",
+        "List the connections of the services: address, subject, client, groups, running calls.",
+    ),
+    "audit": Entry(
+        "callers.audit", "audit", "Audit: administrative calls and refused calls, the latest of each service."
+    ),
     "index": Entry("indexes.index", "index", "Indexes: build them again, remove queues that are not needed."),
     "access": Entry(
         "access", "access", "Rights of named callers: try a rule, check a rights file, import RocketMQ's lists."

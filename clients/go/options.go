@@ -23,6 +23,9 @@ import (
 // transportSizeBytesMax bounds requests and answers. Servers answer with about 8 MiB and accept batches of 16 MiB.
 const transportSizeBytesMax = 64 << 20
 
+// userAgent is the name and version of this client, which `reput clients` shows.
+const userAgent = "reput-go/0.1.0"
+
 // Options are the addresses and credentials of the services. [Connect] fills them from the environment and the defaults
 // before it passes them to its arguments.
 type Options struct {
@@ -95,6 +98,7 @@ func (o *Options) dialOptions() ([]grpc.DialOption, error) {
 	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport),
+		grpc.WithUserAgent(userAgent),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(transportSizeBytesMax), grpc.MaxCallSendMsgSize(transportSizeBytesMax)),
 		// When a server vanished or is frozen, calls and streams that wait for it end.

@@ -35,7 +35,7 @@ KEPT = "kept"
 READING = ("Get", "List", "Pull", "Subscribe", "Query", "Plan", "Scan", "Read", "Stream", "Dispatch", "Check", "Watch")
 """First words of methods that change nothing with any request."""
 
-HARMLESS = ("UpdateTopic", "DeleteTopic", "PurgeTopic", "ListLines", "ReadState")
+HARMLESS = ("UpdateTopic", "DeleteTopic", "PurgeTopic", "ListLines", "ListConnections", "ReadState")
 """Methods of operators that change nothing, or nothing of topics that a request does not name."""
 
 NUMBERS = (

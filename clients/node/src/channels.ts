@@ -43,7 +43,11 @@ export interface AppendStream extends Stream {
   readonly write: (request: Buffer, onWritten: () => void) => void;
 }
 
+/** The name and version of this client, which `reput clients` shows. */
+const USER_AGENT = "reput-node/0.1.0";
+
 const CHANNEL_OPTIONS: grpc.ChannelOptions = {
+  "grpc.primary_user_agent": USER_AGENT,
   "grpc.max_receive_message_length": MESSAGE_SIZE_BYTES_MAX,
   "grpc.max_send_message_length": MESSAGE_SIZE_BYTES_MAX,
   // The client finds a restarted server again within seconds, not after two minutes.

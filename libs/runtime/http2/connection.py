@@ -115,6 +115,13 @@ class Connection(Endpoint):
         self._certificate_names: Mapping[str, Sequence[bytes]] | None = None
         self.when_lost: dict[object, Callable[[], None]] = {}
         """Functions that are called when the connection is lost, by their owner."""
+        self.number = 0
+        self.begun_count = 0
+        """Calls that have begun here."""
+        self.last_head: Head | None = None
+        """The head of the call that has begun last."""
+        self.groups: dict[str, None] = {}
+        """Consumer groups that calls have named, the latest last. Servicers add them, and bound them."""
 
     def connection_made(self, transport: Any) -> None:
         """Begin HTTP/2 with the caller."""
@@ -219,6 +226,11 @@ class Connection(Endpoint):
         return self._calls.values()
 
     @property
+    def waiting_count(self) -> int:
+        """Number of calls that are answered at the end of this turn, or whose answers have not left."""
+        return len(self._waiting) + self._leaving_count
+
+    @property
     def is_idle(self) -> bool:
         """Whether it has no call, no call is about to begin, and all answers have left."""
         return not self._has_calls and not self._events and not self._transport.get_write_buffer_size()
@@ -281,16 +293,18 @@ class Connection(Endpoint):
             fields = (*HEAD, *self._server.ending(refusal))
             self._early_ends.refuse(stream_id, fields, has_spoken=event.end_stream, is_last=event.end_stream)
         else:
-            self._count_call()
+            self._count_call(head)
             call = self._begin_call(stream_id, head, head.timeout_s, handler)
             self._set_deadline(call, is_whole=handler.request_streaming or event.end_stream)
             if event.end_stream:
                 self._feed(call, b"", is_last=True)
 
-    def _count_call(self) -> None:
+    def _count_call(self, head: Head) -> None:
         if not self._has_calls:
             self._server.connections.busy(self)
         self._server.call_count += 1
+        self.begun_count += 1
+        self.last_head = head
 
     def _begin_call(
         self, stream_id: int, head: Head, timeout_s: float | None, handler: "grpc.RpcMethodHandler[Any, Any]"
@@ -310,7 +324,7 @@ class Connection(Endpoint):
             fields = (*HEAD, *server.ending(refusal))
             self._early_ends.refuse(event.stream_id, fields, has_spoken=True, is_last=True)
             return
-        self._count_call()
+        self._count_call(event.head)
         handler = event.head.handler
         assert handler is not None
         if refusing is not None:

@@ -44,6 +44,7 @@ class Connection(Protocol):
     """The connection as this module uses it."""
 
     received_at_s: float
+    number: int
 
     @property
     def is_idle(self) -> bool:
@@ -157,6 +158,7 @@ class Connections:
             self.counts.refused += 1
             return False
         self.counts.opened += 1
+        connection.number = self.counts.opened
         now_s, age_s = self._loop.time(), self.limits.connection_age_max_ms / 1000
         age_s *= 1 + AGE_SPREAD * (self.counts.opened * GOLDEN_RATIO % 1 - 0.5)
         self._old_at_s[connection] = now_s + age_s if age_s else float("inf")

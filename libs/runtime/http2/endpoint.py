@@ -54,7 +54,9 @@ class Endpoint(asyncio.BufferedProtocol):
         self._is_taking, self._may_read = False, True
         self._is_paused = self._is_flush_due = self._is_broken = self._is_ending = False
         self._last_moment: asyncio.TimerHandle | None = None
-        self.received_at_s = self.loop.time()
+        self.opened_at_s = self.received_at_s = self.loop.time()
+        self.received_bytes = self.sent_bytes = 0
+        """Bytes of HTTP/2, within TLS."""
         self.peer = "unknown:"
 
     def _greet(self, transport: Any, wire: h2.EndpointWire) -> None:
@@ -73,6 +75,7 @@ class Endpoint(asyncio.BufferedProtocol):
         if self._is_broken:
             return
         self.received_at_s = self.loop.time()
+        self.received_bytes += nbytes
         try:
             self._wire.receive_data(self._arriving[:nbytes])
             self._events.extend(self._worth_taking(self._wire.events()))
@@ -254,6 +257,7 @@ class Endpoint(asyncio.BufferedProtocol):
             parts = wire.parts_to_send(WRITE_BYTES)
             if not parts:
                 return True
+            self.sent_bytes += sum(map(len, parts))
             if len(parts) == 1:
                 transport.write(parts[0])
             else:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -159,6 +159,10 @@ class Http2Server:
     def open_session(self) -> PlainSession:
         """Return HTTP/2 for a connection, whose settings are ready to be sent."""
         return self._session(self._session_limits)
+
+    def open_connections(self) -> Iterator[Connection]:
+        """Iterate over the connections that are open now."""
+        return cast("Iterator[Connection]", iter(self.connections))
 
     def ending(self, refusal: CallRefused) -> Fields:
         """Return the end of a call that is refused before a handler sees it."""

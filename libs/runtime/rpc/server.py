@@ -20,11 +20,12 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_reflection.v1alpha import reflection, reflection_pb2
-from reput.common.v1 import audit_service_pb2
+from reput.common.v1 import audit_service_pb2, connection_service_pb2
 
 from libs.runtime.errors import ConfigError
 from libs.runtime.rpc.audit_servicer import AuditServicer
 from libs.runtime.rpc.bounds import CallBounds
+from libs.runtime.rpc.connection_servicer import ConnectionServicer
 from libs.runtime.rpc.errors import ErrorTable, Refusals
 from libs.runtime.rpc.fronts.front import front_of
 from libs.runtime.rpc.guard import Guard
@@ -140,11 +141,15 @@ class GrpcServer:
         )
 
     def _add_own_services(self) -> None:
-        """Add health, reflection and the audit, which answer in every state. Health and reflection have own rooms."""
+        """Add the services that answer in every state: health and reflection in own rooms, audit and connections."""
         self._health.add(self._service_names)
         self._add("Health", health_pb2, self._health, self._room(HEALTH_CALL_COUNT_MAX))
         audit = audit_service_pb2.DESCRIPTOR.services_by_name["AuditService"]
         self.add_service(audit, AuditServicer(self.trail), early={"ListLines"})
+        if self._front.open_connections is not None:
+            connection = connection_service_pb2.DESCRIPTOR.services_by_name["ConnectionService"]
+            servicer = ConnectionServicer(self._front.open_connections, self.access.name_of)
+            self.add_service(connection, servicer, early={"ListConnections"})
         names = [*self._service_names, HEALTH_SERVICE, reflection.SERVICE_NAME]
         room = self._room(REFLECTION_CALL_COUNT_MAX)
         self._add("ServerReflection", reflection_pb2, reflection.aio.ReflectionServicer(names), room)

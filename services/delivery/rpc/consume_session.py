@@ -19,6 +19,7 @@ from libs.formats.protobuf_wire import length_delimited
 from libs.requests import arguments
 from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument, ServiceError
+from libs.runtime.rpc.connection_servicer import note_group
 from services.delivery.engine.own.consumption import OPEN_COUNT_MAX, OPEN_SIZE_BYTES_MAX, Consumption
 from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.engine.receive.batch import Delivered
@@ -60,7 +61,9 @@ class ConsumeSession:
         self._leaving: Answer = None
         """The answer that the stream is sending."""
 
-    async def responses(self, requests: Requests) -> AsyncGenerator[messages.ConsumeResponse | bytes, None]:
+    async def responses(
+        self, requests: Requests, context: object
+    ) -> AsyncGenerator[messages.ConsumeResponse | bytes, None]:
         """Yield answers until the caller has ended its side and has all outcomes. Raises the errors of its requests."""
         first = await anext(requests, None)
         if first is None:
@@ -68,6 +71,7 @@ class ConsumeSession:
         if first.WhichOneof("step") != "begin":
             raise BadArgument("must be set in the first request", field="begin")
         consumption = self._consumption(first.begin)
+        note_group(context, first.begin.group)
         engine = await self._owner.engine()
         policy = policy_message_of(engine.groups.policy(first.begin.group))
         yield messages.ConsumeResponse(begun=messages.ConsumeBegun(policy=policy))

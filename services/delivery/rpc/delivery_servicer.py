@@ -8,6 +8,7 @@ from reput.delivery.v1 import delivery_service_pb2 as messages
 from libs.formats import fields
 from libs.requests import arguments
 from libs.requests.checks import size_of_page
+from libs.runtime.rpc.connection_servicer import note_group
 from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.rpc.consume_session import ConsumeSession
 from services.delivery.rpc.names import group_name
@@ -31,11 +32,13 @@ class DeliveryServicer:
         self._owner = owner
         self._receive_count_max = receive_count_max
 
-    async def Receive(self, request: messages.ReceiveRequest, _: object) -> bytes:
+    async def Receive(self, request: messages.ReceiveRequest, context: object) -> bytes:
         """Return messages that are the caller's for the invisible time."""
         engine = await self._owner.engine()
+        group = group_name(request.group)
+        note_group(context, group)
         delivered = await engine.receive(
-            group_name(request.group),
+            group,
             arguments.topic(request.topic),
             count=size_of_page(request, "message_count_max", default=COUNT_DEFAULT, most=self._receive_count_max),
             invisible_ms=invisible_ms_of(request),
@@ -52,12 +55,12 @@ class DeliveryServicer:
         return messages.SettleResponse(outcomes=map(outcome_of, outcomes))
 
     async def Consume(
-        self, requests: AsyncGenerator[messages.ConsumeRequest, None], _: object
+        self, requests: AsyncGenerator[messages.ConsumeRequest, None], context: object
     ) -> AsyncGenerator[messages.ConsumeResponse | bytes, None]:
         """Send messages within the caller's credit, and settle them. See ConsumeSession."""
         session = ConsumeSession(self._owner)
         try:
-            async for response in session.responses(requests):
+            async for response in session.responses(requests, context):
                 yield response
         finally:
             await session.close()

@@ -14,6 +14,7 @@ from libs.filters.property_filter import parse_where
 from libs.filters.tag_expression import parse_tags, text_of
 from libs.machine.clock import Clock
 from libs.requests.errors import BadArgument, ServiceError
+from libs.runtime.rpc.connection_servicer import note_group
 from libs.runtime.rpc.timestamps import timestamp
 from services.gateway.engine import retries
 from services.gateway.engine.bodies import Bodies
@@ -72,9 +73,11 @@ class ConsumerMethods:
         self, request: wire.ReceiveMessageRequest, caller: Caller, context: Context, invisible_ms: int | None
     ) -> Sequence[ReceivedMessage]:
         tags, where = _filter(request.filter_expression)
+        group = caller.group(request.group)
+        note_group(context, group)
         receiving = asyncio.ensure_future(
             self._delivery.receive(
-                caller.group(request.group),
+                group,
                 caller.topic(request.message_queue.topic),
                 count=min(max(request.batch_size, 1), BATCH_SIZE_MAX),
                 invisible_ms=invisible_ms,

@@ -11,6 +11,7 @@ from libs.requests import arguments
 from libs.requests.checks import check_range, size_of_page
 from libs.requests.errors import BadArgument, ConsumerOffsetNotFound, TopicNotFound
 from libs.requests.page_token import decode_token, encode_token
+from libs.runtime.rpc.connection_servicer import note_group
 from libs.runtime.trust.audit.change import note
 from services.indexer.engine.answer.answers import Answers
 from services.indexer.engine.answer.time_search import first_at_or_after
@@ -40,10 +41,11 @@ class ConsumerOffsetServicer:
         self._shared_state = follow.shared_state
 
     async def CommitConsumerOffset(
-        self, request: messages.CommitConsumerOffsetRequest, _: object
+        self, request: messages.CommitConsumerOffsetRequest, context: object
     ) -> messages.CommitConsumerOffsetResponse:
         """Store offsets of a group. If a queue is named twice, its last offset is stored."""
         group = arguments.group(request.group)
+        note_group(context, group)
         count = len(request.offsets)
         if not 1 <= count <= OFFSET_COUNT_MAX:
             reason = f"must be 1 to {OFFSET_COUNT_MAX}"

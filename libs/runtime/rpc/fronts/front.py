@@ -2,8 +2,8 @@
 """Front: the interface of the fronts, and the choice of the front by the settings."""
 
 import logging
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import grpc
 
@@ -13,11 +13,19 @@ from libs.runtime.rpc.fronts.grpcio import GrpcioFront
 from libs.runtime.settings import ServerConfig
 from libs.runtime.watch.telemetry import Telemetry
 
+if TYPE_CHECKING:
+    from libs.runtime.http2.connection import Connection
+
 _log = logging.getLogger(__name__)
 
 
 class Front(Protocol):
     """A front: the part of a server that listens on the network."""
+
+    @property
+    def open_connections(self) -> "Callable[[], Iterator[Connection]] | None":
+        """Iterates over the connections that are open now. None: gRPC's own server does not show them."""
+        ...
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         """Add handlers. The first added handler that knows a method answers its calls."""

@@ -26,6 +26,8 @@ KEEPALIVE_TIMEOUT_MS = 20_000
 class GrpcioFront:
     """A front on gRPC's own server."""
 
+    open_connections = None
+
     def __init__(self, config: ServerConfig, request_size_bytes_max: int, call_count_max: int) -> None:
         self._config = config
         self._server = grpc.aio.server(

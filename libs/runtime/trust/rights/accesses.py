@@ -258,7 +258,10 @@ _JANITOR: Mapping[str, MethodAccess] = {
     "RetentionService/ListHistory": _on_store(QUERY),
 }
 
-_COMMON: Mapping[str, MethodAccess] = {"AuditService/ListLines": _on_store(ADMINISTER)}
+_COMMON: Mapping[str, MethodAccess] = {
+    "AuditService/ListLines": _on_store(ADMINISTER),
+    "ConnectionService/ListConnections": _on_store(ADMINISTER),
+}
 
 ACCESSES: Mapping[str, MethodAccess] = {
     f"/reput.{package}.v1.{method}": access

@@ -25,7 +25,11 @@ SERVICES = ("commitlog", "indexer", "janitor", "delivery")
 MESSAGE_SIZE_BYTES_MAX = 64 << 20
 """Largest answer or request of the transport; servers answer with about 8 MiB and take batches of 16 MiB."""
 
-CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+USER_AGENT = "reput-python/0.1.0"
+"""The name and version of this client, which `reput clients` shows."""
+
+CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
+    ("grpc.primary_user_agent", USER_AGENT),
     ("grpc.max_receive_message_length", MESSAGE_SIZE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_SIZE_BYTES_MAX),
     # The client finds a restarted server again within a second, not after two minutes.

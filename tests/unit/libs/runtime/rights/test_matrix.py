@@ -99,6 +99,7 @@ EXPECTED = {
     "RetentionService/RunOnce": "K",
     "RetentionService/ListHistory": "K",
     "AuditService/ListLines": "K",
+    "ConnectionService/ListConnections": "K",
 }
 """The subjects that may call each method with their own names, written by hand beside the table that is tested."""
 

@@ -27,6 +27,8 @@ final class Service extends Channel {
     static final int MESSAGE_SIZE_BYTES_MAX = 64 << 20;
     private static final Metadata.Key<String> AUTHORIZATION =
             Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
+    /** The name and version of this client, which {@code reput clients} shows. */
+    private static final String USER_AGENT = "reput-java/0.1.0";
     private static final int KEEPALIVE_S = 20;
     private static final int KEEPALIVE_TIMEOUT_S = 10;
 
@@ -96,6 +98,7 @@ final class Service extends Channel {
     private ManagedChannel connect(String target) {
         return Grpc.newChannelBuilder(target, credentials)
                 .maxInboundMessageSize(MESSAGE_SIZE_BYTES_MAX)
+                .userAgent(USER_AGENT)
                 .keepAliveTime(KEEPALIVE_S, TimeUnit.SECONDS)
                 .keepAliveTimeout(KEEPALIVE_TIMEOUT_S, TimeUnit.SECONDS)
                 .disableRetry() // This client retries calls itself, by their reason.

@@ -59,12 +59,22 @@ def show_table(console: Console, results: list[tuple[Row, Measured]]) -> None:
     table = Table(title="greedy clients", title_justify="left")
     for name in ("client", "service", "judged by"):
         table.add_column(name)
-    for name in ("MiB at start", "peak", "after", "longest pause ms", "of work", "append p99 ms", "calm", "verdict"):
+    for name in (
+        "MiB at start",
+        "peak",
+        "after",
+        "longest pause ms",
+        "of work",
+        "append p99 ms",
+        "calm",
+        "polite",
+        "verdict",
+    ):
         table.add_column(name, justify="right")
     for row, found in results:
         broken = violations(row, found)
         numbers = (found.start_mib, found.peak_mib, found.kept_mib, found.pause_ms, found.work_ms)
-        latencies = (found.append_p99_ms, found.calm_p99_ms)
+        latencies = (found.append_p99_ms, found.calm_p99_ms, found.polite_p99_ms)
         verdict = "BROKEN" if broken else "ok"
         shown = [f"{value:,.0f}" for value in numbers] + [f"{value:,.1f}" for value in latencies]
         table.add_row(row.name, row.target, ", ".join(row.checks), *shown, verdict)

@@ -397,6 +397,7 @@ CLIENTS: dict[str, Callable[[Targets, float], Counts]] = {
         few_files, health_watchers,
         metrics_connections, sharing.receives_that_do_not_read, sharing.groups_read_ahead, sharing.junk_groups,
         sharing.idle_members, sharing.clients_do_not_read, sharing.junk_clients, sharing.client_streams, sharing.quota,
+        sharing.quota_kept,
     )
 }  # fmt: skip
 

@@ -21,6 +21,9 @@ PAUSE_MS_MAX = 50
 APPEND_RATIO_MAX = 3.0
 """Others' append p99 against the calm p99."""
 
+POLITE_RATIO_MAX = 2.0
+"""Others' append p99 beside a greedy subject against the p99 beside a polite one, which uses its whole quota."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -44,6 +47,8 @@ class Row:
     """RLIMIT_NOFILE of the services; 0 is the machine's limit."""
     has_rights: bool = False
     """Whether the services have a rights file, with a quota for the greedy client alone."""
+    polite: str = ""
+    """A client that uses the same share by right, at other times: the cost of the greedy client is compared with it."""
     restarts: str = ""
     """A service that the row itself ends and starts again."""
 
@@ -65,6 +70,8 @@ class Measured:
     """The loop's own longest computation in a pause, 0 if it was no longer than before the client came."""
     append_p99_ms: float
     calm_p99_ms: float
+    polite_p99_ms: float = 0.0
+    """Others' append p99 beside the polite client."""
     client: dict[str, int] = field(default_factory=dict)
     """The counts of the greedy client."""
     broken: list[str] = field(default_factory=list)
@@ -78,6 +85,9 @@ _CHECKS: dict[str, Callable[[Row, Measured], str]] = {
     "append": lambda _, found: _above(
         "others' append p99", found.append_p99_ms, max(APPEND_RATIO_MAX * found.calm_p99_ms, PAUSE_MS_MAX), "ms"
     ),
+    "polite": lambda _, found: _above(
+        "others' append p99 beside the greedy client", found.append_p99_ms, POLITE_RATIO_MAX * found.polite_p99_ms, "ms"
+    ),
 }
 
 
@@ -87,4 +97,4 @@ def violations(row: Row, found: Measured) -> list[str]:
 
 
 def _above(what: str, value: float, limit: float, unit: str) -> str:
-    return f"{what}: {value:,.0f} {unit}, at most {limit:,.0f}" if value > limit else ""
+    return f"{what}: {value:,.1f} {unit}, at most {limit:,.1f}" if value > limit else ""

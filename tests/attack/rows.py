@@ -7,11 +7,13 @@ import asyncio
 import json
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from tests.attack import store
-from tests.attack.canary import Canary
+from tests.attack.canary import Canary, quantile
 from tests.attack.looks import LOOKS
 from tests.attack.row import Measured, Row
 from tests.attack.stack import Stack, running
@@ -20,6 +22,7 @@ from tests.support.fixed_service import REPOSITORY
 CALM_S = 3.0
 SETTLE_S_MAX = 30.0
 LOOK_S = 0.1
+POLITE_ROUND_COUNT = 4
 CLIENT_END_S = 60.0
 """Seconds that a client may take beyond its time before it is killed."""
 
@@ -65,7 +68,7 @@ ROWS = (
     Row("clients_do_not_read", "gateway", MEMORY, has_messages=True),
     Row("junk_clients", "gateway", MEMORY + LOOP),
     Row("client_streams", "gateway", MEMORY),
-    Row("quota", "commitlog", (*MEMORY, "append"), has_rights=True),
+    Row("quota", "commitlog", (*MEMORY, "append", "polite"), has_rights=True, polite="quota_kept"),
 )
 
 
@@ -98,20 +101,35 @@ async def _attacked(row: Row, stack: Stack, calm_s: float) -> Measured:
         broken: list[str] = []
         looked: dict[str, int] = {}
         look = asyncio.ensure_future(LOOKS[row.name](stack, looked)) if row.name in LOOKS else None
-        counts = await _client(row, stack)
+        counts, append_ms, polite_ms = await _in_rounds(row, stack, canary)
         broken += [f"the client: {name} {counts[name]}" for name in CLIENT_FAULTS if counts.get(name)]
         if look is not None:
             broken += await look
             counts |= looked
-        append_p99_ms = canary.append_p99_ms
+        append_p99_ms, polite_p99_ms = quantile(append_ms, 0.99), quantile(polite_ms, 0.99)
         kept_mib = await _settled(service.memory_mib, start_mib + row.kept_mib_max)
         broken += canary.broken(besides=row.restarts)
         after_ms = stack.pauses_ms()
         pause_ms = max(_pause_ms(pauses_ms[name], after_ms[name], canary.looks_ms[name]) for name in after_ms)
         work_ms = max(after if after > works_ms[name] else 0.0 for name, after in stack.works_ms().items())
-        return Measured(
-            start_mib, service.peak_mib(), kept_mib, pause_ms, work_ms, append_p99_ms, calm_p99_ms, counts, broken
-        )
+        peak_mib, p99s_ms = service.peak_mib(), (append_p99_ms, calm_p99_ms, polite_p99_ms)
+        return Measured(start_mib, peak_mib, kept_mib, pause_ms, work_ms, *p99s_ms, counts, broken)
+
+
+async def _in_rounds(row: Row, stack: Stack, canary: Canary) -> tuple[dict[str, int], list[float], list[float]]:
+    """Run the client, in rounds with the polite client where there is one, so that a busy machine slows down both.
+
+    Returns the client's counts, and the times of others' appends beside the client and beside the polite client.
+    """
+    if not row.polite:
+        return await _client(row, stack), canary.appends_ms, []
+    counts, beside_ms, polite_ms = Counter[str](), list[float](), list[float]()
+    for _ in range(POLITE_ROUND_COUNT):
+        for name, times_ms in ((row.polite, polite_ms), (row.name, beside_ms)):
+            canary.appends_ms = []
+            counts.update(await _client(replace(row, name=name, seconds=row.seconds / POLITE_ROUND_COUNT * 2), stack))
+            times_ms += canary.appends_ms
+    return dict(counts), beside_ms, polite_ms
 
 
 def _pause_ms(before_ms: float, after_ms: float, looks_ms: list[float]) -> float:

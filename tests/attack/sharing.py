@@ -21,7 +21,7 @@ from tests.attack.stack import GREEDY_CALLS_PER_S, GREEDY_TOKEN
 from tests.attack.store import LARGE
 
 IDLE, MEMBER_COUNT = "idle", 2_000
-GREEDY_TOPIC, GREEDY_TASK_COUNT = "greedy", 64
+GREEDY_TOPIC, GREEDY_TASK_COUNT = "greedy", 512
 APPEND = "/reput.commitlog.v1.AppendService/Append"
 CREATE_TOPIC = "/reput.commitlog.v1.TopicService/CreateTopic"
 RECEIVE = "/reput.delivery.v1.DeliveryService/Receive"
@@ -111,11 +111,17 @@ def client_streams(targets: Targets, seconds: float) -> Counts:
 
 def quota(targets: Targets, seconds: float) -> Counts:
     """Appends as a subject with a quota, as fast as it can, and obeys no retry time."""
-    return asyncio.run(_over_quota(targets["commitlog"], seconds))
+    return asyncio.run(_append_as_subject(targets["commitlog"], seconds, task_count=GREEDY_TASK_COUNT))
 
 
-async def _over_quota(target: str, seconds: float) -> Counts:
-    """Append in many tasks. `over` is the number of calls that were answered beyond the quota."""
+def quota_kept(targets: Targets, seconds: float) -> Counts:
+    """Appends as the same subject, with as many calls as its quota has, and no more."""
+    counts = asyncio.run(_append_as_subject(targets["commitlog"], seconds, pause_s=1 / GREEDY_CALLS_PER_S))
+    return {"polite": counts["ok"]}
+
+
+async def _append_as_subject(target: str, seconds: float, *, task_count: int = 1, pause_s: float = 0.0) -> Counts:
+    """Append in tasks, again at once or after a pause. `over` is the number of answered calls beyond the quota."""
     messages = [append_service_pb2.AppendMessage(topic=GREEDY_TOPIC, body=bytes(1_000))]
     request = append_service_pb2.AppendRequest(messages=messages).SerializeToString()
     metadata = (("authorization", f"Bearer {GREEDY_TOKEN}"),)
@@ -123,7 +129,10 @@ async def _over_quota(target: str, seconds: float) -> Counts:
     start_s = time.monotonic()
 
     async def append(channel: grpc.aio.Channel) -> None:
-        while time.monotonic() - start_s < seconds:
+        for number in itertools.count():
+            await asyncio.sleep(max(0.0, start_s + number * pause_s - time.monotonic()))
+            if time.monotonic() - start_s >= seconds:
+                break
             try:
                 await channel.unary_unary(APPEND)(request, metadata=metadata, timeout=60)
                 counts["ok"] += 1
@@ -132,6 +141,6 @@ async def _over_quota(target: str, seconds: float) -> Counts:
                 counts[name] = counts.get(name, 0) + 1
 
     async with grpc.aio.insecure_channel(target) as channel:
-        await asyncio.gather(*(append(channel) for _ in range(GREEDY_TASK_COUNT)))
+        await asyncio.gather(*(append(channel) for _ in range(task_count)))
     limit = round(GREEDY_CALLS_PER_S * (time.monotonic() - start_s + 1)) + 1
     return counts | {"over": max(0, counts["ok"] - limit), "unreached": int(not counts["refused"])}

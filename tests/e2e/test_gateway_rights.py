@@ -5,6 +5,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from libs.runtime.trust.rights.access import HOLD_S
 from services.gateway.rpc.rights import QUESTIONS
 from services.gateway.rpc.wire import messaging_pb2 as wire
 from tests.support.patience import LIMIT_S
@@ -187,7 +189,11 @@ async def test_a_subject_over_its_quota_is_told_to_wait(served: Served, tmp_path
     assert answer.status.code == wire.CODE_TOO_MANY_REQUESTS
     assert answer.status.message.startswith("shop is over its quota: bytes_per_s_max is 1, ")
     assert await billing.receive("orders", "billing", wait_s=10)
-    (line,) = audit_lines(served)
+    start_s = time.monotonic()
+    parts = [part async for part in shop.receiving(receive_request("orders", "billing", wait_s=1))]
+    assert [part.status.code for part in parts] == [wire.CODE_TOO_MANY_REQUESTS]
+    assert time.monotonic() - start_s >= HOLD_S, "the refusal leaves at once"
+    (line, *_) = audit_lines(served)
     assert (line["subject"], line["reason"]) == ("shop", "QUOTA_EXCEEDED")
     rights.write_text(RIGHTS)
     async with asyncio.timeout(LIMIT_S):

@@ -229,6 +229,11 @@ class Call:
         else:
             self._callbacks.append(callback)
 
+    def release_request(self) -> None:
+        """Stop counting the bytes of the request: its handler has dropped it."""
+        self._transport.give_back(self.counted_bytes)
+        self.counted_bytes = 0
+
     async def send_initial_metadata(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """Send the head at once, for callers that wait for it. It can't contain metadata of a servicer."""
         assert not tuple(metadata)
@@ -254,8 +259,10 @@ class Call:
 
     async def _run(self, argument: Any) -> None:
         self._is_running = True
+        answering = self._behaviour(argument, self)
+        del argument  # the handler may drop the request before it answers
         try:
-            reply = await self._behaviour(argument, self)
+            reply = await answering
         except grpc.aio.AbortError:
             self._finish(self._aborted)
         except asyncio.CancelledError:

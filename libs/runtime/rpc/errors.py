@@ -93,6 +93,14 @@ class ServerFull(Exception):
         self.limit = limit
 
 
+class HeldAnswer(Exception):
+    """The answer of a protocol with statuses of its own to a request over a quota. It is held as a refusal is."""
+
+    def __init__(self, subject: str, reply: bytes) -> None:
+        super().__init__(f"{subject} is over its quota")
+        self.subject, self.reply = subject, reply
+
+
 class StreamNotRead(Exception):
     """A reader has left an answer of its stream unread for too long."""
 

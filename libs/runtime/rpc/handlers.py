@@ -35,7 +35,15 @@ from google.protobuf.message import Message
 from libs.requests.errors import Stopping
 from libs.runtime.http2.turns import Outcome, Turn, TurnCall, TurnHandler
 from libs.runtime.rpc.bounds import SMALL_ANSWER_BYTES, CallBounds
-from libs.runtime.rpc.errors import STATUS_METADATA_KEY, ErrorTable, NotReady, StreamNotRead, code_of, status_of
+from libs.runtime.rpc.errors import (
+    STATUS_METADATA_KEY,
+    ErrorTable,
+    HeldAnswer,
+    NotReady,
+    StreamNotRead,
+    code_of,
+    status_of,
+)
 from libs.runtime.rpc.first_step import Rest, first_step
 from libs.runtime.rpc.request_check import DEFAULT_LIMITS, Limits, RequestParser
 from libs.runtime.rpc.rights_check import RightsCheck
@@ -235,7 +243,7 @@ class _Call:
         async def handle(request: Any, context: Context) -> bytes | None:
             started_s = time.monotonic()
             code, argument, status = grpc.StatusCode.CANCELLED, None, None
-            over = ""
+            over, refusal = "", None
             with telemetry.server_span(name, context) as span, noting() if is_told else _NO_CHANGE as change:
                 try:
                     if rest is not None:
@@ -245,6 +253,8 @@ class _Call:
                             self._check_gate()
                             argument = self._taken(request, context)
                             reply = await answer(argument, context)
+                except HeldAnswer as answered:
+                    code, over, refusal = grpc.StatusCode.OK, answered.subject, answered.reply
                 except Exception as error:  # noqa: BLE001 - the boundary where errors become statuses
                     status = status_of(error, errors)
                     code = code_of(status)
@@ -261,11 +271,20 @@ class _Call:
             # gRPC keeps the exception of an abort, and with it this frame, until the cyclic collector runs.
             request = argument = None
             if over and self.surroundings.access is not None:
-                await self.surroundings.access.hold(over)
+                await self.surroundings.access.hold(over, context)
+            if refusal is not None:
+                return await self._answer_refusal(refusal, context)
+            assert status is not None
             metadata = (*context.trailing_metadata(), (STATUS_METADATA_KEY, status.SerializeToString()))
             return await context.abort(code, status.message, metadata)
 
         return handle
+
+    async def _answer_refusal(self, reply: bytes, context: Context) -> bytes | None:
+        if not self.method.server_streaming:
+            return reply
+        await self._write(reply, context)
+        return None
 
     def _note(self, request: Any, reply: bytes | None, started_s: float) -> None:
         """Make the spans of the messages of a single call."""

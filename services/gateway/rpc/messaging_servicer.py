@@ -3,11 +3,12 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from libs.machine.clock import Clock
 from libs.machine.loop import in_steps
 from libs.requests.errors import BadArgument, PeerError, ServiceError
+from libs.runtime.rpc.errors import HeldAnswer
 from libs.runtime.trust.rights.access import Access
 from libs.runtime.trust.trail import Trail
 from services.gateway.engine import recall
@@ -49,7 +50,7 @@ def _answers(make: Callable[..., R]) -> Callable[[Any], Callable[..., Coroutine[
                 caller = self.admit(context, request)
                 return await method(self, request, caller) or make(status=OK)
             except ServiceError as error:
-                return make(status=self.refused(method.__name__, request, context, error))
+                return self.refusal(make, method.__name__, request, context, error)
 
         return answer
 
@@ -87,6 +88,13 @@ class MessagingServicer:
         caller = self._rights.admit(context, size_bytes=request.ByteSize(), is_stream=is_stream)
         self._rights.check(request, caller)
         return caller
+
+    def refusal(self, make: Callable[..., R], method: str, request: Any, context: Context, error: ServiceError) -> R:
+        """Return the answer with the status of an error. Raises HeldAnswer with it for a caller over its quota."""
+        answer: Any = make(status=self.refused(method, request, context, error))
+        if isinstance(error, Refused) and error.over:
+            raise HeldAnswer(error.over, answer.SerializeToString()) from None
+        return cast("R", answer)
 
     def refused(self, method: str, request: Any, context: Context, error: ServiceError) -> wire.Status:
         """Return the status of an error. A refusal for lack of a right, or over a quota, has an audit line."""
@@ -160,7 +168,7 @@ class MessagingServicer:
                 async for answer in answers:
                     yield answer
         except ServiceError as error:
-            yield wire.ReceiveMessageResponse(status=self.refused("ReceiveMessage", request, context, error))
+            yield self.refusal(wire.ReceiveMessageResponse, "ReceiveMessage", request, context, error)
 
     @_answers(wire.AckMessageResponse)
     async def AckMessage(self, request: wire.AckMessageRequest, _: Caller) -> wire.AckMessageResponse:
@@ -197,10 +205,10 @@ class MessagingServicer:
                 async for answer in answers:
                     yield answer
         except (Refused, PeerError) as error:
-            status = self.refused("Telemetry", None, context, error)
-            yield wire.TelemetryResponse(status=status)
-            if status.code not in COME_AGAIN:
-                raise BadArgument(status.message, field="settings") from error
+            answer = self.refusal(wire.TelemetryResponse, "Telemetry", None, context, error)
+            yield answer
+            if answer.status.code not in COME_AGAIN:
+                raise BadArgument(answer.status.message, field="settings") from error
 
     @_answers(wire.EndTransactionResponse)
     async def EndTransaction(self, request: wire.EndTransactionRequest, caller: Caller) -> None:

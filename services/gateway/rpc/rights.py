@@ -83,7 +83,7 @@ class CallerRights:
 
 
 def _over(error: QuotaExceeded) -> Refused:
-    return Refused("TOO_MANY_REQUESTS", str(error), reason="QUOTA_EXCEEDED")
+    return Refused("TOO_MANY_REQUESTS", str(error), reason="QUOTA_EXCEEDED", over=error.subject)
 
 
 def _topic(actions: Action, name: str) -> Asked:

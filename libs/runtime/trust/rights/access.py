@@ -8,6 +8,7 @@ Callers: a single event loop.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -32,8 +33,13 @@ CLIENT = "client"
 KNOWN_COUNT_MAX = 10_000
 """Maximum number of tokens whose subjects are known. Callers choose the tokens."""
 
-HOLD_S, HELD_COUNT_MAX = 0.25, 64
-"""Time for which a refused call is held, and maximum number of held calls of a subject."""
+HOLD_S, HOLD_STEP_COUNT = 0.25, 64
+"""Time for which a refused call is held, again for each step of held calls of its subject.
+
+So 256 refusals of a subject leave in a second, however many calls it makes at once.
+"""
+HELD_COUNT_MAX, HELD_COUNT_SUM_MAX = 4_096, 16_384
+"""Maximum number of held calls of a subject, and of all subjects. Each takes some 5 KiB."""
 ROOM_WAIT_S = 1.0
 """Longest wait of a request of a stream for room in a quota."""
 ROOM_LOOK_S_MIN, ROOM_LOOK_S_MAX = 0.01, 0.25
@@ -107,7 +113,7 @@ class Access:
         """The quotas of subjects. They keep their counts when the file is read again."""
         self._has_certificates = config.tls_client_ca_file is not None
         self._needs_token = config.token_file is not None
-        self._refused_count = self._over_count = self._failed_count = 0
+        self._refused_count = self._over_count = self._failed_count = self._held_count = 0
         self._is_outdated = False
         self._generation = 0
         self._known: dict[bytes, Subject | None] = {}
@@ -212,19 +218,24 @@ class Access:
             await asyncio.sleep(min(left_s, max(quota.wait_s(), ROOM_LOOK_S_MIN), ROOM_LOOK_S_MAX))
         self.count(quota, None, size_bytes)
 
-    async def hold(self, subject: str) -> None:
+    async def hold(self, subject: str, context: Any) -> None:
         """Wait before a refusal for a quota is answered, so that a subject that asks again at once asks less often.
 
-        At most `HELD_COUNT_MAX` refusals of a subject wait at once; further ones are answered at once.
+        At most `HELD_COUNT_MAX` refusals of a subject wait; further ones are answered at once. The caller has
+        dropped the request, whose bytes take no room of others meanwhile.
         """
         quota = self._quotas.get(subject)
-        if quota is None or quota.held_count >= HELD_COUNT_MAX:
+        if quota is None or quota.held_count >= HELD_COUNT_MAX or self._held_count >= HELD_COUNT_SUM_MAX:
             return
+        if (release := getattr(context, "release_request", None)) is not None:  # gRPC's own server counts no requests
+            release()
         quota.held_count += 1
+        self._held_count += 1
         try:
-            await asyncio.sleep(HOLD_S)
+            await asyncio.sleep(HOLD_S * math.ceil(quota.held_count / HOLD_STEP_COUNT))
         finally:
             quota.held_count -= 1
+            self._held_count -= 1
 
     # Rights
 
@@ -247,12 +258,12 @@ class Access:
             return None
         if subject.is_trusted:
             return subject
+        quota = subject.quota
+        if quota is not None and not (quota.has_room() and quota.may_connect(context.connection)):
+            return None  # the method is called for it, which refuses it without a look at the request
         if not all(subject.decide(*asked).is_allowed for asked in access.asked(request)):
             return None
-        quota = subject.quota
         if quota is not None:
-            if not (quota.has_room() and quota.may_connect(context.connection)):
-                return None  # the method is called for it, which refuses it
             quota.connect(context.connection)
             quota.take(len(request))
         return subject
@@ -336,8 +347,8 @@ class Access:
         self._file, self._is_outdated = file, False
         self._generation += 1
         self._subjects = {name: file.rights.subject(name) for name in file.names}
-        self._take_quotas(file.quotas)
         self._anonymous = file.rights.anonymous
+        self._take_quotas(file.quotas)
         self._watched.also(file.token_files)
         for path in file.token_files:
             if (mode := open_mode(path)) is not None:
@@ -352,7 +363,8 @@ class Access:
                 self._quotas[name].change(given)
             else:
                 self._quotas[name] = Quota(name, given, self._now_s)
-            self._subjects[name].quota = self._quotas[name]
+            subject = self._anonymous if name == ANONYMOUS else self._subjects[name]
+            subject.quota = self._quotas[name]
 
     _subjects: dict[str, Subject]
     _anonymous: Subject

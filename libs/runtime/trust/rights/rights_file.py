@@ -34,7 +34,8 @@ DIGEST = re.compile(r"[0-9A-Fa-f]{64}")
 PRINTABLE = re.compile(r"[!-~]{1,1024}")
 CERTIFICATE_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,1024}")
 
-SUBJECT_FIELDS = ("name", "token_file", "token_sha256", "certificates", "access_keys", *LIMIT_FIELDS)
+CREDENTIAL_FIELDS = ("token_file", "token_sha256", "certificates", "access_keys")
+SUBJECT_FIELDS = ("name", *CREDENTIAL_FIELDS, *LIMIT_FIELDS)
 RULE_FIELDS = ("subjects", "allow", "deny", "topics", "groups", "store")
 ACTIONS = {str(action.name).lower(): action for action in Action}
 
@@ -111,6 +112,7 @@ class _Reader:
         for table, problem in self._tables(content, "subjects", SUBJECT_FIELDS):
             names.append(self._subject(table, names, problem))
         known = frozenset((*names, ANONYMOUS))
+        names = [name for name in names if name != ANONYMOUS]
         rules = [
             self._rule(table, known, f"line {self._line('rules', index, '')}", problem)
             for index, (table, problem) in enumerate(self._tables(content, "rules", RULE_FIELDS))
@@ -148,8 +150,12 @@ class _Reader:
         name = table.get("name", "")
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise problem("name", name, "must be 1 to 127 letters, digits and . _ @ % | / : -, a letter or digit first")
-        if name in RESERVED:
+        if name in (OPERATOR, SERVICE):
             raise problem("name", name, "is a name that the services give")
+        if name == ANONYMOUS:
+            for credential in CREDENTIAL_FIELDS:
+                if credential in table:
+                    raise problem(credential, table[credential], f"{ANONYMOUS} has no credential, only limits")
         if name in names:
             raise problem("name", name, "is the name of another subject, too")
         for token in self._token_digests(table, problem):

@@ -68,8 +68,8 @@ def config(tmp_path: Path) -> ServerConfig:
     )
 
 
-def batch(*topics: str) -> bytes:
-    messages = [append_service_pb2.AppendMessage(topic=topic, body=b"x") for topic in topics]
+def batch(*topics: str, body: bytes = b"x") -> bytes:
+    messages = [append_service_pb2.AppendMessage(topic=topic, body=body) for topic in topics]
     return append_service_pb2.AppendRequest(messages=messages).SerializeToString()
 
 

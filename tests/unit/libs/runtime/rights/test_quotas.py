@@ -6,7 +6,9 @@ A quota of a byte a second and a large request make a debt of minutes, so that n
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,57 @@ async def test_a_few_refusals_are_held(config: ServerConfig, monkeypatch: pytest
         quota = served.server.access.quota_of("greedy")
         assert quota is not None
         await eventually(lambda: quota.held_count == 0)
+
+
+async def test_more_refusals_at_once_are_held_longer(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ten times the calls at once a subject gets no more refusals a second. All subjects share a maximum."""
+    request, refused = batch("orders"), "QUOTA_EXCEEDED bytes_per_s_max"
+    async with serving(config) as served:
+        assert await outcome(served, request, "greedy-token") == "OK"
+        monkeypatch.setattr(access_module, "HOLD_S", 0.05)
+        monkeypatch.setattr(access_module, "HOLD_STEP_COUNT", 1)
+        start_s = time.monotonic()
+        found = await asyncio.gather(*(outcome(served, request, "greedy-token") for _ in range(10)))
+        assert found == [refused] * 10
+        assert time.monotonic() - start_s >= 0.05 * 10
+        monkeypatch.setattr(access_module, "HOLD_S", LIMIT_S * 10)
+        monkeypatch.setattr(access_module, "HELD_COUNT_SUM_MAX", 0)
+        assert await outcome(served, request, "greedy-token") == refused
+
+
+async def test_held_requests_take_no_room_of_others(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes of a request that is refused and held do not count as bytes that no method has taken."""
+    large = batch("orders", body=bytes(700 << 10))
+    config = replace(config, request_inflight_bytes_max=1 << 20)
+    async with serving(config) as served:
+        assert await outcome(served, batch("orders"), "greedy-token") == "OK"
+        monkeypatch.setattr(access_module, "HOLD_S", LIMIT_S * 10)
+        quota = served.server.access.quota_of("greedy")
+        assert quota is not None
+        held: list[asyncio.Task[str]] = []
+        while len(held) < 3:
+            held.append(asyncio.create_task(outcome(served, large, "greedy-token")))
+            await eventually(lambda: quota.held_count == len(held))
+        assert await outcome(served, large, "modest-token") == "OK"
+        for call in held:
+            call.cancel()
+        await asyncio.wait(held)
+
+
+async def test_callers_without_a_name_share_a_quota(config: ServerConfig) -> None:
+    """`anonymous` may have limits, and no credential."""
+    assert config.rights_file is not None
+    text = config.rights_file.read_text().replace('subjects = ["*"]', 'subjects = ["*", "anonymous"]')
+    config.rights_file.write_text(f'{text}\n[[subjects]]\nname = "anonymous"\nbytes_per_s_max = 1\n')
+    async with serving(config) as served:
+        assert served.server.access.statistics().subject_count == 2
+        await served.call(APPEND, batch("orders"), metadata=())
+        with pytest.raises(grpc.aio.AioRpcError, match="anonymous is over its quota: bytes_per_s_max is 1, "):
+            await served.call(APPEND, batch("orders"), metadata=())
+        assert await outcome(served, batch("orders"), "modest-token") == "OK"
+        limit(config.rights_file, A_BYTE)
+        with pytest.raises(grpc.aio.AioRpcError, match="no rule allows it"):
+            await served.call(APPEND, batch("orders"), metadata=())
 
 
 async def test_a_refused_request_counts_nothing(config: ServerConfig) -> None:

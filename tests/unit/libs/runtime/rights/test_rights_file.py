@@ -80,6 +80,7 @@ def test_an_empty_file_permits_nothing(tmp_path: Path) -> None:
         ('"query"', '"read"', 16, "rules[0].allow", "'read': must be produce, consume, query, administer"),
         ('name = "shop"', 'name = "billing"', 8, "subjects[1].name", "name of another subject"),
         ('name = "shop"', 'name = "operator"', 8, "subjects[1].name", "a name that the services give"),
+        ('name = "shop"', 'name = "anonymous"', 9, "subjects[1].token_sha256", "only limits"),
         ('name = "shop"', 'name = ""', 8, "subjects[1].name", "1 to 127"),
         ('name = "shop"', "name = 7", 8, "subjects[1].name", "is 7"),
         ('name = "shop"\n', "", 7, "subjects[1].name", "1 to 127"),

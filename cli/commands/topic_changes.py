@@ -18,7 +18,6 @@ from cli.output.lines import warning_line
 
 if TYPE_CHECKING:
     import typer
-    from reput.janitor.v1.retention_service_pb2 import Run
     from reput_client import Client, Topic
 
 NAMED_COUNT_MAX = 5
@@ -92,27 +91,20 @@ def check_retention(
     why = "" if any(map(is_listening, targets)) else away_text("janitor", targets)
     if not why:
         try:
-            run = client.admin.run_retention(
-                dry_run=True, retention_hours=hours, retention_bytes=size_bytes, topic=topic_name
-            )
+            unread = client.admin.unread_that_expire(topic_name, retention_hours=hours, retention_bytes=size_bytes)
         except ReputError as error:
             why = str(error)
         else:
-            why = next((one.error for one in run.topics if one.topic == topic_name), "")
-            _check_missed(topic_name, run)
+            _check_missed(unread)
     if why:
         warning_line(f"not checked whether the rule hides messages that groups have not read: {why}")
 
 
-def _check_missed(topic_name: str, run: Run) -> None:
-    """Raise CommandFailed if a dry run names groups that miss messages of a topic."""
-    missed: dict[str, int] = {}
-    for one in run.consumers:
-        if one.topic == topic_name:
-            missed[one.group] = missed.get(one.group, 0) + one.min_queue_offset - one.queue_offset
-    if missed:
+def _check_missed(unread: dict[str, int]) -> None:
+    """Raise CommandFailed if groups would miss messages."""
+    if unread:
         text = (
-            f"{unread_text(missed)} that would expire at once; wait until they are read, choose a longer retention, "
+            f"{unread_text(unread)} that would expire at once; wait until they are read, choose a longer retention, "
             "or say --force"
         )
         raise CommandFailed("UNREAD_MESSAGES", text, code=ExitCode.REFUSED)

@@ -16,6 +16,7 @@ from reput.commitlog.v1.append_service_pb2 import AppendMessage, AppendRequest
 from reput_client import Client
 
 from libs.machine.clock import SystemClock
+from libs.runtime.trust.tokens import find_local_token
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import SEGMENT_SIZE_BYTES, Store, run_here, store
 from tests.support.served_commitlog import served as log_served
@@ -102,7 +103,8 @@ def test_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     asyncio.run(_fill(tmp_path, monkeypatch))
     services = "--delivery", "--delivery-port", "0"
-    with store(tmp_path, *services) as running, reput_client.connect(**running.targets) as client:
+    token = find_local_token(())
+    with store(tmp_path, *services) as running, reput_client.connect(**running.targets, token=token) as client:
         _wait_indexed(running)
         _eventually(client, "other", _all(*AGES_H))
         _check_trials(running)
@@ -156,6 +158,8 @@ def _check_refusal(running: Store, client: Client) -> None:
         True,
     ), refused
     assert running.json("topics", "get", "short")[0]["retention_hours"] == 0
+    assert client.admin.unread_that_expire("short", retention_hours=20) == {"slow": 1}
+    assert client.admin.unread_that_expire("short", retention_hours=60) == {}
     assert running.json("topics", "update", "short", "--retention-hours", "60")[0]["retention_hours"] == 60
     (missing,) = _tried(running, "--topic", "short", "--retention-hours", "20")["consumers"]
     assert (missing["group"], missing["topic"], int(missing["queue_offset"]), int(missing["min_queue_offset"])) == (

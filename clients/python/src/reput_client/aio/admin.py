@@ -3,12 +3,14 @@
 
 from collections.abc import AsyncIterator
 
+from grpc import StatusCode
 from reput.commitlog.v1 import backup_service_pb2, log_service_pb2, replication_service_pb2, segment_service_pb2
 from reput.indexer.v1 import index_service_pb2, rebuild_service_pb2
 from reput.janitor.v1 import retention_service_pb2
 
 from reput_client.aio.channels import AsyncPart
 from reput_client.core.call import PAGE_SIZE, Call
+from reput_client.core.errors import UnavailableError
 
 ADMIN_TIMEOUT_S = 600.0
 """A manual run deletes up to 200 segments with a pause after each; removing a queue costs some syncs."""
@@ -81,6 +83,26 @@ class AsyncAdmin(AsyncPart):
             request, lambda answer: answer.run, is_repeatable=dry_run, extra_timeout_s=ADMIN_TIMEOUT_S
         )
         return await self._channels.run(call)
+
+    async def unread_that_expire(
+        self, topic: str, *, retention_hours: int | None = None, retention_bytes: int | None = None
+    ) -> dict[str, int]:
+        """Return how many unread messages of a topic each group would lose at once by a rule of retention.
+
+        A program asks this before `topics.update` with the same rule, which refuses nothing: the CommitLog does not
+        know the groups. Raises UnavailableError if the Janitor or the Indexer can't tell.
+        """
+        run = await self.run_retention(
+            dry_run=True, retention_hours=retention_hours, retention_bytes=retention_bytes, topic=topic
+        )
+        for decided in run.topics:
+            if decided.topic == topic and decided.error:
+                raise UnavailableError(decided.error, code=StatusCode.UNAVAILABLE)
+        unread: dict[str, int] = {}
+        for one in run.consumers:
+            if one.topic == topic:
+                unread[one.group] = unread.get(one.group, 0) + one.min_queue_offset - one.queue_offset
+        return unread
 
     def retention_history(self) -> AsyncIterator[retention_service_pb2.Run]:
         """Yield past runs that deleted something or failed, newest first."""

@@ -86,7 +86,11 @@ class Topics(Part):
         retention_hours: int | None = None,
         retention_bytes: int | None = None,
     ) -> Topic:
-        """Change a topic. An argument that is None leaves its value unchanged. Raises NotFoundError."""
+        """Change a topic. An argument that is None leaves its value unchanged. Raises NotFoundError.
+
+        A rule of retention hides messages within a minute, also those that groups have not read:
+        `admin.unread_that_expire` tells before.
+        """
         request = topic_service_pb2.UpdateTopicRequest(
             name=name,
             read_queue_count=read_queue_count,

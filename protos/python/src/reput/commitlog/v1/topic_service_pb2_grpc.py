@@ -88,7 +88,9 @@ class TopicServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateTopic(self, request, context):
-        """Changes the queue counts or permissions of a topic. Idempotent.
+        """Changes the queue counts, permissions or retention of a topic. Idempotent. A rule of retention hides all older
+        messages within a minute, for ever, also those that a group has not read: the log does not know the groups. A
+        program asks the Janitor first: RunOnce with dry_run, the topic and the rule names the groups and their messages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,7 +39,10 @@ class TopicServiceStub:
     CreateTopic: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.CreateTopicRequest, _topic_service_pb2.CreateTopicResponse]
     """Makes a topic. TOPIC_EXISTS if there is one."""
     UpdateTopic: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.UpdateTopicRequest, _topic_service_pb2.UpdateTopicResponse]
-    """Changes the queue counts or permissions of a topic. Idempotent."""
+    """Changes the queue counts, permissions or retention of a topic. Idempotent. A rule of retention hides all older
+    messages within a minute, for ever, also those that a group has not read: the log does not know the groups. A
+    program asks the Janitor first: RunOnce with dry_run, the topic and the rule names the groups and their messages.
+    """
     GetTopic: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.GetTopicRequest, _topic_service_pb2.GetTopicResponse]
     """Returns a topic. Idempotent. A follower may lack it, and answers NOT_LEADER instead of TOPIC_NOT_FOUND."""
     ListTopics: _grpc.UnaryUnaryMultiCallable[_topic_service_pb2.ListTopicsRequest, _topic_service_pb2.ListTopicsResponse]
@@ -68,7 +71,10 @@ class TopicServiceAsyncStub(TopicServiceStub):
     CreateTopic: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.CreateTopicRequest, _topic_service_pb2.CreateTopicResponse]  # type: ignore[assignment]
     """Makes a topic. TOPIC_EXISTS if there is one."""
     UpdateTopic: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.UpdateTopicRequest, _topic_service_pb2.UpdateTopicResponse]  # type: ignore[assignment]
-    """Changes the queue counts or permissions of a topic. Idempotent."""
+    """Changes the queue counts, permissions or retention of a topic. Idempotent. A rule of retention hides all older
+    messages within a minute, for ever, also those that a group has not read: the log does not know the groups. A
+    program asks the Janitor first: RunOnce with dry_run, the topic and the rule names the groups and their messages.
+    """
     GetTopic: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.GetTopicRequest, _topic_service_pb2.GetTopicResponse]  # type: ignore[assignment]
     """Returns a topic. Idempotent. A follower may lack it, and answers NOT_LEADER instead of TOPIC_NOT_FOUND."""
     ListTopics: _aio.UnaryUnaryMultiCallable[_topic_service_pb2.ListTopicsRequest, _topic_service_pb2.ListTopicsResponse]  # type: ignore[assignment]
@@ -106,7 +112,10 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topic_service_pb2.UpdateTopicRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topic_service_pb2.UpdateTopicResponse, _abc.Awaitable[_topic_service_pb2.UpdateTopicResponse]]:
-        """Changes the queue counts or permissions of a topic. Idempotent."""
+        """Changes the queue counts, permissions or retention of a topic. Idempotent. A rule of retention hides all older
+        messages within a minute, for ever, also those that a group has not read: the log does not know the groups. A
+        program asks the Janitor first: RunOnce with dry_run, the topic and the rule names the groups and their messages.
+        """
 
     @_abc_1.abstractmethod
     def GetTopic(

@@ -13,8 +13,8 @@ ALARM_TIMEOUT_S = 60.0
 """Maximum time from the harm to the alarm."""
 END_TIMEOUT_S = 150.0
 """Maximum time from the cure to the end of the alarm."""
-CALM_S = 10.0
-"""For so long no alarm may fire before the harm."""
+CALM_S = 16.0
+"""For so long no alarm may fire before the harm. Rules that look back in steps of 15 s have seen all services then."""
 LOOK_INTERVAL_S = 0.5
 OF_SHORTENED = frozenset({"ReputSlowLoop", "ReputDiskFills"})
 """Shortened rules fire for a single pause of a busy machine, and for a minute in which other programs fill its disk."""

@@ -5,6 +5,9 @@ import json
 import re
 
 import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from libs.runtime.config import SECTIONS
 from tools.boards.__main__ import BOARDS_DIR, ROOT, files
@@ -70,3 +73,19 @@ def test_a_board_is_complete(board: Board) -> None:
 def test_files_are_up_to_date() -> None:
     """All files of the boards and the chart's copies of the rules are what `make gen` writes."""
     assert all(path.read_text() == text for path, text in files().items())
+
+
+def without_nulls(part: object) -> object:
+    """Return a part of a document without members that are null."""
+    if isinstance(part, dict):
+        return {name: without_nulls(value) for name, value in part.items() if value is not None}
+    return [without_nulls(value) for value in part] if isinstance(part, list) else part
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_grafanas_schema_has_each_member(board: Board) -> None:
+    """Grafana's own library reads a board and loses nothing of it."""
+    register_default_plugins()
+    document = json.loads((BOARDS_DIR / f"reput-{board.name}.json").read_text())
+    again = json.loads(JSONEncoder().encode(Dashboard.from_json(document)))
+    assert without_nulls(again) == without_nulls(document)

@@ -4,9 +4,9 @@
 from tests.crash.plant import Change, Plant
 
 
-def plant(name: str, path: str, old: str, new: str) -> Plant:
+def plant(name: str, path: str, old: str, new: str, *, seed: int = 0) -> Plant:
     """Return a plant for this part."""
-    return Plant(name, Change(path, old, new))
+    return Plant(name, Change(path, old, new), seed=seed)
 
 
 PLANTS = (
@@ -21,6 +21,7 @@ PLANTS = (
         "libs/segments/segment.py",
         "                self.flushed_position = position\n",
         "                self.flushed_position = self._committed_position if self._borrowed else self.wrote_position\n",
+        seed=112,
     ),
     plant(
         "truncate one byte too far",
@@ -39,6 +40,7 @@ PLANTS = (
         "                buffer[written : written + size_bytes] = records\n"
         "            asyncio.get_running_loop().call_soon(write)\n"
         "            segment.advance(written + size_bytes)\n",
+        seed=95,
     ),
     Plant(
         "acknowledge before the sync",
@@ -52,36 +54,42 @@ PLANTS = (
             "asked > DURABILITY_MEMORY and marks.flushed.value >= end else",
             "asked > DURABILITY_MEMORY else",
         ),
+        seed=1,
     ),
     plant(
         "apply an index batch twice",
         "services/indexer/engine/tables/index.py",
         "        row = int(np.searchsorted(batch.physical_offsets, self.next_physical_offset))\n",
         "        row = 0\n",
+        seed=290,
     ),
     plant(
         "ignore the epoch",
         "libs/log/common_history.py",
         "    my_parts, their_parts = _parts(mine, my_end), _parts(theirs, their_end)\n",
         "    return min(my_end, their_end)\n",
+        seed=94,
     ),
     plant(
         "skip the sync of a directory when a segment is deleted",
         "services/commitlog/engine/keep/segments.py",
         "        self._fs.sync_directory(segment.path.parent)\n",
         "",
+        seed=52,
     ),
     plant(
         "skip the sync of the directory when a stop is clean",
         "services/commitlog/engine/start/store_files.py",
         "        self._fs.sync_directory(self._data_dir)\n",
         "",
+        seed=486,
     ),
     plant(
         "the checkpoint is ahead of the sync",
         "services/commitlog/engine/keep/checkpoint.py",
         "            flushed_physical_offset=self._marks.flushed.value,\n",
         "            flushed_physical_offset=self._marks.wrote.value,\n",
+        seed=94,
     ),
     plant(
         "the snapshot is ahead of the sync",
@@ -95,6 +103,7 @@ PLANTS = (
         "                if await self._queues.together.sync(queues, new):\n                    queues, new = [], []\n"
         "                if queues or files_due:\n                    await sync_all(queues, files_due)\n",
         "                pass\n",
+        seed=3,
     ),
     plant(
         "a failed sync is tried again",

@@ -37,7 +37,7 @@ def clients(
 ) -> None:
     """List the connections of the services: address, subject, client, groups, running calls.
 
-    It needs the token of an operator. Services have connections to each other, too, with the subject "service". A
+    It needs the token of an operator. Services have connections to each other, too, as the client reput-service. A
     group is shown where calls have named it: receives in Delivery and in the gateway, commits in the Indexer.
 
     Example: reput clients --group billing
@@ -70,13 +70,13 @@ def _rows(options: Options, place: Place) -> Iterator[dict[str, Any]]:
 def _row(service: str, connection: Connection) -> dict[str, Any]:
     opened_ms = connection.opened_time.ToMilliseconds()
     running = {calls.method.rpartition("/")[2]: calls.call_count for calls in connection.running}
-    version = connection.client_version
+    version, library = connection.client_version, connection.user_agent.partition(" ")[0]
     return {
         "service": service,
         "number": connection.number,
         "peer": connection.peer,
         "subject": connection.subject,
-        "client": f"{connection.client_id} ({version})" if connection.client_id else connection.user_agent,
+        "client": f"{connection.client_id} ({version})" if connection.client_id else library,
         "user_agent": connection.user_agent,
         "client_id": connection.client_id,
         "client_version": version,

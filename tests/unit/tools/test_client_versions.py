@@ -9,11 +9,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-CLIENTS = Path(__file__).parents[3] / "clients"
+ROOT = Path(__file__).parents[3]
+CLIENTS = ROOT / "clients"
 
 
 def _python() -> str:
     return str(tomllib.loads((CLIENTS / "python/pyproject.toml").read_text())["project"]["version"])
+
+
+def _server() -> str:
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 
 
 def _java() -> str:
@@ -33,6 +38,7 @@ def _node() -> str:
         ("go", "go/options.go", _python),
         ("java", "java/src/main/java/reput/client/Service.java", _java),
         ("node", "node/src/channels.ts", _node),
+        ("service", "../libs/runtime/http2/calling/outcome.py", _server),
     ],
 )
 def test_the_user_agent_has_the_version(language: str, file: str, version: object) -> None:

@@ -13,7 +13,8 @@ import grpc
 from libs.runtime.http2.framing import ENCODINGS, IDENTITY, CallRefused, check_encoding
 from libs.runtime.http2.heads import Fields, Metadata, fields_of, metadata_of
 
-USER_AGENT: Final = b"grpc-python-reput"
+USER_AGENT: Final = b"reput-service/0.1.0"
+"""The name and version of a service that calls another, which `reput clients` shows."""
 _DIGITS_MAX: Final = 10**8
 _UNITS: Final = ((b"u", 1_000_000), (b"m", 1_000), (b"S", 1))
 _CODES: Final = {str(code.value[0]).encode(): code for code in grpc.StatusCode}

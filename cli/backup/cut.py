@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import bisect
+from array import array
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from cli.backup.errors import BackupDamaged
+from libs.formats.state.system_topics import STATE_TOPIC
 from libs.kernel import layout
 from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
@@ -27,6 +29,8 @@ class Cut:
     """Records that were kept."""
     last_store_time_ms: int = 0
     """Store time of the last record that was kept."""
+    state_offsets: array[int] = field(default_factory=lambda: array("q"))
+    """Physical offsets of the kept records that have positions of groups, ascending."""
     _columns: ScanColumns = field(default_factory=lambda: ScanColumns(RECORD_COUNT_MAX, 1))
 
     def kept_bytes(self, start_physical_offset: int, data: bytes, name: str) -> int:
@@ -69,3 +73,7 @@ class Cut:
         if kept_count:
             times = np.frombuffer(columns.store_times_ms, dtype=np.int64, count=kept_count)
             self.last_store_time_ms = max(self.last_store_time_ms, int(times.max()))
+            of_state = [index for index, (topic, _) in enumerate(columns.queues()) if topic == STATE_TOPIC.encode()]
+            queues = np.frombuffer(columns.queue_indexes, dtype=np.int32, count=kept_count)
+            offsets = np.frombuffer(columns.physical_offsets, dtype=np.int64, count=kept_count)
+            self.state_offsets.extend(offsets[np.isin(queues, of_state)].tolist())

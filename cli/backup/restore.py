@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cli.backup import state as states
 from cli.backup.errors import BackupDamaged, BackupError
 from cli.backup.plan import pieces_until, restored_epochs
+from cli.backup.positions import read_positions
 from libs.formats import store_layout
 from libs.formats.config import consumer_offsets_json, topics_json
 from libs.formats.state import epoch_file, log_history, store_checkpoint
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from cli.backup.cut import Cut
     from cli.backup.manifest import Manifest
     from cli.backup.repository import Repository
+    from libs.formats.state.queue_snapshot import QueueSnapshot
 
 RESTORING = "restoring"
 """Directory of an unfinished restore, in the data directory."""
@@ -98,10 +100,7 @@ class Restore:
         _write(work / store_layout.TOPIC_BEGINS, TopicBeginsFile(begins=begins).encode())
         _write(work / store_layout.QUEUE_SNAPSHOT, snapshot.encode())
         _write(work / store_layout.HISTORY, log_history.encode_name(history_id))
-        positions = states.positions_at(saved, snapshot)
-        if positions is not None:
-            target = work if self.index_dir == self.data_dir else self.index_dir
-            _write(target / store_layout.CONSUMER_OFFSETS, consumer_offsets_json.dumps(positions).encode())
+        group_count = self._write_positions(log, saved, snapshot)
         _move(work, self.data_dir)
         return Restored(
             self.manifest.backup_id,
@@ -110,8 +109,19 @@ class Restore:
             self.cut.record_count,
             epochs[-1].number,
             history_id,
-            0 if positions is None else len({group for _, group in positions.offsets}),
+            group_count,
         )
+
+    def _write_positions(self, log: Path, saved: states.Saved, snapshot: QueueSnapshot) -> int:
+        """Write the Indexer's files with the positions of groups. Returns the number of groups."""
+        size, end = self.manifest.segment_size_bytes, snapshot.end_physical_offset
+        found = read_positions(log, size, self.cut.state_offsets, end)
+        positions = states.positions_at(saved, snapshot, found)
+        if positions.offsets:
+            target = self.data_dir / RESTORING if self.index_dir == self.data_dir else self.index_dir
+            _write(target / store_layout.CONSUMER_OFFSETS, consumer_offsets_json.dumps(positions).encode())
+            _write(target / store_layout.SHARED_STATE, states.shared_state_at(snapshot).encode())
+        return len({group for _, group in positions.offsets})
 
     def _write_log(self, directory: Path) -> int:
         """Write the segments. Returns the end of the records."""
@@ -147,8 +157,8 @@ def claim(data_dir: Path, index_dir: Path) -> None:
     if RESTORING in found and not (log.exists() and any(log.iterdir())):
         # A CommitLog that was started meanwhile has refused, and left its lock and an empty directory.
         _clear_all(data_dir, {RESTORING, *FILES, store_layout.COMMIT_LOG, store_layout.LOCK} & found)
-        if _names(index_dir) == {store_layout.CONFIG}:
-            _clear_all(index_dir, {store_layout.CONFIG})
+        if (left := _names(index_dir)) <= {store_layout.CONFIG, store_layout.REPUT}:
+            _clear_all(index_dir, left)
     for directory in (data_dir, index_dir):
         if names := sorted(_names(directory)):
             raise BackupError(f"{directory} is not empty: it has {names[0]}; a restore needs an empty directory")

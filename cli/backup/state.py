@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The small files of a restored store, as of its end. Pure: the files of the backup in, the files of the store out.
 
-A restore to the backup's end takes the backup's files. An earlier end has what its records say: queue offsets and
-writers from the log itself, topics that were deleted later, no position of a group behind the end of a queue.
+A restore to the backup's end takes the backup's files. An earlier end has what its records say: queue offsets,
+writers and positions of groups from the log itself, and topics that were deleted later.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from cli.backup.errors import BackupDamaged, BackupError
+from cli.backup.positions import LEFT_PLACE, LogPositions
 from libs.formats import store_layout
 from libs.formats.config import consumer_offsets_json, topics_json
 from libs.formats.config.consumer_offsets_json import ConsumerOffsetsFile
@@ -21,7 +22,8 @@ from libs.formats.errors import FormatError
 from libs.formats.names import is_appendable_topic
 from libs.formats.state.log_history import TopicBeginsFile
 from libs.formats.state.queue_snapshot import QueueSnapshot
-from libs.formats.state.system_topics import SYSTEM_TOPIC_PREFIX
+from libs.formats.state.replication import SharedStateFile
+from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, STATE_QUEUE_ID, STATE_TOPIC, SYSTEM_TOPIC_PREFIX
 
 QUEUE_COUNT_MAX = 65_535
 
@@ -103,16 +105,30 @@ def begins_at(saved: Saved, end_physical_offset: int) -> dict[str, int]:
     return {topic: begin for topic, begin in saved.begins.items() if begin <= end_physical_offset}
 
 
-def positions_at(saved: Saved, snapshot: QueueSnapshot) -> ConsumerOffsetsFile | None:
-    """Return the positions of groups, none of them behind the end of its queue."""
-    if saved.positions is None:
-        return None
+def positions_at(saved: Saved, snapshot: QueueSnapshot, found: LogPositions) -> ConsumerOffsetsFile:
+    """Return the positions of groups, none of them behind the end of its queue.
+
+    At the backup's end they are the backup's, if it has any. At an earlier end they are those that the log has.
+    """
+    is_whole = snapshot.end_physical_offset == saved.snapshot.end_physical_offset
+    positions = saved.positions if is_whole and saved.positions is not None else found.file(saved.positions)
     ends = {(counter.topic, counter.queue_id): counter.next_queue_offset for counter in snapshot.counters}
+
+    def end(group: str, topic: str, queue: int) -> int:
+        is_mark = (group, topic, queue) == LEFT_PLACE
+        return ends.get((_raw(topic), DELIVERY_QUEUE_ID if is_mark else queue), 0)
+
     offsets = {
-        (topic, group): {queue: min(at, ends.get((_raw(topic), queue), 0)) for queue, at in queues.items()}
-        for (topic, group), queues in saved.positions.offsets.items()
+        (topic, group): {queue: min(at, end(group, topic, queue)) for queue, at in queues.items()}
+        for (topic, group), queues in positions.offsets.items()
     }
-    return ConsumerOffsetsFile(offsets, saved.positions.data_version)
+    return replace(positions, offsets=offsets)
+
+
+def shared_state_at(snapshot: QueueSnapshot) -> SharedStateFile:
+    """Return the Indexer's file that says that the positions of all records so far are in the file of positions."""
+    ends = {(counter.topic, counter.queue_id): counter.next_queue_offset for counter in snapshot.counters}
+    return SharedStateFile(next_queue_offset=ends.get((STATE_TOPIC, STATE_QUEUE_ID), 0))
 
 
 def _raw(topic: str) -> str:

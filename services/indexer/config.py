@@ -89,12 +89,12 @@ class IndexerConfig:
     begins anew when its group is removed: choose a time much longer than topics are silent."""
 
     share_interval_ms: Advanced[Positive] = 1_000
-    """If the log has copies: time between two checks whether changes of consumer offsets must be appended to the log,
-    for the Indexers of the copies. The changes of this time are lost with an Indexer's machine."""
+    """Time between two checks whether changes of consumer offsets must be appended to the log, for the Indexers of its
+    copies and for restores. The changes of this time are lost with an Indexer's machine."""
 
     shared_state_skip_below: Advanced[NotNegative] = 0
-    """If the log has copies: records of rmq_sys_reput_state below this queue offset that this version can't read are
-    skipped, and the consumer offsets in them are lost. Without it, calls about consumer offsets are refused."""
+    """Records of rmq_sys_reput_state below this queue offset that this version can't read are skipped, and the consumer
+    offsets in them are lost. Without it, calls about consumer offsets are refused."""
 
     dispatch_record_count_max: Advanced[Annotated[int, Meta(ge=1, le=32_768)]] = 8_192
     """Most records in a step of the stream that feeds the indexes."""

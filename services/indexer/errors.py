@@ -71,7 +71,7 @@ class NotIndexed(ServiceError):
 
 
 class GroupsUnknown(ServiceError):
-    """The log has copies, and offsets that groups committed at other Indexers were not read from it yet."""
+    """Offsets that groups committed at other Indexers, or at a lost disk, were not read from the log yet."""
 
     def __init__(self, reason: str = "what groups committed elsewhere is not read from the log yet") -> None:
         super().__init__(reason)

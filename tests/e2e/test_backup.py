@@ -57,7 +57,7 @@ def test_a_restored_store_is_the_store(running: Store, tmp_path: Path) -> None:
 def test_restores_at_random_offsets(running: Store, tmp_path: Path) -> None:
     """A restore at an offset has what a reader saw up to there, and no group behind its end."""
     backup = created(running, tmp_path / "place")
-    before, places = messages(running), positions(running)
+    before = messages(running)
     chance = random.Random(7)
     end = int(str(backup["end_physical_offset"]))
     for number, offset in enumerate([0, *(chance.randrange(1, end) for _ in range(2))]):
@@ -69,9 +69,8 @@ def test_restores_at_random_offsets(running: Store, tmp_path: Path) -> None:
         with store(data_dir) as again:
             if cut:
                 assert messages(again) == expected
-                for group, topic, queue, at in places:
-                    limit = min(int(str(at)), len(expected[int(str(queue))]))
-                    assert (group, topic, queue, limit) in positions(again)
+                for _, _, queue, at in positions(again):
+                    assert int(str(at)) <= len(expected[int(str(queue))])
             assert again.run("put", "orders", "new").code == 0
             again.stop()
         check_sound(data_dir)

@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import REPUT, run_here
+from tests.support.reput_up import store
 from tests.support.service_process import REPOSITORY
 from tests.support.surroundings import ANY_DISK, free_port
 
@@ -33,6 +34,32 @@ def test_the_unit(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_the_backup(tmp_path: Path) -> None:
+    """systemd accepts the unit and the timer of backups."""
+    names = ("reput-backup.service", "reput-backup.timer")
+    for name in names:
+        (tmp_path / name).write_text(UNIT.with_name(name).read_text().replace(PROGRAM, "/bin/true"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *names], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_the_backup_starts(tmp_path: Path) -> None:
+    """The unit's own commands make a backup of a store, and prune."""
+    lines = UNIT.with_name("reput-backup.service").read_text().splitlines()
+    place = str(tmp_path / "place")
+    with store(tmp_path / "data") as running:
+        assert running.run("put", "orders", "x").code == 0
+        for line in (line for line in lines if line.startswith("ExecStart=")):
+            program, *words = shlex.split(line.partition("=")[2])
+            assert program == PROGRAM
+            done = running.run(*(place if word == "${BACKUP_PLACE}" else word for word in words))
+            assert done.code == 0, done
+    assert len(list((tmp_path / "place" / "backups").iterdir())) == 1
 
 
 def test_what_it_starts(tmp_path: Path) -> None:

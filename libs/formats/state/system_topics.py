@@ -27,7 +27,7 @@ SYSTEM_TOPICS = (
 """The system topics of every store, sorted by name."""
 
 STATE_TOPIC = "rmq_sys_reput_state"
-"""Topic of the state that must survive a lost Indexer (docs/formats/state_record.md). A replicated store has it."""
+"""Topic of the state that must survive a lost Indexer (docs/formats/state_record.md)."""
 STATE_QUEUE_ID = 0
 DELIVERY_TOPIC = "rmq_sys_reput_delivery"
 """Topic of the journal of deliveries (docs/formats/delivery_record.md). A store with a Delivery has it."""

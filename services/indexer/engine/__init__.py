@@ -14,8 +14,8 @@ follow   Indexes enters a batch into both tables and undoes it; `Indexes.reached
          Completeness tells whether the indexes hold all records that were ever answered from them. LongPolls are woken.
 answer   Answers: QueryEngine by key, time and id, Puller, ScanPlanner and Scanner. TopicExpiry: which messages expire.
 groups   ConsumerOffsets, DelayOffsets, GroupConfigs and TimerWheel.
-share    SharedState: if the log has copies, commits of groups become records of the log (LocalChanges), which each
-         Indexer applies (StateQueue).
+share    SharedState: commits of groups become records of the log (LocalChanges), which each Indexer applies
+         (StateQueue).
 upkeep   Trim, QueueRemoval and OnlineRebuild: operations for the Janitor and for operators.
 measure  TopicMeasures: the messages of topics and the lags of groups, for metrics.
 

@@ -134,6 +134,8 @@ class Indexer:
 
     async def close(self) -> None:
         """Stop the loops, make everything durable, mark the stop as clean. Raises errors that prevent a clean stop."""
+        if self._is_open:
+            await self.follow.shared_state.hand_over()
         await self._stop_loops()
         try:
             if self._is_open:

@@ -78,7 +78,7 @@ class ConsumerOffsetServicer:
     async def ResetConsumerOffset(
         self, request: messages.ResetConsumerOffsetRequest, _: object
     ) -> messages.ResetConsumerOffsetResponse:
-        """Move a group in all queues of a topic. Synced, and in the log if that has copies, before the answer."""
+        """Move a group in all queues of a topic. Synced, and in the log, before the answer."""
         group, topic = arguments.group(request.group), self._answers.served(arguments.topic(request.topic))
         to = request.WhichOneof("to")
         if to is None:
@@ -117,7 +117,7 @@ class ConsumerOffsetServicer:
     async def DeleteConsumerGroup(
         self, request: messages.DeleteConsumerGroupRequest, _: object
     ) -> messages.DeleteConsumerGroupResponse:
-        """Delete a group, or its offsets of a topic. Synced, and in the log if that has copies, before the answer."""
+        """Delete a group, or its offsets of a topic. Synced, and in the log, before the answer."""
         group = arguments.group(request.group)
         topic = arguments.topic(request.topic) if request.topic else None
         self._shared_state.check_room()

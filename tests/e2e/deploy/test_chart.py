@@ -40,6 +40,7 @@ VALUE_SETS = {
         "networkPolicy.enabled=true", "serviceMonitor.enabled=true", "serviceMonitor.labels.release=x",
         "prometheusRule.enabled=true", "prometheusRule.labels.release=x", "dashboards.enabled=true",
     ],
+    "backup": ["backup.enabled=true", "backup.destination=s3://b/shop", "backup.secretName=s3"],
     "no-policy": ["networkPolicy.enabled=false", "serviceAccount.create=false"],
     "no-delivery": ["delivery.enabled=false", "gateway.enabled=false"],
     "gateways": ["gateway.replicas=3", "gateway.accessKeys.secretName=keys", "gateway.service.type=LoadBalancer"],
@@ -56,7 +57,9 @@ VALUE_SETS = {
     "everything": [
         "commitlog.replicas=3", *SECURE, *EXTENDED, *DISKS, "serviceMonitor.enabled=true", "dashboards.enabled=true",
         "prometheusRule.enabled=true", "gateway.replicas=2", "gateway.accessKeys.secretName=keys",
-        "gateway.service.type=LoadBalancer", "imagePullSecrets[0].name=pull",
+        "gateway.service.type=LoadBalancer", "imagePullSecrets[0].name=pull", "backup.enabled=true",
+        "backup.destination=/backups/shop", "backup.existingClaim=kept", "backup.extraEnv[0].name=HTTPS_PROXY",
+        "backup.extraEnv[0].value=http://proxy:3128", "backup.podLabels.team=store",
     ],
     "digest": [f"image.digest=sha256:{'0' * 64}", "image.repository=registry.example.com/reput"],
     "settings": [
@@ -93,6 +96,8 @@ def pods(manifests: dict[tuple[str, str], Any]) -> Iterator[tuple[str, Any]]:
     for (kind, name), item in manifests.items():
         if kind in {"StatefulSet", "Deployment"}:
             yield name, item["spec"]["template"]["spec"]
+        elif kind == "CronJob":
+            yield name, item["spec"]["jobTemplate"]["spec"]["template"]["spec"]
         elif kind == "Pod":
             yield name, item["spec"]
 
@@ -164,6 +169,12 @@ def test_schema_check_can_fail() -> None:
         ("gateway.replicas=0", "/gateway/replicas"),
         ("gateway.config.access_keys_file=/x", "access_keys_file"),
         ("gateway.maintenance=true", "maintenance"),
+        ("backup.enabled=true", "/backup/destination"),
+        ("backup.destination=/backups/shop", "/backup/existingClaim"),
+        ("backup.destination=/tmp", "/backup/destination"),
+        ("backup.schedule=often", "/backup/schedule"),
+        ("backup.keep=0", "/backup/keep"),
+        ("backup.extraEnv[0].name=REPUT_CLIENT_TOKEN_FILE", "/backup/extraEnv"),
     ],
 )
 def test_wrong_value_is_refused(value: str, reason: str) -> None:
@@ -367,7 +378,8 @@ def test_policies_open_the_ports_and_nothing_else() -> None:
         "delivery": {7101, 7102}, "gateway": {7101, 7104},
     }  # fmt: skip
     callers = {
-        "commitlog": {"indexer", "janitor", "delivery", "gateway", "test"}, "indexer": {"janitor", "delivery", "test"},
+        "commitlog": {"indexer", "janitor", "delivery", "gateway", "test", "backup"},
+        "indexer": {"janitor", "delivery", "test", "backup"},
         "janitor": {"test"}, "delivery": {"janitor", "gateway", "test"}, "gateway": {"janitor", "test"},
     }  # fmt: skip
     for index, service in enumerate(SERVICES, start=1):
@@ -378,6 +390,27 @@ def test_policies_open_the_ports_and_nothing_else() -> None:
         assert set(own["values"]) == callers[service]
         assert all(rule["from"] for rule in spec["ingress"]), "an empty list would let everybody in"
         assert {port["port"] for rule in spec["egress"] for port in rule["ports"]} == called[service] | {53}
+
+
+def test_backups_are_made_by_a_job() -> None:
+    """One job at a time makes a backup with an operator's token, and prunes; it may call services and its place."""
+    assert not [name for name in objects() if name[0] == "CronJob"]
+    manifests = objects(*VALUE_SETS["backup"], "backup.keep=7", "backup.rateMibS=0.5", "backup.schedule=@daily")
+    job = manifests["CronJob", "shop-reput-backup"]["spec"]
+    assert (job["schedule"], job["concurrencyPolicy"]) == ("@daily", "Forbid")
+    (container,) = dict(pods(manifests))["shop-reput-backup"]["containers"]
+    assert container["args"] == ["s3://b/shop", "0.5", "7", "30"]
+    script = container["command"][2]
+    assert [line.split()[:3] for line in script.splitlines()] == [
+        ["reput", "backup", "create"], ["reput", "backup", "prune"],
+    ]  # fmt: skip
+    variables = {one["name"]: one["value"] for one in container["env"]}
+    assert variables["REPUT_CLIENT_TOKEN_FILE"] == "/etc/reput/trust/operator"
+    assert container["envFrom"] == [{"secretRef": {"name": "s3"}}]
+    policy = manifests["NetworkPolicy", "shop-reput-backup"]["spec"]
+    assert (policy.get("ingress"), policy["egress"]) == (None, [{}])
+    labels = job["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
 
 
 def test_metrics_are_not_where_a_load_balancer_may_be() -> None:

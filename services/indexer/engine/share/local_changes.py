@@ -32,6 +32,9 @@ class LocalChanges:
     def __contains__(self, place: Place) -> bool:
         return place in self._unsent or place in self._sent
 
+    def __bool__(self) -> bool:
+        return bool(self._unsent or self._sent)
+
     @property
     def unsent(self) -> Mapping[Place, int | None]:
         """Changes that are in no record."""

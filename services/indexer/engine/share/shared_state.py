@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SharedState: gives every Indexer of a log the committed offsets of all groups.
+"""SharedState: keeps the committed offsets of all groups in the log, for every Indexer of it and for restores.
 
 Each change becomes a record of the log (docs/formats/state_record.md), and every Indexer applies the records of all
 Indexers in their order; so a member that has the log has the state. A local change takes effect here at once. The
 Indexer of the leader appends copies of the whole state to the log: when its log becomes the leader, and before records
 are deleted that a late Indexer needs.
-The state is shared once the log reports that it has copies, and as long as this directory knows of records.
+The state is in the log once a group has an offset, or the log reports that it has copies.
 Invariants: `reput/shared_state` names a record, and all records before it are in the files of the groups; a change is
 sent until its record comes back, also by the next process after an orderly stop. An Indexer that is killed loses the
 changes of its last second.
@@ -87,6 +87,10 @@ class SharedState:
         self._log_role_epoch = 0
         self._copied_epoch = 0
         self._has_records = False
+        self._has_former = False
+        """Whether the log has records of other Indexers or of former processes, as far as known."""
+        self._was_level = False
+        """Whether all records were read that the log had at the start."""
         self._saved: int | None = None
         self._changes = LocalChanges()
         self._left_unsent = UnsentOffsets(fs, data_dir / store_layout.UNSENT_OFFSETS)
@@ -104,15 +108,22 @@ class SharedState:
 
     @property
     def is_on(self) -> bool:
-        """Whether the state is shared."""
-        return self._has_records or (self._log_role is not None and self._log_role.is_replicated)
+        """Whether the state is in the log, or goes there."""
+        role = self._log_role
+        return self._has_records or (role is not None and (role.is_replicated or self._groups.count > 0))
+
+    @property
+    def _has_others(self) -> bool:
+        """Whether the log may have state that this process did not write there."""
+        return self._has_former or (self._log_role is not None and self._log_role.is_replicated)
 
     def check_known(self) -> None:
         """Raise GroupsUnknown while offsets that were committed elsewhere may be missing here."""
         if self._queue.unreadable:
             raise GroupsUnknown(self._queue.unreadable)
-        is_new = self._log_role is None and not self._groups.had_file and not self._has_records
-        if is_new or (self.is_on and self._rebuild is not None):
+        self._look()
+        is_new = not self._groups.had_file and not self._has_records and not self._was_level
+        if is_new or (self._has_others and self._rebuild is not None):
             raise GroupsUnknown
 
     def check_room(self) -> None:
@@ -138,12 +149,21 @@ class SharedState:
             self._rebuild = None
             self._saved = file.next_queue_offset
             self._queue.restart(file.next_queue_offset)
-        self._has_records = True
+        self._has_records = self._has_former = True
 
     def start(self) -> None:
         """Begin to read, and to send."""
         self._queue.loop.start()
         self._loop.start()
+
+    async def hand_over(self) -> None:
+        """Send the last changes, and read them back, so that the indexes have their records. Short without a leader."""
+        with contextlib.suppress(*UNSHARED, TimeoutError):
+            async with asyncio.timeout(SEND_WAIT_S):
+                await self.send()
+                while self.is_on and self._changes:
+                    self._news.clear()
+                    await self._news.wait()
 
     async def stop(self) -> None:
         """Stop the loops. The log may lack the last changes."""
@@ -230,26 +250,34 @@ class SharedState:
     def _has_read_all(self) -> bool:
         """Whether all records of former epochs, and of former processes, were read. False without epochs."""
         epochs, indexed = self._indexes.history.epochs, self._indexes.reached.indexed_physical_offset
-        is_indexed = bool(epochs) and indexed >= epochs[-1].start_physical_offset
-        return is_indexed and self._indexes.completeness.is_complete and self._queue.is_level
+        return bool(epochs) and indexed >= epochs[-1].start_physical_offset and self._is_level
+
+    @property
+    def _is_level(self) -> bool:
+        """Whether all records that the log had at the handshake were indexed, and read."""
+        return self._indexes.completeness.is_complete and self._queue.is_level
+
+    def _look(self) -> None:
+        self._was_level |= self._log_role is not None and self._is_level
 
     def _note(self, group: str, offsets: Mapping[Queue, int | None]) -> None:
-        """Record local changes, unless the state is known not to be shared."""
+        """Record local changes."""
         if self._log_role is None or self.is_on:
             self._changes.note(group, offsets)
 
     async def _run_maintenance(self) -> None:
-        """Send changes, append a copy if the log has become the leader, and save the progress of reading."""
+        """Append a copy if the log has become the leader, send changes, and save the progress of reading."""
+        self._look()
         if not self.is_on:
             await self._left_unsent.remove()
             return
         self._resume()
-        await self.send()
-        await self._left_unsent.remove()
         if self._leads and self._has_read_all and self._copied_epoch != (epoch := self._log_role_epoch):
             await self._settle(is_all=False)  # no other Indexer knows more than the leader's
             await self._copy()
             self._copied_epoch = epoch
+        await self.send()
+        await self._left_unsent.remove()
         if self._loop.step_count % SAVE_STEP_COUNT == 0:
             await self.save()
 
@@ -277,10 +305,12 @@ class SharedState:
 
     def _begin_anew(self) -> None:
         self._rebuild, self._copies = StateRebuild(), Copies()
+        self._has_former = True
 
     async def _read(self, record: StateRecord, physical_offset: int) -> None:
         """Apply a record of the log."""
         self._has_records = True
+        self._has_former |= record.origin != self._origin
         if record.origin == self._origin and record.copy is None:
             self._changes.heard(record.number)
         is_copied = self._copies.read(record, physical_offset)

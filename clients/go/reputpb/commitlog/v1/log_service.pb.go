@@ -1382,8 +1382,7 @@ type ReportProgressResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// True if the log is a follower, so that it accepts no appends.
 	IsFollower bool `protobuf:"varint,1,opt,name=is_follower,json=isFollower,proto3" json:"is_follower,omitempty"`
-	// True if the log has copies or is a copy: state that must survive a lost Indexer belongs into the log
-	// (rmq_sys_reput_state).
+	// True if the log has copies or is a copy: other Indexers may append to the state in it (rmq_sys_reput_state).
 	IsReplicated  bool `protobuf:"varint,2,opt,name=is_replicated,json=isReplicated,proto3" json:"is_replicated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -34,15 +34,13 @@ const (
 //
 // The offsets of consumer groups, kept in config/consumerOffset.json.
 type ConsumerOffsetServiceClient interface {
-	// Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. If
-	// the log has copies, the offsets are also in the log, as safely as it promises, within share_interval_ms or as soon
-	// as possible.
+	// Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. The
+	// offsets are also in the log, as safely as it promises, within share_interval_ms or as soon as possible.
 	CommitConsumerOffset(ctx context.Context, in *CommitConsumerOffsetRequest, opts ...grpc.CallOption) (*CommitConsumerOffsetResponse, error)
 	// Returns the next offset of a group. CONSUMER_OFFSET_NOT_FOUND if it has none. Idempotent.
 	GetConsumerOffset(ctx context.Context, in *GetConsumerOffsetRequest, opts ...grpc.CallOption) (*GetConsumerOffsetResponse, error)
-	// Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent. If
-	// the log has copies, the change is also in the log, as safely as it promises. NOT_DURABLE_YET says that it is at the
-	// leader alone: repeat the call.
+	// Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer, and in the log, as
+	// safely as it promises. Idempotent. NOT_DURABLE_YET says that it is at the leader alone: repeat the call.
 	ResetConsumerOffset(ctx context.Context, in *ResetConsumerOffsetRequest, opts ...grpc.CallOption) (*ResetConsumerOffsetResponse, error)
 	// Removes a group's offsets, all of them or only a topic's, and returns how many it had: 0 for a group that has none.
 	// As durable before the answer as a reset. Idempotent. A consumer of the group that commits makes the group anew.
@@ -115,15 +113,13 @@ func (c *consumerOffsetServiceClient) ListConsumerGroups(ctx context.Context, in
 //
 // The offsets of consumer groups, kept in config/consumerOffset.json.
 type ConsumerOffsetServiceServer interface {
-	// Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. If
-	// the log has copies, the offsets are also in the log, as safely as it promises, within share_interval_ms or as soon
-	// as possible.
+	// Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. The
+	// offsets are also in the log, as safely as it promises, within share_interval_ms or as soon as possible.
 	CommitConsumerOffset(context.Context, *CommitConsumerOffsetRequest) (*CommitConsumerOffsetResponse, error)
 	// Returns the next offset of a group. CONSUMER_OFFSET_NOT_FOUND if it has none. Idempotent.
 	GetConsumerOffset(context.Context, *GetConsumerOffsetRequest) (*GetConsumerOffsetResponse, error)
-	// Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent. If
-	// the log has copies, the change is also in the log, as safely as it promises. NOT_DURABLE_YET says that it is at the
-	// leader alone: repeat the call.
+	// Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer, and in the log, as
+	// safely as it promises. Idempotent. NOT_DURABLE_YET says that it is at the leader alone: repeat the call.
 	ResetConsumerOffset(context.Context, *ResetConsumerOffsetRequest) (*ResetConsumerOffsetResponse, error)
 	// Removes a group's offsets, all of them or only a topic's, and returns how many it had: 0 for a group that has none.
 	// As durable before the answer as a reset. Idempotent. A consumer of the group that commits makes the group anew.

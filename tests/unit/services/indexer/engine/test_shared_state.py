@@ -2,6 +2,7 @@
 """Sharing: a commit at one Indexer reaches all, after any loss."""
 
 import asyncio
+import contextlib
 import random
 import threading
 from dataclasses import replace
@@ -52,17 +53,55 @@ async def test_a_commit_is_known_everywhere() -> None:
         await eventually(lambda: found(one, "h") == found(other, "h"))
 
 
-async def test_nothing_is_shared_by_a_log_that_is_alone() -> None:
-    """A log that is alone gets no extra record, and its groups are known at once."""
+async def test_a_log_that_is_alone_has_the_offsets() -> None:
+    """Without a group the log gets no record. Its groups are known at once, also after the loss of all files."""
     copies = Copies()
     copies.leader.copy.log_role = LogRole()
     async with copies.leader.running() as indexer:
-        indexer.groups.commit("g", {("T", 0): 5})
+        await eventually(lambda: knows(indexer, None))
         await settle()
-        assert found(indexer) == 5
-        await indexer.follow.shared_state.send()
-    assert copies.sink.shared == []
-    assert not copies.leader.fs.exists(PATH)
+        assert copies.sink.shared == []
+        indexer.groups.commit("g", {("T", 0): 5})
+        for _ in range(10):
+            assert found(indexer) == 5
+            await settle(1)
+        await eventually(lambda: len(copies.sink.shared) >= 2)
+        indexer.groups.commit("g", {("T", 0): 6})
+    copies.leader.fs = MemoryFs()
+    async with copies.leader.running() as again:
+        await eventually(lambda: knows(again, 6))
+
+
+async def test_a_log_that_is_alone_says_nothing_too_early() -> None:
+    """An Indexer that lost its files does not say that a group has no offset before it has read the log."""
+    copies = Copies()
+    copies.leader.copy.log_role = LogRole()
+    copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=StateRecord(origin="x", offsets={"g": {"T": {0: 4}}}).encode())
+    async with copies.leader.running() as indexer:
+        seen: list[int | None] = []
+
+        def is_known() -> bool:
+            with contextlib.suppress(GroupsUnknown):
+                seen.append(found(indexer))
+            return bool(seen)
+
+        await eventually(is_known)
+        assert seen == [4]
+
+
+async def test_several_indexers_of_a_log_that_is_alone() -> None:
+    """What a group commits at one of them is known at all, also at one with an empty disk."""
+    copies = Copies()
+    copies.leader.copy.log_role = copies.follower.copy.log_role = LogRole()
+    async with copies.leader.running() as one, copies.follower.running() as other:
+        one.groups.commit("g", {("T", 0): 5})
+        await eventually(lambda: knows(other, 5))
+        other.groups.commit("g", {("T", 0): 7})
+        await eventually(lambda: knows(one, 7))
+        third = copies.side(is_leader=True)
+        third.copy.log_role = LogRole()
+        async with third.running() as late:
+            await eventually(lambda: knows(late, 7))
 
 
 async def test_a_log_that_gets_its_first_copy() -> None:

@@ -709,9 +709,7 @@ class ReportProgressResponse(_message.Message):
     is_follower: _builtins.bool
     """True if the log is a follower, so that it accepts no appends."""
     is_replicated: _builtins.bool
-    """True if the log has copies or is a copy: state that must survive a lost Indexer belongs into the log
-    (rmq_sys_reput_state).
-    """
+    """True if the log has copies or is a copy: other Indexers may append to the state in it (rmq_sys_reput_state)."""
     def __init__(
         self,
         *,

@@ -67,9 +67,8 @@ class ConsumerOffsetServiceServicer(object):
     """
 
     def CommitConsumerOffset(self, request, context):
-        """Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. If
-        the log has copies, the offsets are also in the log, as safely as it promises, within share_interval_ms or as soon
-        as possible.
+        """Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. The
+        offsets are also in the log, as safely as it promises, within share_interval_ms or as soon as possible.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -83,9 +82,8 @@ class ConsumerOffsetServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ResetConsumerOffset(self, request, context):
-        """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent. If
-        the log has copies, the change is also in the log, as safely as it promises. NOT_DURABLE_YET says that it is at the
-        leader alone: repeat the call.
+        """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer, and in the log, as
+        safely as it promises. Idempotent. NOT_DURABLE_YET says that it is at the leader alone: repeat the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,16 +34,14 @@ class ConsumerOffsetServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ConsumerOffsetServiceAsyncStub: ...
     CommitConsumerOffset: _grpc.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.CommitConsumerOffsetRequest, _consumer_offset_service_pb2.CommitConsumerOffsetResponse]
-    """Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. If
-    the log has copies, the offsets are also in the log, as safely as it promises, within share_interval_ms or as soon
-    as possible.
+    """Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. The
+    offsets are also in the log, as safely as it promises, within share_interval_ms or as soon as possible.
     """
     GetConsumerOffset: _grpc.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.GetConsumerOffsetRequest, _consumer_offset_service_pb2.GetConsumerOffsetResponse]
     """Returns the next offset of a group. CONSUMER_OFFSET_NOT_FOUND if it has none. Idempotent."""
     ResetConsumerOffset: _grpc.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.ResetConsumerOffsetRequest, _consumer_offset_service_pb2.ResetConsumerOffsetResponse]
-    """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent. If
-    the log has copies, the change is also in the log, as safely as it promises. NOT_DURABLE_YET says that it is at the
-    leader alone: repeat the call.
+    """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer, and in the log, as
+    safely as it promises. Idempotent. NOT_DURABLE_YET says that it is at the leader alone: repeat the call.
     """
     DeleteConsumerGroup: _grpc.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.DeleteConsumerGroupRequest, _consumer_offset_service_pb2.DeleteConsumerGroupResponse]
     """Removes a group's offsets, all of them or only a topic's, and returns how many it had: 0 for a group that has none.
@@ -58,16 +56,14 @@ class ConsumerOffsetServiceAsyncStub(ConsumerOffsetServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CommitConsumerOffset: _aio.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.CommitConsumerOffsetRequest, _consumer_offset_service_pb2.CommitConsumerOffsetResponse]  # type: ignore[assignment]
-    """Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. If
-    the log has copies, the offsets are also in the log, as safely as it promises, within share_interval_ms or as soon
-    as possible.
+    """Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. The
+    offsets are also in the log, as safely as it promises, within share_interval_ms or as soon as possible.
     """
     GetConsumerOffset: _aio.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.GetConsumerOffsetRequest, _consumer_offset_service_pb2.GetConsumerOffsetResponse]  # type: ignore[assignment]
     """Returns the next offset of a group. CONSUMER_OFFSET_NOT_FOUND if it has none. Idempotent."""
     ResetConsumerOffset: _aio.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.ResetConsumerOffsetRequest, _consumer_offset_service_pb2.ResetConsumerOffsetResponse]  # type: ignore[assignment]
-    """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent. If
-    the log has copies, the change is also in the log, as safely as it promises. NOT_DURABLE_YET says that it is at the
-    leader alone: repeat the call.
+    """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer, and in the log, as
+    safely as it promises. Idempotent. NOT_DURABLE_YET says that it is at the leader alone: repeat the call.
     """
     DeleteConsumerGroup: _aio.UnaryUnaryMultiCallable[_consumer_offset_service_pb2.DeleteConsumerGroupRequest, _consumer_offset_service_pb2.DeleteConsumerGroupResponse]  # type: ignore[assignment]
     """Removes a group's offsets, all of them or only a topic's, and returns how many it had: 0 for a group that has none.
@@ -85,9 +81,8 @@ class ConsumerOffsetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _consumer_offset_service_pb2.CommitConsumerOffsetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_consumer_offset_service_pb2.CommitConsumerOffsetResponse, _abc.Awaitable[_consumer_offset_service_pb2.CommitConsumerOffsetResponse]]:
-        """Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. If
-        the log has copies, the offsets are also in the log, as safely as it promises, within share_interval_ms or as soon
-        as possible.
+        """Stores the next offsets of a group. Idempotent; offsets may decrease. Durable within 5 s, and at a clean stop. The
+        offsets are also in the log, as safely as it promises, within share_interval_ms or as soon as possible.
         """
 
     @_abc_1.abstractmethod
@@ -104,9 +99,8 @@ class ConsumerOffsetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _consumer_offset_service_pb2.ResetConsumerOffsetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_consumer_offset_service_pb2.ResetConsumerOffsetResponse, _abc.Awaitable[_consumer_offset_service_pb2.ResetConsumerOffsetResponse]]:
-        """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer. Idempotent. If
-        the log has copies, the change is also in the log, as safely as it promises. NOT_DURABLE_YET says that it is at the
-        leader alone: repeat the call.
+        """Moves all of a group's offsets of a topic to one place and returns them. Synced before the answer, and in the log, as
+        safely as it promises. Idempotent. NOT_DURABLE_YET says that it is at the leader alone: repeat the call.
         """
 
     @_abc_1.abstractmethod

@@ -136,8 +136,10 @@ def pieces_until(manifest: Manifest, end_physical_offset: int | None) -> tuple[P
     return tuple(piece for piece in manifest.pieces if piece.start_physical_offset < end_physical_offset)
 
 
-def restored_epochs(manifest: Manifest, end_physical_offset: int) -> list[Epoch]:
-    """Return the epochs of a restored log: the backup's epochs up to the cut, and an epoch of its own."""
+def restored_epochs(manifest: Manifest, end_physical_offset: int, *, is_follower: bool = False) -> list[Epoch]:
+    """Return the epochs of a restored log: the backup's epochs up to the cut, and unless it follows one of its own."""
     kept = [epoch for epoch in _epochs(manifest.epochs) if epoch.start_physical_offset <= end_physical_offset]
+    if is_follower:
+        return kept
     newest = max((epoch.number for epoch in manifest.epochs), default=0)
     return [*kept, Epoch(newest + 1, end_physical_offset)]

@@ -3,7 +3,8 @@
 
 Invariants: everything is made in `restoring/` of the directory and moved at the end, the log last. Until then a
 checkpoint says that there was a log, so that no CommitLog begins a new store there. A killed restore is begun again.
-The store has a history of its own: no replica and no Indexer of the former store takes it for that store.
+The store has a history of its own: no replica and no Indexer of the former store takes it for that store. A restore
+for a follower keeps the history, and has no identity of a member: the leader takes it for a member from a copy.
 """
 
 from __future__ import annotations
@@ -67,10 +68,13 @@ class Restore:
     data_dir: Path
     index_dir: Path
     show: Callable[[int, int], None]
+    is_follower: bool = False
 
     def run(self) -> Restored:
         """Restore. Raises BackupError, BackupDamaged, PlaceFailed and OSError."""
         pieces_until(self.manifest, self.cut.end_physical_offset)
+        if self.is_follower and not self.manifest.history_id:
+            raise BackupError(f"backup {self.manifest.backup_id} is of a log without a name, which nobody can follow")
         claim(self.data_dir, self.index_dir)
         work = self.data_dir / RESTORING
         log = work / store_layout.COMMIT_LOG
@@ -93,7 +97,8 @@ class Restore:
             end = found.end.physical_offset
         snapshot = states.snapshot_at(saved, found.snapshot, self.manifest.min_physical_offset)
         begins = states.begins_at(saved, end)
-        epochs, history_id = restored_epochs(self.manifest, end), secrets.token_hex(HISTORY_ID_SIZE_BYTES)
+        epochs = restored_epochs(self.manifest, end, is_follower=self.is_follower)
+        history_id = self.manifest.history_id if self.is_follower else secrets.token_hex(HISTORY_ID_SIZE_BYTES)
         _write(work / store_layout.EPOCHS, epoch_file.encode(epochs))
         _write(work / store_layout.CHECKPOINT, _checkpoint(self.manifest, end, snapshot.last_store_time_ms))
         _write(work / store_layout.TOPICS, topics_json.dumps(states.topics_at(saved, snapshot, begins)).encode())
@@ -107,7 +112,7 @@ class Restore:
             end,
             snapshot.last_store_time_ms,
             self.cut.record_count,
-            epochs[-1].number,
+            epochs[-1].number if epochs else 0,
             history_id,
             group_count,
         )

@@ -26,13 +26,17 @@ def restore(
     index_dir: Annotated[
         Path | None, typer.Option(file_okay=False, help="The Indexer's directory. [default: the same]")
     ] = None,
+    as_follower: Annotated[
+        bool, typer.Option("--as-follower", help="For a follower of the log that was backed up, which lives.")
+    ] = False,
     check: Annotated[bool, typer.Option("--verify/--no-verify", help="Check the restored store afterwards.")] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Restore a backup into an empty directory. Start the services there afterwards.
 
     The store has a history of its own: replicas and Indexers of the former store do not follow it. The Indexer builds
-    its indexes. Positions of groups are those of the backup, but never behind the end of the restored log.
+    its indexes. With a bound, groups are where they were then. With --as-follower the store keeps the history: start it
+    as a follower, which gets from the leader only what came later.
 
     Example: reput restore --from /backups/shop --until -2h --data-dir /var/lib/reput
     """
@@ -51,6 +55,7 @@ def restore(
             data_dir,
             index_dir or data_dir,
             lambda done, total: meter.show(done, total=total),
+            is_follower=as_follower,
         )
         restored = action.run()
     if check:

@@ -395,11 +395,11 @@ def test_policies_open_the_ports_and_nothing_else() -> None:
 def test_backups_are_made_by_a_job() -> None:
     """One job at a time makes a backup with an operator's token, and prunes; it may call services and its place."""
     assert not [name for name in objects() if name[0] == "CronJob"]
-    manifests = objects(*VALUE_SETS["backup"], "backup.keep=7", "backup.rateMibS=0.5", "backup.schedule=@daily")
+    manifests = objects(*VALUE_SETS["backup"], "backup.keep=7", "backup.rateMibS=8", "backup.schedule=@daily")
     job = manifests["CronJob", "shop-reput-backup"]["spec"]
     assert (job["schedule"], job["concurrencyPolicy"]) == ("@daily", "Forbid")
     (container,) = dict(pods(manifests))["shop-reput-backup"]["containers"]
-    assert container["args"] == ["s3://b/shop", "0.5", "7", "30"]
+    assert container["args"] == ["s3://b/shop", "8", "7", "30"]
     script = container["command"][2]
     assert [line.split()[:3] for line in script.splitlines()] == [
         ["reput", "backup", "create"], ["reput", "backup", "prune"],

@@ -130,6 +130,7 @@ def test_a_restored_log_has_an_epoch_of_its_own() -> None:
     backup = made(0, 90, epochs=(EpochStart(1, 0), EpochStart(4, 50), EpochStart(5, 80)))
     assert restored_epochs(backup, 60) == [Epoch(1, 0), Epoch(4, 50), Epoch(6, 60)]
     assert restored_epochs(backup, 90)[-1] == Epoch(6, 90)
+    assert restored_epochs(backup, 60, is_follower=True) == [Epoch(1, 0), Epoch(4, 50)]
 
 
 def test_ids_are_not_taken_twice() -> None:

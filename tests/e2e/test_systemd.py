@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.patience import LIMIT_S
-from tests.support.reput_up import REPUT, run_here
-from tests.support.reput_up import store
+from tests.support.reput_up import REPUT, run_here, store
 from tests.support.service_process import REPOSITORY
 from tests.support.surroundings import ANY_DISK, free_port
 

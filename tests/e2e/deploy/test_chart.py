@@ -392,27 +392,6 @@ def test_policies_open_the_ports_and_nothing_else() -> None:
         assert {port["port"] for rule in spec["egress"] for port in rule["ports"]} == called[service] | {53}
 
 
-def test_backups_are_made_by_a_job() -> None:
-    """One job at a time makes a backup with an operator's token, and prunes; it may call services and its place."""
-    assert not [name for name in objects() if name[0] == "CronJob"]
-    manifests = objects(*VALUE_SETS["backup"], "backup.keep=7", "backup.rateMibS=8", "backup.schedule=@daily")
-    job = manifests["CronJob", "shop-reput-backup"]["spec"]
-    assert (job["schedule"], job["concurrencyPolicy"]) == ("@daily", "Forbid")
-    (container,) = dict(pods(manifests))["shop-reput-backup"]["containers"]
-    assert container["args"] == ["s3://b/shop", "8", "7", "30"]
-    script = container["command"][2]
-    assert [line.split()[:3] for line in script.splitlines()] == [
-        ["reput", "backup", "create"], ["reput", "backup", "prune"],
-    ]  # fmt: skip
-    variables = {one["name"]: one["value"] for one in container["env"]}
-    assert variables["REPUT_CLIENT_TOKEN_FILE"] == "/etc/reput/trust/operator"
-    assert container["envFrom"] == [{"secretRef": {"name": "s3"}}]
-    policy = manifests["NetworkPolicy", "shop-reput-backup"]["spec"]
-    assert (policy.get("ingress"), policy["egress"]) == (None, [{}])
-    labels = job["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
-    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
-
-
 def test_metrics_are_not_where_a_load_balancer_may_be() -> None:
     """A Service of type LoadBalancer does not have the metrics port.
 

@@ -134,3 +134,24 @@ def test_own_directories_of_the_log_are_kept() -> None:
     directories = load_settings("commitlog", data).engine.segment_directories()
     assert [str(path) for path in directories.writable] == ["/disks/c/log"]
     assert [str(path) for path in directories.read_only] == ["/data/commitlog", "/disks/b/log"]
+
+
+def test_backups_are_made_by_a_job() -> None:
+    """One job at a time makes a backup with an operator's token, and prunes; it may call services and its place."""
+    assert not [name for name in objects() if name[0] == "CronJob"]
+    manifests = objects(*VALUE_SETS["backup"], "backup.keep=7", "backup.rateMibS=8", "backup.schedule=@daily")
+    job = manifests["CronJob", "shop-reput-backup"]["spec"]
+    assert (job["schedule"], job["concurrencyPolicy"]) == ("@daily", "Forbid")
+    (container,) = dict(pods(manifests))["shop-reput-backup"]["containers"]
+    assert container["args"] == ["s3://b/shop", "8", "7", "30"]
+    script = container["command"][2]
+    assert [line.split()[:3] for line in script.splitlines()] == [
+        ["reput", "backup", "create"], ["reput", "backup", "prune"],
+    ]  # fmt: skip
+    variables = {one["name"]: one["value"] for one in container["env"]}
+    assert variables["REPUT_CLIENT_TOKEN_FILE"] == "/etc/reput/trust/operator"
+    assert container["envFrom"] == [{"secretRef": {"name": "s3"}}]
+    policy = manifests["NetworkPolicy", "shop-reput-backup"]["spec"]
+    assert (policy.get("ingress"), policy["egress"]) == (None, [{}])
+    labels = job["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()

@@ -36,9 +36,13 @@ class Watched(FixedService):
         assert self._child is not None
         end_s = time.monotonic() + LIMIT_S
         while not _is_healthy(f"http://{self.metrics_target}/healthz"):
-            assert self._child.poll() is None, f"the {self.name} ended with {self._child.returncode}"
+            assert self._child.poll() is None, f"the {self.name} ended: {self._last_line()}"
             assert time.monotonic() < end_s, f"the {self.name} does not serve"
             time.sleep(0.1)
+
+    def _last_line(self) -> str:
+        lines = Path(f"{self.data_dir}.{self.name}.log").read_text().splitlines()
+        return lines[-1] if lines else ""
 
     def stop(self) -> None:
         """Stop it in order, also if it is frozen."""

@@ -4,11 +4,14 @@
 The server's wheel contains the compiled kernel and the client's its compiled parts, so both are for this kind of
 machine, and there is one for each Python that is named. The other wheels are for all machines, and so is the client's
 wheel in the folder `pure`.
-Beside the wheels are constraints.txt, the versions of all their dependencies from uv.lock, as the tests have them, and
-sbom.cdx.json, the same as a bill of materials in CycloneDX' format.
+Beside the wheels is a file for each program, such as locked-server.txt, with which pip installs it: its wheels and
+dependencies by version and digest, so that pip takes no other file of the same name. constraints.txt has the versions
+of all dependencies from uv.lock, as the tests have them, and sbom.cdx.json is the same as a bill of materials,
+in CycloneDX' format.
 """
 
 import argparse
+import hashlib
 import shutil
 import sys
 from collections.abc import Sequence
@@ -21,6 +24,12 @@ BILL = "sbom.cdx.json"
 CLIENT = "clients/python"
 COMPILED = (CLIENT, ".")
 PACKAGES = ("protos/python", *COMPILED, "clients/spark")
+LOCKED = {
+    "server": (["--package", "reput-server"], ("reput-server", "reput-client", "reput-protos")),
+    "client": (["--package", "reput-client"], ("reput-client", "reput-protos")),
+    "spark": (["--project", "clients/spark"], ("reput-spark", "reput-client", "reput-protos")),
+}
+"""The lock of each program, in uv's words, and the packages of Reput that it consists of."""
 PURE = "pure"
 """The folder of the client's wheel without compiled parts: beside the other wheel, a pattern would name both."""
 
@@ -41,13 +50,32 @@ def build(target: Path, pythons: Sequence[str] = (sys.executable,)) -> list[Path
     for name, options in ((CONSTRAINTS, ["--no-emit-workspace", "--no-hashes"]), (BILL, ["--format=cyclonedx1.5"])):
         chosen = ["--frozen", "--all-packages", "--all-extras", "--no-default-groups", *options]
         run([uv, "export", "--quiet", *chosen, "--output-file", str(target / name)])
-    return sorted(target.glob("*.whl"))
+    wheels = sorted(target.glob("*.whl"))
+    for name, (locked, packages) in LOCKED.items():
+        file = target / f"locked-{name}.txt"
+        chosen = [*locked, "--frozen", "--no-emit-local", "--no-default-groups", "--no-header", "--no-annotate"]
+        run([uv, "export", "--quiet", *chosen, "--output-file", str(file)])
+        add_ours(file, packages, wheels)
+    return wheels
 
 
-def install_line(target: Path, wheels: Sequence[Path]) -> str:
-    """Return the command that installs the server. It names the file of each wheel, so no package index replaces it."""
-    ours = [str(wheel) for wheel in wheels if not wheel.name.startswith("reput_spark-")]
-    return " ".join(["pip install -c", str(target / CONSTRAINTS), *ours])
+def add_ours(file: Path, packages: Sequence[str], wheels: Sequence[Path]) -> None:
+    """Put our wheels before the dependencies of a file with which pip installs a program, all with their digests.
+
+    pip refuses a file without one of these digests, whatever an index has.
+    """
+    ours = []
+    for package in packages:
+        own = [one for one in wheels if one.name.startswith(f"{package.replace('-', '_')}-")]
+        digests = [f"    --hash=sha256:{hashlib.sha256(one.read_bytes()).hexdigest()}" for one in own]
+        ours.append(" \\\n".join([f"{package}=={own[0].name.split('-')[1]}", *digests]))
+    head = f"# pip install -r {file.name}, also from another folder: the wheels are beside this file"
+    file.write_text("\n".join([head, "--find-links .", *ours, file.read_text()]))
+
+
+def install_line(target: Path) -> str:
+    """Return the command that installs the server. Each file has a digest, so no package of an index replaces it."""
+    return f"pip install -r {target / 'locked-server.txt'}"
 
 
 def main() -> None:
@@ -66,10 +94,7 @@ def main() -> None:
     named = version if pythons == [sys.executable] else ", ".join(pythons)
     print(f"the server's and the client's are for {named} on machines of this kind")
     print(f"the client's for all machines, without compiled parts, is in {target / PURE}")
-    here = f"-cp{sys.version_info.major}{sys.version_info.minor}-"
-    print(
-        f"install it there: {install_line(target, [one for one in wheels if '-py3-' in one.name or here in one.name])}"
-    )
+    print(f"install it there: {install_line(target)}")
 
 
 if __name__ == "__main__":

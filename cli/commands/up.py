@@ -17,8 +17,9 @@ from typing import Annotated, Any
 import typer
 
 from cli.exit_codes import ExitCode
-from cli.output.lines import JsonOption, error_line, print_json
+from cli.output.lines import JsonOption, error_line, print_json, warning_line
 from cli.supervisor import Child, ChildEnded, Supervisor
+from libs.runtime.trust.tokens import is_loopback
 
 HOST = "127.0.0.1"
 LOOPBACK_OF = {"0.0.0.0": HOST, "::": "::1"}  # noqa: S104 - known, not listened on
@@ -106,6 +107,11 @@ def up(
     else:
         copies = [Copy(data_dir, chosen_ports(ports), hosts)]
     copies = [replace(copy, is_insecure=allow_insecure) for copy in copies]
+    if allow_insecure and any(not is_loopback(host) for host in hosts.values()):
+        warning_line(
+            f"the store is open: it listens on {', '.join(sorted(set(hosts.values())))} with --allow-insecure, and "
+            "each program that reaches its ports can read and write; docs/security.md names TLS and tokens"
+        )
     raise typer.Exit(asyncio.run(_run(copies, config, data_dir, metrics=metrics, as_json=as_json)))
 
 

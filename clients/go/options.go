@@ -47,6 +47,8 @@ type Options struct {
 	Timeout time.Duration
 	// Retry is the policy for failed calls.
 	Retry RetryPolicy
+	// DialOptions are further options of gRPC, for example interceptors and handlers of statistics. They come last.
+	DialOptions []grpc.DialOption
 }
 
 // loadOptions returns the options of the environment, and the defaults for the others.
@@ -116,7 +118,7 @@ func (o *Options) dialOptions() ([]grpc.DialOption, error) {
 	if o.Token != "" {
 		options = append(options, grpc.WithPerRPCCredentials(bearer("Bearer "+o.Token)))
 	}
-	return options, nil
+	return append(options, o.DialOptions...), nil
 }
 
 func (o *Options) transportCredentials() (credentials.TransportCredentials, error) {

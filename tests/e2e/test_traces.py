@@ -2,15 +2,10 @@
 """Traces across the services: a question and a message make a single trace each, which a collector receives."""
 
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
-import grpc
 import pytest
 from opentelemetry import trace
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -18,51 +13,9 @@ from reput_client import Received, connect
 
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import store
+from tests.support.span_collector import collecting
 
 pytestmark = pytest.mark.e2e
-
-EXPORT_TIMEOUT_S = 60
-
-
-class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Keeps (service, span name) of all spans by trace id."""
-
-    def __init__(self) -> None:
-        self.spans: dict[bytes, set[tuple[str, str]]] = {}
-        self._arrived = threading.Condition()
-
-    def Export(  # noqa: N802 - the name of the proto
-        self, request: trace_service_pb2.ExportTraceServiceRequest, context: grpc.ServicerContext
-    ) -> trace_service_pb2.ExportTraceServiceResponse:
-        with self._arrived:
-            for resource in request.resource_spans:
-                service = next(a.value.string_value for a in resource.resource.attributes if a.key == "service.name")
-                for scope in resource.scope_spans:
-                    for span in scope.spans:
-                        self.spans.setdefault(span.trace_id, set()).add((service, span.name))
-            self._arrived.notify_all()
-        return trace_service_pb2.ExportTraceServiceResponse()
-
-    def wait_for(self, expected: set[tuple[str, str]]) -> bool:
-        """Whether a single trace gets all of these spans."""
-        with self._arrived:
-            return self._arrived.wait_for(
-                lambda: any(expected <= spans for spans in self.spans.values()), EXPORT_TIMEOUT_S
-            )
-
-
-@contextmanager
-def collecting() -> Iterator[tuple[Collector, int]]:
-    """A collector on a free port."""
-    collector = Collector()
-    server = grpc.server(ThreadPoolExecutor(2))
-    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield collector, port
-    finally:
-        server.stop(0).wait()
 
 
 def test_one_question_is_one_trace(tmp_path: Path) -> None:

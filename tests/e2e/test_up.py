@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reput_client import connect
 
 from tests.support.etcd_server import ETCD, NO_ETCD, EtcdServer
 from tests.support.patience import LIMIT_S
@@ -268,3 +269,18 @@ def in_sync(running: Store) -> None:
     while [row.get("is_in_sync") for row in rows(running)] != [True] * 3:
         assert time.monotonic() < end, rows(running)
         time.sleep(0.1)
+
+
+def test_an_open_store_says_so(tmp_path: Path) -> None:
+    """Beyond loopback `up` needs --allow-insecure. With it all addresses reach the store, and a warning says so."""
+    everywhere = ("--listen-host", "0.0.0.0")
+    refused = run("up", "--data-dir", str(tmp_path / "closed"), *FREE_PORTS, *everywhere)
+    assert (refused.code, "allow_insecure = true" in refused.errors) == (2, True), refused
+    with store(tmp_path / "open", *everywhere, "--allow-insecure") as served:
+        other = {name: target.replace("127.0.0.1", "127.0.0.2") for name, target in served.targets.items()}
+        with connect(commitlog=other["commitlog"], indexer=other["indexer"]) as client, client.producer() as producer:
+            producer.send("orders", b"hello").result(LIMIT_S)
+        ended = served.stop()
+    assert "warning: the store is open: it listens on 0.0.0.0 with --allow-insecure" in ended.errors
+    with store(tmp_path / "closed") as served, pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", int(served.targets["commitlog"].rpartition(":")[2])), timeout=LIMIT_S)

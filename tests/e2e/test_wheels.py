@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,17 +34,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def environment(home: Path) -> Path:
     """An environment with the client and the server, installed without any program of the machine's."""
-    built = sorted((home / "dist").glob("*.whl"))
     venv.create(home / "env", with_pip=True)
-    variables = {**os.environ, "PATH": str(home / "nothing"), "CC": "/bin/false", "JAVA_HOME": "/nowhere"}
+    installed(home / "env", home / "dist/locked-server.txt")
+    return home / "env"
+
+
+def installed(environment: Path, locked: Path) -> None:
+    """Install a program by its digests, without any program of the machine's. Skips the test without an index."""
+    variables = {**os.environ, "PATH": str(environment / "nothing"), "CC": "/bin/false", "JAVA_HOME": "/nowhere"}
     variables.pop("PYTHONPATH", None)
-    line = wheels.install_line(home / "dist", built)
-    command = [home / "env/bin/pip", *line.split()[1:], "--quiet"]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    command = [environment / "bin/pip", "install", "--quiet", "-r", locked]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, cwd=environment)
     if "No matching distribution" in done.stderr and "reput" not in done.stderr:
         pytest.skip("the package index does not answer")
     assert done.returncode == 0, done.stderr
-    return home / "env"
 
 
 def test_what_is_in_them(environment: Path) -> None:
@@ -138,8 +142,51 @@ def _run(command: list[str | Path], variables: dict[str, str], folder: Path) -> 
     return done.stdout
 
 
-def test_wheels_are_installed_by_path() -> None:
-    """No package of the same name from an index replaces a wheel, and versions are from uv.lock."""
-    built = [Path(f"dist/reput_{name}-0.1.0-py3-none-any.whl") for name in ("client", "server", "spark")]
-    line = "pip install -c dist/constraints.txt dist/reput_client-0.1.0-py3-none-any.whl"
-    assert wheels.install_line(Path("dist"), built) == f"{line} dist/reput_server-0.1.0-py3-none-any.whl"
+def test_a_file_with_another_digest_is_refused(home: Path, environment: Path) -> None:
+    """Each package of each program has a digest, also ours. A wheel with another digest is refused."""
+    for name in wheels.LOCKED:
+        text = (home / f"dist/locked-{name}.txt").read_text()
+        for package in re.findall(r"^[a-z].*?(?=^[a-z]|\Z)", text, re.MULTILINE | re.DOTALL):
+            assert "==" in package
+            assert " --hash=sha256:" in package
+    assert wheels.install_line(Path("dist")) == "pip install -r dist/locked-server.txt"
+    other = home / "other"
+    other.mkdir()
+    for wheel in (home / "dist").glob("*.whl"):
+        shutil.copy(wheel, other)
+    (harmed,) = other.glob("reput_protos-*.whl")
+    harmed.write_bytes(harmed.read_bytes() + b"\0")
+    shutil.copy(home / "dist/locked-client.txt", other)
+    command = [
+        environment / "bin/pip",
+        "download",
+        "--no-deps",
+        "--quiet",
+        "-d",
+        home,
+        "-r",
+        other / "locked-client.txt",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "DO NOT MATCH THE HASHES" in done.stderr
+    assert "reput-protos" in done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("python", os.environ.get("REPUT_PYTHONS", "python3.12 python3.13 python3.14").split())
+def test_other_pythons(tmp_path: Path, python: str) -> None:
+    """The wheels of another Python work there: the server with the README's example, the client alone, the connector.
+
+    REPUT_PYTHONS has the commands; those that are not on this machine are skipped.
+    """
+    if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode:
+        pytest.skip(f"{python} is not there")
+    wheels.build(tmp_path / "dist", [python])
+    for name in wheels.LOCKED:
+        subprocess.run([python, "-m", "venv", tmp_path / name], check=True)
+        installed(tmp_path / name, tmp_path / f"dist/locked-{name}.txt")
+    test_what_is_in_them(tmp_path / "server")
+    test_first_lines(tmp_path / "server", tmp_path)
+    for name, line in (("client", "import reput_client"), ("spark", "import reput_spark.values, reput_spark.write")):
+        subprocess.run([tmp_path / name / "bin/python", "-I", "-c", line], check=True, cwd=tmp_path)

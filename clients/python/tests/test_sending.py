@@ -364,6 +364,15 @@ def test_a_stream_that_was_not_let_in_stored_nothing(code: grpc.StatusCode) -> N
     assert len(bench.outcomes) == 4
 
 
+def test_a_stream_over_a_quota_stored_nothing() -> None:
+    """A batch over a quota is refused alone, so a stream that ends for a quota was not let in."""
+    bench = Bench(retries=0)
+    bench.add(*"abcd")
+    bench.pop()
+    bench.cut(from_status(status(CODE.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED")))
+    assert bench.summary() == dict.fromkeys("abcd", "ResourceExhaustedError")
+
+
 def test_nothing_is_handed_out_to_a_stream_of_a_log_that_follows() -> None:
     """The stream ends when the batches in flight are answered, even if messages are added. Then all are sent again."""
     bench = Bench()

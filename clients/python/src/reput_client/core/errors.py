@@ -188,6 +188,7 @@ def too_large(reason: str, field: str, size_bytes: int, limit_bytes: int) -> Inv
 def was_never_taken(error: ReputError) -> bool:
     """Return whether a stream failed in a way that excludes that the server stored any part of it."""
     was_refused = isinstance(error, AuthenticationError) or error.code is grpc.StatusCode.UNIMPLEMENTED
+    was_refused = was_refused or error.reason == "QUOTA_EXCEEDED"  # a batch over a quota ends no stream
     return was_refused or was_never_sent(error)
 
 

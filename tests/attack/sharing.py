@@ -21,7 +21,7 @@ from tests.attack.stack import GREEDY_CALLS_PER_S, GREEDY_TOKEN
 from tests.attack.store import LARGE
 
 IDLE, MEMBER_COUNT = "idle", 2_000
-GREEDY_TOPIC, GREEDY_TASK_COUNT = "greedy", 512
+GREEDY_TOPIC, GREEDY_TASK_COUNT, POLITE_TASK_COUNT = "greedy", 512, 20
 APPEND = "/reput.commitlog.v1.AppendService/Append"
 CREATE_TOPIC = "/reput.commitlog.v1.TopicService/CreateTopic"
 RECEIVE = "/reput.delivery.v1.DeliveryService/Receive"
@@ -116,7 +116,11 @@ def quota(targets: Targets, seconds: float) -> Counts:
 
 def quota_kept(targets: Targets, seconds: float) -> Counts:
     """Appends as the same subject, with as many calls as its quota has, and no more."""
-    counts = asyncio.run(_append_as_subject(targets["commitlog"], seconds, pause_s=1 / GREEDY_CALLS_PER_S))
+    counts = asyncio.run(
+        _append_as_subject(
+            targets["commitlog"], seconds, task_count=POLITE_TASK_COUNT, pause_s=POLITE_TASK_COUNT / GREEDY_CALLS_PER_S
+        )
+    )
     return {"polite": counts["ok"]}
 
 
@@ -128,9 +132,10 @@ async def _append_as_subject(target: str, seconds: float, *, task_count: int = 1
     counts = {"ok": 0, "refused": 0}
     start_s = time.monotonic()
 
-    async def append(channel: grpc.aio.Channel) -> None:
+    async def append(channel: grpc.aio.Channel, at: int) -> None:
         for number in itertools.count():
-            await asyncio.sleep(max(0.0, start_s + number * pause_s - time.monotonic()))
+            due_s = start_s + (number + at / task_count) * pause_s
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
             if time.monotonic() - start_s >= seconds:
                 break
             try:
@@ -141,6 +146,6 @@ async def _append_as_subject(target: str, seconds: float, *, task_count: int = 1
                 counts[name] = counts.get(name, 0) + 1
 
     async with grpc.aio.insecure_channel(target) as channel:
-        await asyncio.gather(*(append(channel) for _ in range(task_count)))
+        await asyncio.gather(*(append(channel, at) for at in range(task_count)))
     limit = round(GREEDY_CALLS_PER_S * (time.monotonic() - start_s + 1)) + 1
     return counts | {"over": max(0, counts["ok"] - limit), "unreached": int(not counts["refused"])}

@@ -8,7 +8,6 @@ Callers: a single event loop.
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -34,9 +33,9 @@ KNOWN_COUNT_MAX = 10_000
 """Maximum number of tokens whose subjects are known. Callers choose the tokens."""
 
 HOLD_S, HOLD_STEP_COUNT = 0.25, 64
-"""Time for which a refused call is held, again for each step of held calls of its subject.
+"""Time for which a refused call is held, and as long again for each step of held calls of its subject, in proportion.
 
-So 256 refusals of a subject leave in a second, however many calls it makes at once.
+So at most 256 refusals of a subject leave in a second, one after the other, however many calls it makes at once.
 """
 HELD_COUNT_MAX, HELD_COUNT_SUM_MAX = 4_096, 16_384
 """Maximum number of held calls of a subject, and of all subjects. Each takes some 5 KiB."""
@@ -232,7 +231,7 @@ class Access:
         quota.held_count += 1
         self._held_count += 1
         try:
-            await asyncio.sleep(HOLD_S * math.ceil(quota.held_count / HOLD_STEP_COUNT))
+            await asyncio.sleep(HOLD_S * (1 + quota.held_count / HOLD_STEP_COUNT))
         finally:
             quota.held_count -= 1
             self._held_count -= 1

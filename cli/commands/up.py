@@ -107,12 +107,16 @@ def up(
     else:
         copies = [Copy(data_dir, chosen_ports(ports), hosts)]
     copies = [replace(copy, is_insecure=allow_insecure) for copy in copies]
-    if allow_insecure and any(not is_loopback(host) for host in hosts.values()):
+    _warn_if_open(hosts, is_insecure=allow_insecure)
+    raise typer.Exit(asyncio.run(_run(copies, config, data_dir, metrics=metrics, as_json=as_json)))
+
+
+def _warn_if_open(hosts: Mapping[str, str], *, is_insecure: bool) -> None:
+    if is_insecure and any(not is_loopback(host) for host in hosts.values()):
         warning_line(
             f"the store is open: it listens on {', '.join(sorted(set(hosts.values())))} with --allow-insecure, and "
             "each program that reaches its ports can read and write; docs/security.md names TLS and tokens"
         )
-    raise typer.Exit(asyncio.run(_run(copies, config, data_dir, metrics=metrics, as_json=as_json)))
 
 
 @dataclass(frozen=True, slots=True)

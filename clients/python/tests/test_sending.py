@@ -353,24 +353,17 @@ def test_a_refusal_does_not_tell_of_an_earlier_attempt() -> None:
     assert bench.summary() == dict.fromkeys("abcd", "OutcomeUnknownError")
 
 
-@pytest.mark.parametrize("code", [CODE.UNAUTHENTICATED, CODE.PERMISSION_DENIED, CODE.UNIMPLEMENTED])
+@pytest.mark.parametrize(
+    "code", [CODE.UNAUTHENTICATED, CODE.PERMISSION_DENIED, CODE.UNIMPLEMENTED, CODE.RESOURCE_EXHAUSTED]
+)
 def test_a_stream_that_was_not_let_in_stored_nothing(code: grpc.StatusCode) -> None:
     """Its messages fail with the reason, and not with a doubt."""
-    bench = Bench()
-    bench.add(*"abcd")
-    bench.pop()
-    bench.cut(from_status(status(code, "NOT_PERMITTED")))
-    assert not any(isinstance(outcome, OutcomeUnknownError) for outcome in bench.outcomes.values())
-    assert len(bench.outcomes) == 4
-
-
-def test_a_stream_over_a_quota_stored_nothing() -> None:
-    """A batch over a quota is refused alone, so a stream that ends for a quota was not let in."""
     bench = Bench(retries=0)
     bench.add(*"abcd")
     bench.pop()
-    bench.cut(from_status(status(CODE.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED")))
-    assert bench.summary() == dict.fromkeys("abcd", "ResourceExhaustedError")
+    bench.cut(from_status(status(code, "QUOTA_EXCEEDED" if code is CODE.RESOURCE_EXHAUSTED else "NOT_PERMITTED")))
+    assert not any(isinstance(outcome, OutcomeUnknownError) for outcome in bench.outcomes.values())
+    assert len(bench.outcomes) == 4
 
 
 def test_nothing_is_handed_out_to_a_stream_of_a_log_that_follows() -> None:

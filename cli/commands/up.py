@@ -107,16 +107,7 @@ def up(
     else:
         copies = [Copy(data_dir, chosen_ports(ports), hosts)]
     copies = [replace(copy, is_insecure=allow_insecure) for copy in copies]
-    _warn_if_open(hosts, is_insecure=allow_insecure)
     raise typer.Exit(asyncio.run(_run(copies, config, data_dir, metrics=metrics, as_json=as_json)))
-
-
-def _warn_if_open(hosts: Mapping[str, str], *, is_insecure: bool) -> None:
-    if is_insecure and any(not is_loopback(host) for host in hosts.values()):
-        warning_line(
-            f"the store is open: it listens on {', '.join(sorted(set(hosts.values())))} with --allow-insecure, and "
-            "each program that reaches its ports can read and write; docs/security.md names TLS and tokens"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +213,19 @@ def stop_at_signals(supervisor: Supervisor) -> None:
     loop.add_signal_handler(signal.SIGINT, interrupt)
 
 
+def _warn_if_open(copy: Copy) -> None:
+    if copy.is_insecure and any(not is_loopback(host) for host in copy.hosts.values()):
+        warning_line(
+            f"the store is open: it listens on {', '.join(sorted(set(copy.hosts.values())))} with --allow-insecure, and "
+            "each program that reaches its ports can read and write; docs/security.md names TLS and tokens"
+        )
+
+
 async def _run(copies: list[Copy], config: Path | None, data_dir: Path, *, metrics: bool, as_json: bool) -> int:
     children = [child for copy in copies for child in copy.children(config, metrics=metrics)]
     supervisor = Supervisor(children, lambda line: print(line, file=sys.stderr, flush=True), restarts=len(copies) > 1)
     stop_at_signals(supervisor)
+    _warn_if_open(copies[0])
 
     def on_ready() -> None:
         targets = {name: ",".join(copy.target(name) for copy in copies) for name in copies[0].ports}

@@ -215,9 +215,10 @@ def stop_at_signals(supervisor: Supervisor) -> None:
 
 def _warn_if_open(copy: Copy) -> None:
     if copy.is_insecure and any(not is_loopback(host) for host in copy.hosts.values()):
+        hosts = ", ".join(sorted(set(copy.hosts.values())))
         warning_line(
-            f"the store is open: it listens on {', '.join(sorted(set(copy.hosts.values())))} with --allow-insecure, and "
-            "each program that reaches its ports can read and write; docs/security.md names TLS and tokens"
+            f"the store is open: it listens on {hosts} with --allow-insecure, and each program that reaches its ports "
+            "can read and write; docs/security.md names TLS and tokens"
         )
 
 

@@ -90,8 +90,8 @@ def leader_loaded(leader: str) -> Iterator[None]:
         def send() -> None:
             try:
                 producer.send(TOPIC, b"a message").result(30)
-            except ReputError as error:
-                print(f"        an append to the copies failed: {error}", flush=True)
+            except (ReputError, TimeoutError) as error:
+                print(f"        an append to the copies failed: {error!r}", flush=True)
 
         with repeated(send, 1 / 5):
             yield

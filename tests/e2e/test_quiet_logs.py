@@ -21,15 +21,20 @@ pytestmark = pytest.mark.e2e
 ORDINARY = frozenset({"debug", "info"})
 
 
+def lines_of(log: Path) -> list[str]:
+    """The lines of services in a log. The last line may be incomplete."""
+    return [line for line in log.read_text().splitlines() if line.startswith("{")]
+
+
 def rows_of(log: Path) -> list[dict[str, Any]]:
-    """The lines of services in a log."""
-    return [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    """The lines of services in a log that is complete."""
+    return list(map(json.loads, lines_of(log)))
 
 
-def until_said(log: Path, text: str) -> None:
-    """Wait for a line with this text."""
+def until_said(log: Path, text: str, after: int = 0) -> None:
+    """Wait for a line with this text, after so many lines of services."""
     end = time.monotonic() + LIMIT_S
-    while text not in log.read_text():
+    while not any(text in line for line in lines_of(log)[after:]):
         assert time.monotonic() < end, log.read_text()
         time.sleep(0.05)
 
@@ -74,8 +79,13 @@ def test_an_outage_is_a_line_at_its_begin_and_at_its_end(tmp_path: Path) -> None
     port, log = free_port(), tmp_path / "log"
     of_log = [sys.executable, "-m", "services.commitlog", "--data-dir", str(tmp_path / "a"), "--port", str(port)]
     of_log += ["--metrics-port", "0"]
-    of_index = [sys.executable, "-m", "services.indexer", "--data-dir", str(tmp_path / "b"), "--port", "0"]
+    index_port = free_port()
+    of_index = [sys.executable, "-m", "services.indexer", "--data-dir", str(tmp_path / "b"), "--port", str(index_port)]
     of_index += ["--metrics-port", "0", "--commitlog-target", f"127.0.0.1:{port}", "--reconnect-ms-max", "200"]
+    services = ("--commitlog", f"127.0.0.1:{port}", "--indexer", f"127.0.0.1:{index_port}")
+
+    def is_indexed() -> bool:
+        return bool(run_here(*services, "query", "key", "t", "k", "--json").output)
 
     def commitlog() -> "subprocess.Popen[bytes]":
         return subprocess.Popen(of_log, stderr=subprocess.DEVNULL, env=environment())
@@ -83,21 +93,25 @@ def test_an_outage_is_a_line_at_its_begin_and_at_its_end(tmp_path: Path) -> None
     with log.open("w") as errors, start(of_index, stderr=errors) as index:
         first = commitlog()
         try:
-            until_said(log, '"serving"')
-            assert run_here("--commitlog", f"127.0.0.1:{port}", "put", "t", "x").code == 0
-            time.sleep(0.5)
+            until_said(log, "serving")
+            assert run_here(*services, "put", "t", "x", "--key", "k").code == 0
+            end = time.monotonic() + LIMIT_S
+            while not is_indexed():
+                assert time.monotonic() < end, log.read_text()
+            said_at_start = len(lines_of(log))
             first.terminate()
             first.wait(LIMIT_S)
-            until_said(log, "failed, next attempt")
+            until_said(log, "failed, next attempt", said_at_start)
             time.sleep(3)  # many attempts
             first = commitlog()
-            until_said(log, "works again after ")
+            until_said(log, "works again after ", said_at_start)
         finally:
             first.terminate()
             first.wait(LIMIT_S)
             index.terminate()
             index.wait(LIMIT_S)
-    rows = [row for row in rows_of(log) if "failed, next attempt" in row["event"] or "works again" in row["event"]]
+    later = rows_of(log)[said_at_start:]
+    rows = [row for row in later if "failed, next attempt" in row["event"] or "works again" in row["event"]]
     names = {row["event"].split(" failed")[0].split(" works")[0] for row in rows}
     for name in names:
         own = [row for row in rows if row["event"].startswith(name)]

@@ -21,6 +21,8 @@ CASES: list[tuple[type, type[Message], set[str]]] = [
         type(statistics_of(None)),
         log_service_pb2.GetStatusResponse,
         {
+            "data_disk_total_bytes",
+            "data_disk_used_percent",
             *("appended_batches_total", "repeated_batches_total", "rolls_total", "deleted_segments_total"),
             *("evicted_segments_total", "dispatch_stops_by_damage_total", "committed_physical_offset"),
             *("replica_count", "replica_lag_bytes", "leader_lag_bytes", "is_following"),

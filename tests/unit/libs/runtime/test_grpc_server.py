@@ -289,6 +289,7 @@ async def test_reflection_lists_what_is_served() -> None:
             "reput.commitlog.v1.LogService",
             "reput.commitlog.v1.TopicService",
             "reput.common.v1.AuditService",
+            "reput.common.v1.ConnectionService",
             "grpc.health.v1.Health",
             "grpc.reflection.v1alpha.ServerReflection",
         }

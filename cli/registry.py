@@ -79,6 +79,9 @@ COMMANDS = {
     ),
     "version": Entry("version", "version", "Print the versions of Reput, Python and gRPC."),
     "serve": Entry("serve", "serve", "Run a service in this process until SIGTERM or Ctrl-C.", SERVE_EPILOG),
+    "console": Entry(
+        "serve", "console", "Run the console: pages about a store for browsers, at http://127.0.0.1:7300.", SERVE_EPILOG
+    ),
     "query": Entry("messages.read", "query", "Find messages by key, time or id."),
     "topics": Entry("topics", "topics", "Topics: list, show, create, change, purge, delete."),
     "groups": Entry("groups.groups", "groups", "Consumer groups: show their lag and policies, move or delete them."),
@@ -123,7 +126,13 @@ def load(name: str) -> Any:
         command: Any = typer.main.get_group(target)
     else:
         alone = typer.Typer(rich_markup_mode=None, add_completion=False)
-        alone.command(name, cls=getattr(target, "command_class", None))(target)
+        settings = getattr(target, "context_settings", None)
+        alone.command(
+            name,
+            cls=getattr(target, "command_class", None),
+            context_settings=settings,
+            add_help_option=settings is None,
+        )(target)
         command = typer.main.get_command(alone)
     command.name, command.epilog = name, entry.epilog
     return command

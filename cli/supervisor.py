@@ -3,7 +3,8 @@
 
 Invariants: no child outlives `run`. A child is ready when it reports it (systemd's notify protocol), never because a
 process serves at its port. The first child that ends by itself ends all others, and its exit code and its last
-line are reported; with `restarts` it is started again instead, and the others continue without it. Children are spawned
+line are reported; with `restarts` it is started again instead, and the others continue without it. The end of an
+optional child is a line, and no more. Children are spawned
 in sessions of their own, so that a Ctrl-C of the terminal reaches only the parent, which then stops the children one
 after the other.
 Callers: a single event loop, its main thread (the kernel ties children to the thread that made them).
@@ -48,12 +49,21 @@ class Child:
     target: str
     replica_id: str = ""
     """The copy of the store that it belongs to, if there are several."""
+    is_optional: bool = False
+    """The others continue when it ends, or can't start."""
     notice: socket.socket | None = field(default=None, repr=False)
     """The socket at which the service reports that it is ready."""
     process: asyncio.subprocess.Process | None = None
     last_line: str = ""
     """The last line of the service about itself, without its name."""
     output: asyncio.Task[None] | None = field(default=None, repr=False)
+    telling: asyncio.Task[None] | None = field(default=None, repr=False)
+    """Tells the end of an optional child."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process runs."""
+        return self.process is not None and self.process.returncode is None
 
     @property
     def label(self) -> str:
@@ -112,6 +122,8 @@ class Supervisor:
             for child in self._children:
                 if child.notice is not None:
                     child.notice.close()
+                if child.telling is not None:
+                    child.telling.cancel()
         if late is not None:
             raise late
 
@@ -150,6 +162,17 @@ class Supervisor:
             env={**os.environ, "PYTHONPATH": _own_path(), "NOTIFY_SOCKET": address.replace("\0", "@")},
         )
         child.output = asyncio.create_task(self._read_output(child))
+        if child.is_optional:
+            child.telling = asyncio.create_task(self._tell_end(child))
+
+    async def _tell_end(self, child: Child) -> None:
+        """Report the end of an optional child, without which the others continue."""
+        assert child.process is not None
+        assert child.output is not None
+        return_code = await child.process.wait()
+        await asyncio.wait([child.output])
+        if not self._stop.is_set():
+            self._on_line(f"{ChildEnded(child, return_code)}; the store runs without it")
 
     async def _read_output(self, child: Child) -> None:
         """Pass on the log lines of a child, but keep its last line about itself."""
@@ -165,7 +188,9 @@ class Supervisor:
     async def _wait(self, stopped: asyncio.Future[Any], task: asyncio.Task[None] | None = None) -> None:
         """Wait for `stop` or for the end of a task. Raises ChildEnded when a child ends first."""
         ends = {
-            asyncio.ensure_future(child.process.wait()): child for child in self._children if child.process is not None
+            asyncio.ensure_future(child.process.wait()): child
+            for child in self._children
+            if child.process is not None and not child.is_optional
         }
         awaited: list[asyncio.Future[Any]] = [stopped, *ends, *([task] if task is not None else [])]
         try:
@@ -216,6 +241,17 @@ def send_signal(process: asyncio.subprocess.Process, number: signal.Signals) -> 
 
 
 async def _ready(child: Child) -> None:
+    """Return when the service has reported that it is ready, or an optional service has ended."""
+    reporting = asyncio.ensure_future(_reported(child))
+    try:
+        await asyncio.wait(
+            [reporting, *([child.telling] if child.telling is not None else [])], return_when=asyncio.FIRST_COMPLETED
+        )
+    finally:
+        reporting.cancel()
+
+
+async def _reported(child: Child) -> None:
     """Return when the service has reported that it is ready."""
     while child.notice is not None and await asyncio.get_running_loop().sock_recv(child.notice, 4096) != b"READY=1":
         pass

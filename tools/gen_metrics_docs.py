@@ -28,6 +28,7 @@ SERVICES = {
     "janitor": "Janitor",
     "delivery": "Delivery",
     "gateway": "Gateway",
+    "console": "Console",
 }
 DATA_DIRS = ("commitlog", "indexer", "janitor")
 COMMON = "reput_<service>_"

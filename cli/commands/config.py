@@ -32,9 +32,17 @@ class ServiceName(StrEnum):
     JANITOR = "janitor"
     DELIVERY = "delivery"
     GATEWAY = "gateway"
+    CONSOLE = "console"
 
 
-METRICS_PORTS = {"commitlog": 7201, "indexer": 7202, "janitor": 7203, "delivery": 7204, "gateway": 7205}
+METRICS_PORTS = {
+    "commitlog": 7201,
+    "indexer": 7202,
+    "janitor": 7203,
+    "delivery": 7204,
+    "gateway": 7205,
+    "console": 7206,
+}
 """The usual ports of the metrics, where a service also tells its settings."""
 
 

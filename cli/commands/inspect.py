@@ -11,12 +11,12 @@ import typer
 
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.inspect.inspection import Finding, Item, UnknownKind
-from cli.output.figures import counted
 from cli.output.lines import JsonOption, print_json, printable, styled, write
 from cli.output.moments import time_text
 from cli.output.progress import progress
 from cli.output.tables import cell, output_width, table_lines
 from cli.output.wrapping import beside
+from libs.figures import counted
 
 TABLED = frozenset({"unit", "entry", "epoch", "delay level", "group", "topic"})
 """Kinds of items that are many and small."""

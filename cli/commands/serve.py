@@ -23,6 +23,7 @@ PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "allow
 """The service's own parser reads the flags, also --help."""
 
 
+@serve.command("console", help="Run the console.", context_settings=PASS_THROUGH, add_help_option=False)
 @serve.command("gateway", help="Run the gateway.", context_settings=PASS_THROUGH, add_help_option=False)
 @serve.command("delivery", help="Run Delivery.", context_settings=PASS_THROUGH, add_help_option=False)
 @serve.command("janitor", help="Run the Janitor.", context_settings=PASS_THROUGH, add_help_option=False)
@@ -31,6 +32,19 @@ PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "allow
 def serve_one(context: typer.Context) -> None:
     """Run the service that the command is named after."""
     raise typer.Exit(run_service(str(context.command.name), context.args))
+
+
+def console(context: typer.Context) -> None:
+    """Run the console: pages about a store for browsers, at http://127.0.0.1:7300.
+
+    All its settings are flags: `reput console --help` lists them. It needs the extra `console` of the package.
+
+    Example: reput console --indexer-target 127.0.0.1:7102
+    """
+    raise typer.Exit(run_service("console", context.args))
+
+
+console.context_settings = PASS_THROUGH  # type: ignore[attr-defined]
 
 
 def run_service(service: str, arguments: list[str]) -> int:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from cli.commands.groups.known import offsets_of, sharing_groups
 from cli.connection.addresses import away_text, is_listening, targets_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output.figures import many
 from cli.output.lines import warning_line
+from libs.figures import many
 
 if TYPE_CHECKING:
     import typer

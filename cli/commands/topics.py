@@ -14,9 +14,9 @@ from cli.commands.typed.group import command_group
 from cli.connection.addresses import away_text, is_listening, place_of, targets_of
 from cli.connection.client import client_of, new_client, options_of
 from cli.exit_codes import CommandFailed
-from cli.output.figures import many
 from cli.output.lines import JsonOption, warning_line
 from cli.output.tables import print_fields, print_rows
+from libs.figures import many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,6 +3,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import os
 import random
 import signal
@@ -24,6 +25,8 @@ from libs.runtime.trust.tokens import is_loopback
 HOST = "127.0.0.1"
 LOOPBACK_OF = {"0.0.0.0": HOST, "::": "::1"}  # noqa: S104 - known, not listened on
 """Loopback address at which a program on this machine reaches a service that listens on all addresses."""
+CONSOLE = "console"
+CONSOLE_PACKAGES = ("jinja2", "starlette", "uvicorn")
 METRICS_PORTS = {"commitlog": 7201, "indexer": 7202, "janitor": 7203, "delivery": 7204}
 REPLICA_IDS = "abcdefg"
 COPY_PORTS = 10
@@ -38,22 +41,19 @@ InsecureOption = Annotated[
 ]
 
 
+def port_option(service: str) -> Any:
+    """Return the option of a service's port."""
+    return typer.Option(min=0, max=65535, envvar=f"REPUT_{service}_PORT", help="Port; 0 takes any free one.")
+
+
 def up(
     data_dir: Annotated[
         Path, typer.Option(envvar="REPUT_DATA_DIR", metavar="DIR", help="Directory of the store; made if missing.")
     ] = Path("reput-data"),
-    commitlog_port: Annotated[
-        int, typer.Option(min=0, max=65535, envvar="REPUT_COMMITLOG_PORT", help="Port; 0 takes any free one.")
-    ] = 7101,
-    indexer_port: Annotated[
-        int, typer.Option(min=0, max=65535, envvar="REPUT_INDEXER_PORT", help="Port; 0 takes any free one.")
-    ] = 7102,
-    janitor_port: Annotated[
-        int, typer.Option(min=0, max=65535, envvar="REPUT_JANITOR_PORT", help="Port; 0 takes any free one.")
-    ] = 7103,
-    delivery_port: Annotated[
-        int, typer.Option(min=0, max=65535, envvar="REPUT_DELIVERY_PORT", help="Port; 0 takes any free one.")
-    ] = 7104,
+    commitlog_port: Annotated[int, port_option("COMMITLOG")] = 7101,
+    indexer_port: Annotated[int, port_option("INDEXER")] = 7102,
+    janitor_port: Annotated[int, port_option("JANITOR")] = 7103,
+    delivery_port: Annotated[int, port_option("DELIVERY")] = 7104,
     listen_host: Annotated[
         str | None,
         typer.Option(
@@ -64,6 +64,10 @@ def up(
         ),
     ] = None,
     allow_insecure: InsecureOption = False,
+    console_port: Annotated[int, port_option("CONSOLE")] = 7300,
+    console: Annotated[
+        bool, typer.Option("--console/--no-console", help="Run the console: pages about the store, on this machine.")
+    ] = True,
     delivery: Annotated[
         bool, typer.Option("--delivery/--no-delivery", help="Run Delivery: sharing groups, delays and transactions.")
     ] = True,
@@ -71,7 +75,7 @@ def up(
         Path | None, typer.Option("--config", metavar="FILE", help="TOML file with a table for each service.")
     ] = None,
     metrics: Annotated[
-        bool, typer.Option("--metrics/--no-metrics", help="Open the Prometheus endpoints on ports 7201 to 7204.")
+        bool, typer.Option("--metrics/--no-metrics", help="Open the Prometheus endpoints on ports 7201 to 7206.")
     ] = True,
     replicas: Annotated[
         int, typer.Option(min=1, max=len(REPLICA_IDS), metavar="N", help="Copies of the store, for trials.")
@@ -86,6 +90,8 @@ def up(
     Each service stops cleanly, however often SIGTERM comes; a Ctrl-C during the stop kills the remaining services.
     Below nohup the end of the terminal stops nothing.
 
+    The console is at http://127.0.0.1:7300, if its packages are installed (pip install 'reput-server[console]').
+
     It prints `ready` when all services answer and the indexes are complete.
 
     With --replicas 3 there are three logs, each with services of its own, in DIR/a, DIR/b and DIR/c and on ports
@@ -97,8 +103,8 @@ def up(
 
     Example: reput up --data-dir reput-data
     """
-    ports = {"commitlog": commitlog_port, "indexer": indexer_port, "janitor": janitor_port}
-    ports |= {"delivery": delivery_port} if delivery else {}
+    ports = {"commitlog": commitlog_port, "indexer": indexer_port, "janitor": janitor_port, "delivery": delivery_port}
+    ports = {name: port for name, port in ports.items() if delivery or name != "delivery"}
     if etcd and replicas == 1:
         raise typer.BadParameter("one copy elects nobody: use it with --replicas", param_hint="--etcd")
     hosts = listen_hosts(ports, listen_host, config)
@@ -107,7 +113,9 @@ def up(
     else:
         copies = [Copy(data_dir, chosen_ports(ports), hosts)]
     copies = [replace(copy, is_insecure=allow_insecure) for copy in copies]
-    raise typer.Exit(asyncio.run(_run(copies, config, data_dir, metrics=metrics, as_json=as_json)))
+    children = [child for copy in copies for child in copy.children(config, metrics=metrics)]
+    children += console_children(copies, console_port, config, metrics=metrics) if console else []
+    raise typer.Exit(asyncio.run(_run(copies, children, data_dir, as_json=as_json)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +157,26 @@ class Copy:
                 own += ["--metrics-port", str(METRICS_PORTS[name] + self.at * COPY_PORTS if metrics else 0)]
             found.append(Child(name, own, self.target(name), self.replica_id))
         return found
+
+
+def console_children(copies: Sequence[Copy], port: int, config: Path | None, *, metrics: bool) -> list[Child]:
+    """Return the console of all copies. It listens where its own settings say, whatever the services do.
+
+    Without its packages there is none, and a line says how to get them.
+    """
+    if any(importlib.util.find_spec(name) is None for name in CONSOLE_PACKAGES):
+        note = "console: its packages are not installed: pip install 'reput-server[console]', or --no-console"
+        print(note, file=sys.stderr, flush=True)
+        return []
+    host = listen_hosts([CONSOLE], None, config)[CONSOLE]
+    place = Copy(copies[0].data_dir, chosen_ports({CONSOLE: port}), {CONSOLE: host})
+    flags = ["--config", str(config)] if config is not None else []
+    flags += ["--listen-host", host, "--port", str(place.ports[CONSOLE])]
+    targets = {name: ",".join(copy.target(name) for copy in copies) for name in copies[0].ports}
+    for name, target in ({"delivery": ""} | targets).items():
+        flags += [f"--{name}-target", target]
+    flags += [] if metrics else ["--metrics-port", "0"]
+    return [Child(CONSOLE, flags, place.target(CONSOLE), is_optional=True)]
 
 
 def listen_hosts(names: Iterable[str], given: str | None, config: Path | None) -> dict[str, str]:
@@ -222,14 +250,14 @@ def _warn_if_open(copy: Copy) -> None:
         )
 
 
-async def _run(copies: list[Copy], config: Path | None, data_dir: Path, *, metrics: bool, as_json: bool) -> int:
-    children = [child for copy in copies for child in copy.children(config, metrics=metrics)]
+async def _run(copies: list[Copy], children: list[Child], data_dir: Path, *, as_json: bool) -> int:
     supervisor = Supervisor(children, lambda line: print(line, file=sys.stderr, flush=True), restarts=len(copies) > 1)
     stop_at_signals(supervisor)
     _warn_if_open(copies[0])
 
     def on_ready() -> None:
         targets = {name: ",".join(copy.target(name) for copy in copies) for name in copies[0].ports}
+        targets |= {child.name: f"http://{child.target}" for child in children if child.is_optional and child.runs}
         if as_json:
             print_json({"event": "ready", "data_dir": str(data_dir), **targets})
         else:

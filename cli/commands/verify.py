@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output.figures import counted, size_text
 from cli.output.lines import print_json, warning_line, write
 from cli.output.progress import progress
 from cli.verify.codes import CODES, Area
+from libs.figures import counted, size_text
 from libs.formats.errors import FormatError
 from libs.formats.records.delay_level import DELAY_LEVELS_TEXT, parse_levels
 

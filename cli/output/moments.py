@@ -1,58 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moments: how commands read them from users, and how they show them. No I/O except the clock.
+"""Moments as arguments of commands: `libs.moments`, whose refusals become errors of the command line."""
 
-Every option with a time uses `parse_time`. Exact moments are printed in UTC, with milliseconds and a Z; the
-short form for tables is local time, as a time without a zone is when it is typed.
-"""
-
-import re
-from datetime import UTC, date, datetime, timedelta
-from datetime import time as clock
+from datetime import UTC, datetime, timedelta
 
 import typer
+
+from libs import moments
+from libs.moments import NotAMoment, time_text
 
 TIME_FORMS = "ISO 8601, -1h, '2 hours ago', +1h, yesterday, 01:00, or ms"
 """For the help of options."""
 
-_PLAUSIBLE_MS_MIN = 10**11
-"""3 March 1973 as milliseconds, the year 5138 as seconds."""
-_LAST_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999; today's time in microseconds is behind it."""
-_UNITS = {
-    "ms": 1, "millisecond": 1, "s": 1_000, "sec": 1_000, "second": 1_000, "m": 60_000, "min": 60_000, "minute": 60_000,
-    "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000, "w": 604_800_000, "week": 604_800_000,
-}  # fmt: skip
-_STEP = r"(\d+(?:\.\d+)?)\s*([a-z]+)"
-_DISTANCE = rf"(?P<sign>[-+]|in\s)\s*(?P<far>(?:{_STEP}\s*)+)|(?P<ago>(?:{_STEP}\s*)+)\s+ago"
-_DAYS = {"today": 0, "yesterday": -1, "tomorrow": 1, None: 0}
-_CLOCK = r"(?:(?P<day>today|yesterday|tomorrow)(?:\s+|$))?(?P<clock>\d{1,2}:\d{2}(?::\d{2})?)?"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LONGEST_MS = 10**14
-"""About 3,000 years: a longer distance is a typing error."""
+
+__all__ = ["TIME_FORMS", "parse_duration", "parse_moment", "parse_time", "short_text", "time_text"]
 
 
 def parse_time(text: str, *, now: datetime | None = None) -> int:
-    """Return milliseconds since the epoch.
-
-    A text is a whole number of milliseconds, ISO 8601 (without a zone in local time, see `_epoch_ms`), a distance from
-    now (`-1h`, `-1h30m`, `2 hours ago`, `+1h`, `in 2 days`), `now`, `today`, `yesterday`, `tomorrow`, a time of today
-    (`01:00`), or `yesterday 01:00`. A number that would be a time of 1970 to 1973 is most likely in seconds, and
-    refused.
-    """
-    if re.fullmatch(r"-?[0-9]+", text):
-        return _whole_number(text)
-    now = (now or datetime.now(UTC)).astimezone()
-    words = text.strip().lower()
-    for reading in (_distance, _day_and_clock):
-        if (moment_ms := reading(words, now)) is not None:
-            return moment_ms
+    """Return milliseconds since the epoch, as `libs.moments.parse_time` does."""
     try:
-        return _epoch_ms(datetime.fromisoformat(text))
-    except (ValueError, OverflowError):
-        raise typer.BadParameter(
-            f"{text!r} is no time: give ISO 8601 (2026-11-26T12:03), -1h, '2 hours ago', +1h, yesterday, 01:00, "
-            "or milliseconds since the epoch"
-        ) from None
+        return moments.parse_time(text, now=now or datetime.now(UTC))
+    except NotAMoment as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def parse_duration(text: str) -> int:
+    """Return milliseconds for `90s`, `1h30m` or `2 days`."""
+    try:
+        return moments.parse_duration(text)
+    except NotAMoment as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def parse_moment(text: str | None) -> datetime | None:
@@ -60,74 +37,6 @@ def parse_moment(text: str | None) -> datetime | None:
     return None if text is None else _EPOCH + timedelta(milliseconds=parse_time(text))
 
 
-def time_text(time_ms: int) -> str:
-    """Return a moment in UTC, in milliseconds."""
-    moment = datetime.fromtimestamp(time_ms // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
-
-
 def short_text(time_ms: int, *, now: datetime | None = None) -> str:
     """Return a moment in local time, as short as it can be understood: `12:03:07` today, else `2026-11-26 12:03`."""
-    moment = datetime.fromtimestamp(time_ms / 1000, UTC).astimezone()
-    today = (now or datetime.now(UTC)).astimezone().date()
-    return f"{moment:%H:%M:%S}" if moment.date() == today else f"{moment:%Y-%m-%d %H:%M}"
-
-
-def _whole_number(text: str) -> int:
-    time_ms = int(text)
-    if 0 < time_ms < _PLAUSIBLE_MS_MIN:
-        raise typer.BadParameter(f"{text} looks like seconds: give milliseconds ({text}000), or ISO 8601")
-    if time_ms > _LAST_MS:
-        raise typer.BadParameter(f"{text} is behind the year 9999: give milliseconds, or ISO 8601")
-    return time_ms
-
-
-def _distance(words: str, now: datetime) -> int | None:
-    """Return the moment of `-1h`, `1 hour ago`, `+1h` or `in 1 hour`, None if the text is no distance."""
-    match = re.fullmatch(_DISTANCE, words)
-    if match is None:
-        return None
-    is_past = match["sign"] in (None, "-")
-    distance_ms = parse_duration(match["far"] or match["ago"])
-    return _epoch_ms(now) + (-distance_ms if is_past else distance_ms)
-
-
-def parse_duration(text: str) -> int:
-    """Return milliseconds for `90s`, `1h30m` or `2 days`."""
-    words = text.strip().lower()
-    if not re.fullmatch(rf"(?:{_STEP}\s*)+", words):
-        raise typer.BadParameter(f"{text!r} is no duration: give 90s, 1h30m, or '2 days'")
-    distance_ms = 0.0
-    for number, unit in re.findall(_STEP, words):
-        size_ms = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))
-        if size_ms is None:
-            raise typer.BadParameter(f"{unit!r} is no unit of time: ms, s, m, h, d and w are")
-        distance_ms += float(number) * size_ms
-    if distance_ms > _LONGEST_MS:
-        raise typer.BadParameter(f"{words!r} is longer than all history")
-    return round(distance_ms)
-
-
-def _day_and_clock(words: str, now: datetime) -> int | None:
-    """Return the moment of `now`, `today`, `yesterday`, `01:00` or `yesterday 01:00`, None for other words."""
-    if words == "now":
-        return _epoch_ms(now)
-    match = re.fullmatch(_CLOCK, words)
-    if match is None or not words:
-        return None
-    day: date = now.date() + timedelta(days=_DAYS[match["day"]])
-    hour, minute, second = (*map(int, (match["clock"] or "0:0").split(":")), 0)[:3]
-    try:
-        return _epoch_ms(datetime.combine(day, clock(hour, minute, second)))
-    except ValueError:
-        raise typer.BadParameter(f"{match['clock']!r} is no time of a day: 00:00 to 23:59:59 are") from None
-
-
-def _epoch_ms(moment: datetime) -> int:
-    """Return milliseconds since the epoch. A moment without a zone is local time.
-
-    A local time that a change of the clock skips has the UTC offset before the change, so no time of the skipped hour
-    lies before the hour in front of it. Of a local time that comes twice it is the first. `astimezone()` before
-    `timestamp()` would take the UTC offset after the change.
-    """
-    return round(moment.timestamp() * 1000)
+    return moments.short_text(time_ms, now=now or datetime.now(UTC))

@@ -12,7 +12,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cli.output.figures import size_rate_text, size_text
+from libs.figures import size_rate_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

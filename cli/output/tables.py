@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from cli.output.figures import duration_text, size_text
 from cli.output.lines import note_line, print_json, printable, styled, write
 from cli.output.moments import parse_time, short_text
 from cli.output.wrapping import beside, folded, text_width, wrapped
+from libs.figures import duration_text, size_text
 
 GAP = "  "
 PROSE_INDENT = "    "

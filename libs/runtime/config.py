@@ -28,7 +28,7 @@ from libs.runtime.sentences import field_sentences
 
 T = TypeVar("T")
 
-SECTIONS = ("commitlog", "indexer", "janitor", "delivery", "gateway")
+SECTIONS = ("commitlog", "indexer", "janitor", "delivery", "gateway", "console")
 """Tables that a configuration file may have; a single file may configure all services."""
 
 SECRET_SUFFIXES = ("_password", "_secret", "_token")

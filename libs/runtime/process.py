@@ -31,11 +31,9 @@ from libs.machine.clock import ClockWatch, SystemClock
 from libs.machine.errors import StoreLocked
 from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, load
 from libs.runtime.errors import ConfigError, PortInUse, StartError
-from libs.runtime.http2.connections import shortages
 from libs.runtime.peer.connection import Connection, Peer
 from libs.runtime.reload import Reload
-from libs.runtime.rpc.server import GrpcServer
-from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
+from libs.runtime.settings import ListenConfig, PeerConfig, ServerConfig, TelemetryConfig
 from libs.runtime.trust.callers import service_token_of
 from libs.runtime.trust.exposure import exposed
 from libs.runtime.version import VERSION
@@ -86,8 +84,8 @@ class ServiceSettings(Protocol):
     """The part of a service's settings that the process needs."""
 
     @property
-    def server(self) -> ServerConfig:
-        """The settings of the gRPC server."""
+    def server(self) -> ListenConfig:
+        """The settings of the server."""
         ...
 
     @property
@@ -96,10 +94,47 @@ class ServiceSettings(Protocol):
         ...
 
 
+class Server(Protocol):
+    """The server of a service, such as GrpcServer. It answers from `start` on, and serves from `admit` on."""
+
+    @property
+    def port(self) -> int:
+        """The port on which it listens."""
+        ...
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it tells others that it serves. From any thread."""
+        ...
+
+    async def start(self) -> None:
+        """Listen and answer. Raises StartError."""
+        ...
+
+    def admit(self) -> None:
+        """Accept calls."""
+        ...
+
+    async def set_healthy(self) -> None:
+        """Tell others that it serves."""
+        ...
+
+    async def drain(self) -> None:
+        """Refuse new calls. Running calls continue."""
+        ...
+
+    async def stop(self, grace_s: float) -> None:
+        """Stop listening. Calls that still run after the grace are cancelled."""
+        ...
+
+
 class Service(Protocol):
     """The service that a bootstrap builds."""
 
-    server: GrpcServer
+    @property
+    def server(self) -> Server:
+        """Its server."""
+        ...
 
     @property
     def live(self) -> Collection[str]:
@@ -256,7 +291,7 @@ async def _run(
             asyncio.get_running_loop().add_signal_handler(signal_number, shell.stop)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _hang_up_early)
         found = exposed({setting.field.name: setting.value for setting in loaded.settings})
-        for sentence in (*found, *shortages(settings.server.connections)):
+        for sentence in found:
             _log.warning(sentence)
         telemetry.registry.register(Certificates(certificate_files(loaded)))
         service = build(settings, shell)
@@ -402,7 +437,7 @@ async def saying_alive() -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _started(service: Service, config: ServerConfig) -> AsyncIterator[None]:
+async def _started(service: Service, config: ListenConfig) -> AsyncIterator[None]:
     """Listen within the block. After it refuse, drain, stop and close, each even if a step before it failed."""
     grace_s = config.drain_timeout_ms / 1000
     try:

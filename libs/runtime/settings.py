@@ -36,17 +36,14 @@ def check_targets(text: str, *, name: str = "target") -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ServerConfig:
-    """Settings of the gRPC server. An empty file name means: not used."""
+class ListenConfig:
+    """Settings of every server: where it listens, its TLS, and its stop."""
 
     listen_host: Basic[str] = "127.0.0.1"
     """Address to listen on; a host name, an IPv4 or an IPv6 address. Beyond loopback TLS is required."""
 
     port: Basic[Port]
     """Port to listen on; 0 takes any free port."""
-
-    unix_socket: Advanced[Path | None] = None
-    """Path of a Unix socket to listen on as well, for callers on the same host; it needs no TLS."""
 
     tls_certificate_file: Basic[Path | None] = None
     """PEM file with the server's certificate chain; without it the port serves plain text."""
@@ -56,6 +53,26 @@ class ServerConfig:
 
     tls_client_ca_file: Advanced[Path | None] = None
     """PEM file with the authorities whose client certificates are accepted; without it clients show no certificate."""
+
+    allow_insecure: Advanced[bool] = False
+    """Listen beyond loopback without TLS all the same. Every program that reaches the port can then read and write."""
+
+    drain_timeout_ms: Advanced[Annotated[int, Meta(ge=0)]] = 10_000
+    """Longest time, in milliseconds, for which a stop waits for running calls."""
+
+    def __post_init__(self) -> None:
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file need each other")
+        if self.tls_client_ca_file is not None and self.tls_certificate_file is None:
+            raise ValueError("tls_client_ca_file needs tls_certificate_file and tls_key_file")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerConfig(ListenConfig):
+    """Settings of the gRPC server. An empty file name means: not used."""
+
+    unix_socket: Advanced[Path | None] = None
+    """Path of a Unix socket to listen on as well, for callers on the same host; it needs no TLS."""
 
     token_file: Basic[Path | None] = None
     """File with the bearer token that clients must show; without it no token is needed, except the two tokens below."""
@@ -71,9 +88,6 @@ class ServerConfig:
     rights_file: Advanced[Path | None] = None
     """TOML file with named subjects and their rights for topics and groups; without it each client may use all of
     them."""
-
-    allow_insecure: Advanced[bool] = False
-    """Listen beyond loopback without TLS all the same. Every program that reaches the port can then read and write."""
 
     front: Advanced[Literal["http2", "grpcio"]] = "http2"
     """The server that takes calls from the network: http2 runs in the service's own loop, at a fraction of the
@@ -98,15 +112,6 @@ class ServerConfig:
     stream_unread_timeout_ms: Advanced[Annotated[int, Meta(ge=1)]] = 120_000
     """Longest time, in milliseconds, for which an answer of a stream waits for its reader; then the stream ends with
     STREAM_NOT_READ."""
-
-    drain_timeout_ms: Advanced[Annotated[int, Meta(ge=0)]] = 10_000
-    """Longest time, in milliseconds, for which a stop waits for running calls."""
-
-    def __post_init__(self) -> None:
-        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
-            raise ValueError("tls_certificate_file and tls_key_file need each other")
-        if self.tls_client_ca_file is not None and self.tls_certificate_file is None:
-            raise ValueError("tls_client_ca_file needs tls_certificate_file and tls_key_file")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,10 @@ from tests.support.surroundings import ANY_DISK, interrupt_by_default
 
 REPUT = (sys.executable, "-m", "cli.main")
 SEGMENT_SIZE_BYTES = 1 << 20
-FREE_PORTS = ("--commitlog-port", "0", "--indexer-port", "0", "--janitor-port", "0", "--no-delivery", "--no-metrics")
+FREE_PORTS = (
+    "--commitlog-port", "0", "--indexer-port", "0", "--janitor-port", "0",
+    "--no-delivery", "--no-metrics", "--no-console",
+)  # fmt: skip
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -12,11 +12,11 @@ import typer
 from cli.commands.typed.group import command_group
 from cli.connection.client import client_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output.figures import counted, size_text
 from cli.output.lines import JsonOption, warning_line
 from cli.output.moments import time_text
 from cli.output.progress import progress
 from cli.output.tables import print_fields, print_rows
+from libs.figures import counted, size_text
 from libs.formats.limits import MIB
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import typer
 
 from cli.commands.backups.backup import FromOption, failing, repository_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output.figures import counted
 from cli.output.lines import JsonOption
 from cli.output.moments import TIME_FORMS, parse_time, time_text
 from cli.output.progress import progress
 from cli.output.tables import print_fields
+from libs.figures import counted
 
 
 def restore(

@@ -16,7 +16,7 @@ from reput.indexer.v1 import index_service_pb2 as index_pb
 from reput.janitor.v1 import retention_service_pb2 as retention_pb
 
 from cli.commands.state.verdict import DISK_FREE, NOT_LEADER, RIGHT_LOG, TOPIC_CURE, topic_text
-from cli.output.figures import duration_text, many, size_text
+from libs.figures import duration_text, many, size_text
 
 DAY_S = 86_400.0
 

@@ -21,9 +21,9 @@ from typing import Annotated, NamedTuple
 import typer
 
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output.figures import duration_text, size_rate_text, size_text
 from cli.output.lines import JsonOption, print_json, write
 from cli.output.progress import Meter, progress
+from libs.figures import duration_text, size_rate_text, size_text
 
 MIB = 1 << 20
 BATCH_BYTES = 4096

@@ -19,8 +19,8 @@ from cli.commands.config import METRICS_PORTS
 from cli.commands.debug.redact import redacted
 from cli.commands.typed.group import command_group
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output.figures import size_text
 from cli.output.lines import JsonOption, note_line, print_json, write
+from libs.figures import size_text
 
 SIZE_BYTES_MAX = 64 << 20
 """Largest sum of all texts of a bundle."""

@@ -15,10 +15,10 @@ from cli.commands.typed.group import command_group
 from cli.connection.addresses import place_of
 from cli.connection.client import client_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output.figures import many
 from cli.output.lines import JsonOption
 from cli.output.moments import TIME_FORMS, parse_moment
 from cli.output.tables import print_fields, print_rows
+from libs.figures import many
 from libs.formats.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:

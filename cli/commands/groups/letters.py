@@ -13,12 +13,12 @@ import typer
 from cli.commands.typed.group import command_group
 from cli.connection.client import client_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output.figures import many
 from cli.output.lines import JsonOption, print_json
 from cli.output.messages import message_fields, print_message
 from cli.output.moments import TIME_FORMS, parse_moment, time_text
 from cli.output.progress import progress
 from cli.output.tables import print_fields, print_rows
+from libs.figures import many
 
 if TYPE_CHECKING:
     from reput_client import DeadLetter, Replay

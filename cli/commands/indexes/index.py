@@ -16,10 +16,10 @@ from cli.commands.typed.group import command_group
 from cli.connection.addresses import place_of
 from cli.connection.client import client_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output.figures import many, size_text
 from cli.output.lines import JsonOption, warning_line
 from cli.output.progress import progress
 from cli.output.tables import print_fields, print_rows
+from libs.figures import many, size_text
 
 if TYPE_CHECKING:
     from reput.indexer.v1.index_service_pb2 import RemoveQueuesResponse

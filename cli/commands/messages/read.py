@@ -13,10 +13,10 @@ import typer
 from cli.commands.typed.group import command_group
 from cli.connection.client import client_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output.figures import counted
 from cli.output.lines import JsonOption
 from cli.output.messages import print_message
 from cli.output.moments import TIME_FORMS, parse_moment
+from libs.figures import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

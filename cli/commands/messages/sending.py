@@ -16,10 +16,10 @@ from reput_client import Durability, OutcomeUnknownError, Producer, ProducerOpti
 from cli.commands.messages.sources import Arguments, Chunk, Lines, Source
 from cli.connection.patience import LeaderPatience, Patience
 from cli.exit_codes import CommandFailed, ExitCode, code_of
-from cli.output.figures import counted
 from cli.output.lines import error_line, print_json, warning_line, write
 from cli.output.progress import Meter, progress
 from cli.output.tables import print_fields
+from libs.figures import counted
 
 RETRIES = 6
 """With these the command waits about three seconds for a store that has answered before and is away; among several logs

@@ -15,10 +15,10 @@ from cli.commands.state.standing import level_lines, still_lines
 from cli.commands.state.states import States
 from cli.commands.state.verdict import Trouble, verdict_of
 from cli.connection.addresses import SERVICES
-from cli.output.figures import duration_text, many, rate_text, size_rate_text, size_text
 from cli.output.lines import printable, styled
 from cli.output.moments import short_text
 from cli.output.wrapping import VALUE_WIDTH_MIN, wrapped
+from libs.figures import duration_text, many, rate_text, size_rate_text, size_text
 
 LABEL_WIDTH = 11
 DISKS_MAX = 4

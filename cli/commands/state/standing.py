@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from reput_client import Client, DelayLevel, ReputError, ShareGroup
 
-from cli.output.figures import duration_text, many
+from libs.figures import duration_text, many
 
 GROUP_COUNT_MAX, CALLS_AT_ONCE = 100, 16
 LINE_COUNT_MAX = 5

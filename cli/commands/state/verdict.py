@@ -18,7 +18,7 @@ from reput.janitor.v1 import retention_service_pb2 as retention_pb
 
 from cli.commands.state.states import States
 from cli.connection.addresses import BESIDE, SERVICES
-from cli.output.figures import duration_text, many, size_text
+from libs.figures import duration_text, many, size_text
 
 DISK_FREE = "make room or add a disk; `reput janitor run --dry-run` tells what could go"
 RIGHT_LOG = "mount the disk and start the CommitLog again; if this log is the right one, `reput index rebuild`"

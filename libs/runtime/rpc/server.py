@@ -16,13 +16,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+import structlog
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 from reput.common.v1 import audit_service_pb2, connection_service_pb2
 
-from libs.runtime.errors import ConfigError
+from libs.runtime.http2.connections import shortages
 from libs.runtime.rpc.audit_servicer import AuditServicer
 from libs.runtime.rpc.bounds import CallBounds
 from libs.runtime.rpc.connection_servicer import ConnectionServicer
@@ -35,10 +36,12 @@ from libs.runtime.rpc.health import HealthServicer
 from libs.runtime.rpc.request_check import Limits
 from libs.runtime.settings import ServerConfig
 from libs.runtime.trust.callers import Callers
+from libs.runtime.trust.exposure import check_reach
 from libs.runtime.trust.rights.access import Access
-from libs.runtime.trust.tokens import is_loopback
 from libs.runtime.trust.trail import Trail
 from libs.runtime.watch.telemetry import Telemetry
+
+_log = structlog.get_logger(__name__)
 
 TRUSTED_CALL_COUNT_MAX = 256
 """Maximum number of running calls of other services and of operators."""
@@ -162,7 +165,9 @@ class GrpcServer:
     async def start(self) -> None:
         """Listen and answer. Calls get RECOVERING until `admit`. Raises PortInUse, ListenFailed or ConfigError."""
         self._add_own_services()
-        self._check_reach()
+        check_reach(self._config)
+        for sentence in shortages(self._config.connections):
+            _log.warning(sentence)
         self.port = await self._front.listen()
         await self._front.start()
 
@@ -201,12 +206,3 @@ class GrpcServer:
         self.is_stopping = True
         await self._front.stop(grace_s)
         await asyncio.to_thread(self.trail.close)
-
-    def _check_reach(self) -> None:
-        config = self._config
-        has_tls = config.tls_certificate_file is not None
-        if not has_tls and not config.allow_insecure and not is_loopback(config.listen_host):
-            raise ConfigError(
-                f"listen_host {config.listen_host} can be reached from other machines: set tls_certificate_file and "
-                "tls_key_file, or allow_insecure = true"
-            )

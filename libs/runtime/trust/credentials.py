@@ -13,7 +13,7 @@ from typing import cast
 import grpc
 
 from libs.runtime.errors import ConfigError
-from libs.runtime.settings import ServerConfig
+from libs.runtime.settings import ListenConfig, ServerConfig
 from libs.runtime.trust.tokens import WatchedFiles, read_file
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def server_credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
     )
 
 
-def ssl_context(config: ServerConfig, *, protocol: str = "h2") -> ssl.SSLContext | None:
+def ssl_context(config: ListenConfig, *, protocol: str = "h2") -> ssl.SSLContext | None:
     """Return the TLS context of a server of a protocol, by its name in ALPN. None without TLS.
 
     Raises ConfigError for a file that can't be used.
@@ -69,12 +69,12 @@ def ssl_context(config: ServerConfig, *, protocol: str = "h2") -> ssl.SSLContext
     return first
 
 
-def _watched(config: ServerConfig) -> WatchedFiles:
+def _watched(config: ListenConfig) -> WatchedFiles:
     files = (config.tls_certificate_file, config.tls_key_file, config.tls_client_ca_file)
     return WatchedFiles(file for file in files if file is not None)
 
 
-def _context(config: ServerConfig, protocol: str) -> ssl.SSLContext:
+def _context(config: ListenConfig, protocol: str) -> ssl.SSLContext:
     assert config.tls_certificate_file is not None
     assert config.tls_key_file is not None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exposure: finds directories and secrets of a service that other users of its machine can read.
+"""Exposure: finds directories and secrets of a service that other users can read, and ports that others can reach.
 
 As with ssh's keys, only files of this user are checked. Another owner, such as the owner of a volume of Kubernetes or
 of a mounted Secret, decides about its files, and this user can't change them.
@@ -9,6 +9,10 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from libs.runtime.errors import ConfigError
+from libs.runtime.settings import ListenConfig
+from libs.runtime.trust.tokens import is_loopback
 
 DIRECTORY_MASK = 0o077
 SECRET_MASK = 0o037
@@ -41,3 +45,13 @@ def open_mode(path: Path, mask: int = SECRET_MASK) -> int | None:
         return None
     mode = stat.S_IMODE(status.st_mode)
     return mode if status.st_uid == os.geteuid() and mode & mask else None
+
+
+def check_reach(config: ListenConfig) -> None:
+    """Raise ConfigError for an address that other machines can reach without TLS, unless the settings allow it."""
+    has_tls = config.tls_certificate_file is not None
+    if not has_tls and not config.allow_insecure and not is_loopback(config.listen_host):
+        raise ConfigError(
+            f"listen_host {config.listen_host} can be reached from other machines: set tls_certificate_file and "
+            "tls_key_file, or allow_insecure = true"
+        )

@@ -83,6 +83,11 @@ class TokenFile:
         """The token to show to others."""
         return self._current()[0].decode()
 
+    @property
+    def all_tokens(self) -> list[bytes]:
+        """All tokens of the file."""
+        return self._current()
+
     def has(self, given: bytes) -> bool:
         """Return whether the file has this token. A wrong token takes the same time as a right token."""
         from hmac import compare_digest  # a command that shows a token does not wait for OpenSSL

@@ -33,7 +33,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
-from libs.runtime.settings import ServerConfig, TelemetryConfig
+from libs.runtime.settings import ListenConfig, TelemetryConfig
 from libs.runtime.trust.credentials import ssl_context
 from libs.runtime.trust.tokens import TokenFile
 from libs.runtime.watch.durations import CallDurations, DurationsFamily, Read
@@ -223,7 +223,7 @@ class Telemetry:
             ending.join(EXPORT_TIMEOUT_S)
 
 
-def set_up(service: str, config: TelemetryConfig, server: ServerConfig) -> Telemetry:
+def set_up(service: str, config: TelemetryConfig, server: ListenConfig) -> Telemetry:
     """Configure logging, and open the metrics endpoint and the exporter of the configuration.
 
     Raises PortInUse or ListenFailed, and ConfigError for files of TLS and tokens.

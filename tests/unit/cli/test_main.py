@@ -21,7 +21,15 @@ from libs.runtime.version import VERSION
 from tests.support import surroundings
 from tests.support.reput_up import run_here
 
-WITHOUT_JSON = {"serve commitlog", "serve indexer", "serve janitor", "serve delivery", "serve gateway"}
+WITHOUT_JSON = {
+    "serve commitlog",
+    "serve indexer",
+    "serve janitor",
+    "serve delivery",
+    "serve gateway",
+    "serve console",
+    "console",
+}
 
 
 def commands() -> dict[str, Any]:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from cli.exit_codes import ExitCode
-from cli.output.figures import size_text
 from cli.verify.codes import Area
 from cli.verify.files import Files
 from cli.verify.findings import Finding, Report
 from cli.verify.store import verify_store
+from libs.figures import size_text
 from libs.formats import store_layout
 from libs.formats.epoch import Epoch
 from libs.formats.state import epoch_file, store_checkpoint

@@ -3,7 +3,7 @@
 
 import pytest
 
-from cli.output.figures import counted, duration_text, many, rate_text, size_rate_text, size_text
+from libs.figures import counted, duration_text, many, rate_text, size_rate_text, size_text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The console's composition: settings, a client of the store, the pages and their server.
+
+It keeps no state, so it is ready at once and may be killed at any time. The web packages are an extra of the package:
+they are imported when a console is made, so that its settings can be read without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from libs.runtime.errors import ConfigError
+from libs.runtime.settings import ListenConfig, TelemetryConfig
+from services.console.config import ConsoleConfig
+
+if TYPE_CHECKING:
+    from libs.runtime.process import Shell
+
+PORT = 7300
+EXTRA = "the console needs packages that are not installed: pip install 'reput-server[console]'"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings of the console's process."""
+
+    engine: ConsoleConfig = field(default_factory=ConsoleConfig)
+    server: ListenConfig = field(default_factory=lambda: ListenConfig(port=PORT))
+    telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7206))
+
+
+class Service:
+    """The console as a service of the process shell. Raises ConfigError."""
+
+    live = ("hide_bodies",)
+
+    def __init__(self, settings: Settings, shell: Shell) -> None:
+        try:
+            from services.console.web.server import WebServer
+        except ModuleNotFoundError as missing:
+            if missing.name not in ("starlette", "jinja2", "uvicorn"):
+                raise
+            raise ConfigError(EXTRA) from None
+        from services.console.ask.store import Store
+        from services.console.web.app import Console
+
+        self._store = Store.connected(settings.engine)
+        self._console = Console(self._store, settings.engine, settings.server)
+        self.server = WebServer(self._console, settings.engine, settings.server)
+        shell.telemetry.observe("web", self._console.counts.snapshot)
+
+    def reload(self, settings: Settings) -> None:
+        """Take the live settings."""
+        self._store.hides_bodies = settings.engine.hide_bodies
+
+    async def open(self) -> None:
+        """Do nothing: connections to the store are made when a page needs them."""
+
+    async def until_connected(self) -> None:
+        """Return at once: an unreachable service is told on the pages, and does not delay the start."""
+
+    async def until_complete(self) -> None:
+        """Return at once: the console has no data to read."""
+
+    async def drain(self) -> None:
+        """End the live tails. Browsers connect again."""
+        self._console.end_tails()
+
+    async def close(self) -> None:
+        """Close the connections to the store."""
+        await self._store.close()

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Charts: the shapes of a chart from its values. Templates draw them as SVG."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+WIDTH, HEIGHT = 720, 96
+GAP = 2
+SMALLEST = 1.5
+"""Height of the smallest value above 0, so that it is seen."""
+
+
+class Bar(Struct, frozen=True):
+    """A bar of a chart of WIDTH × HEIGHT, from the bottom."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def bars(values: Sequence[int]) -> tuple[Bar, ...]:
+    """Return a bar for each value. The largest value has the whole height."""
+    most = max(values, default=0)
+    step = WIDTH / max(len(values), 1)
+    found = []
+    for at, value in enumerate(values):
+        height = max(value / most * HEIGHT, SMALLEST) if value > 0 else 0.0
+        found.append(Bar(round(at * step, 1), round(HEIGHT - height, 1), round(step - GAP, 1), round(height, 1)))
+    return tuple(found)

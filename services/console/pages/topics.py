@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topics: the list of topics, and a topic with its queues, its groups, its arrivals and its newest messages."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from msgspec import Struct
+from reput_client import Queue, Topic
+
+from services.console.pages.chart import Bar, bars
+from services.console.pages.groups import GroupFacts, Lag, lag_of
+from services.console.pages.page import Gap, Page, command
+from services.console.pages.rows import MessageRow, place_of
+
+ROWS_OF_A_PAGE = 100
+
+
+class TopicRow(Struct, frozen=True):
+    """A topic in the list. Counts are None if they could not be asked."""
+
+    name: str
+    place: str
+    """What the topic is, if the store made it: `dead letter of GROUP`."""
+    queue_count: int
+    message_count: int | None
+    is_readable: bool
+    is_writable: bool
+    retention_hours: int
+    retention_bytes: int
+    set_apart: str
+    group_count: int
+    lag: Lag | None
+    """The lag of the group that is furthest behind, None without a group."""
+
+
+class TopicsPage(Page, frozen=True, kw_only=True):
+    """The list of topics, a part of it at a time."""
+
+    template: ClassVar = "topics.html"
+
+    part: str
+    """Only topics whose name has this part."""
+    rows: tuple[TopicRow, ...]
+    total_count: int
+    number: int
+    """The part that is shown, from 1."""
+    page_count: int
+
+
+class QueueRow(Struct, frozen=True):
+    """A queue of a topic."""
+
+    queue_id: int
+    min_queue_offset: int
+    max_queue_offset: int
+    first_store_time_ms: int | None
+    last_store_time_ms: int | None
+
+
+class GroupOfTopic(Struct, frozen=True):
+    """A group that reads the topic."""
+
+    name: str
+    is_shared: bool
+    lag: Lag
+    reasons: tuple[str, ...]
+
+
+class Arrivals(Struct, frozen=True):
+    """Messages that arrived in each of some equal times."""
+
+    start_ms: int
+    step_ms: int
+    counts: tuple[int, ...]
+    bars: tuple[Bar, ...]
+
+
+class TopicPage(Page, frozen=True, kw_only=True):
+    """A topic."""
+
+    template: ClassVar = "topic.html"
+
+    name: str
+    row: TopicRow | None = None
+    queues: tuple[QueueRow, ...] = ()
+    groups: tuple[GroupOfTopic, ...] = ()
+    arrivals: Arrivals | None = None
+    newest: tuple[MessageRow, ...] = ()
+    """The newest messages, the newest first."""
+    cursor: str = ""
+    """Where a live tail begins: behind the newest messages."""
+
+
+def topic_row(topic: Topic, queues: Sequence[Queue] | None, groups: Iterable[GroupFacts]) -> TopicRow:
+    """Return a topic as a row. `queues` is None if the Indexer could not be asked."""
+    readers = groups_of(topic.name, groups)
+    count = None if queues is None else sum(queue.max_queue_offset - queue.min_queue_offset for queue in queues)
+    return TopicRow(
+        name=topic.name,
+        place=place_of(topic.name),
+        queue_count=max(topic.read_queue_count, topic.write_queue_count),
+        message_count=count,
+        is_readable=topic.is_readable,
+        is_writable=topic.is_writable,
+        retention_hours=topic.retention_hours,
+        retention_bytes=topic.retention_bytes,
+        set_apart=topic.set_apart,
+        group_count=len(readers),
+        lag=max((one.lag for one in readers), key=lambda lag: (lag.messages, lag.seconds or 0), default=None),
+    )
+
+
+def groups_of(topic: str, groups: Iterable[GroupFacts]) -> tuple[GroupOfTopic, ...]:
+    """Return the groups with a position in a topic, those that are furthest behind first."""
+    found = []
+    for group in groups:
+        queues = [queue for queue in group.queues if queue.topic == topic]
+        if queues:
+            reasons = tuple(dict.fromkeys(reason for queue in queues for reason in queue.reasons))
+            found.append(GroupOfTopic(group.name, group.share is not None, lag_of(queues), reasons))
+    return tuple(sorted(found, key=lambda one: (-one.lag.messages, one.name)))
+
+
+def shown_topics(topics: Sequence[Topic], part: str, number: int) -> tuple[list[Topic], int, int, int]:
+    """Return the topics of a part of the list, their total, the number of this part, and the count of parts."""
+    found = [topic for topic in topics if part.lower() in topic.name.lower()]
+    page_count = max(-(-len(found) // ROWS_OF_A_PAGE), 1)
+    number = min(max(number, 1), page_count)
+    return found[(number - 1) * ROWS_OF_A_PAGE : number * ROWS_OF_A_PAGE], len(found), number, page_count
+
+
+def topics_page(
+    topics: Sequence[Topic],
+    queues: Mapping[str, Sequence[Queue] | None],
+    groups: Sequence[GroupFacts],
+    gaps: tuple[Gap, ...],
+    *,
+    part: str,
+    place: tuple[int, int, int],
+) -> TopicsPage:
+    """Return the page of a part of the list. `place` is the total, the number of the part, and the count of parts."""
+    total, number, page_count = place
+    return TopicsPage(
+        commands=(command("topics", "list"),),
+        gaps=gaps,
+        is_found=bool(topics) or not gaps,
+        part=part,
+        rows=tuple(topic_row(topic, queues.get(topic.name), groups) for topic in topics),
+        total_count=total,
+        number=number,
+        page_count=page_count,
+    )
+
+
+def topic_page(
+    topic: Topic,
+    queues: Sequence[Queue] | None,
+    groups: Sequence[GroupFacts],
+    gaps: tuple[Gap, ...],
+    *,
+    arrivals: Arrivals | None,
+    newest: Sequence[MessageRow],
+    cursor: str,
+) -> TopicPage:
+    """Return the page of a topic."""
+    return TopicPage(
+        commands=(*topic_commands(topic.name), command("tail", topic.name, "-f")),
+        gaps=gaps,
+        name=topic.name,
+        row=topic_row(topic, queues, groups),
+        queues=tuple(map(_queue_row, queues or ())),
+        groups=groups_of(topic.name, groups),
+        arrivals=arrivals,
+        newest=tuple(sorted(newest, key=lambda row: (-row.store_time_ms, row.queue_id, -row.queue_offset))),
+        cursor=cursor,
+    )
+
+
+def no_topic(name: str, gaps: tuple[Gap, ...]) -> TopicPage:
+    """Return the page of a topic that was not found, or could not be looked for."""
+    return TopicPage(commands=topic_commands(name), gaps=gaps, is_found=False, name=name)
+
+
+def topic_commands(name: str) -> tuple[str, ...]:
+    """Return the commands that show a topic."""
+    return (command("topics", "get", name),)
+
+
+def arrivals_of(start_ms: int, step_ms: int, ends: Sequence[Sequence[int]]) -> Arrivals:
+    """Return the arrivals from the queue offsets at the begin of each time and at the end, for each queue."""
+    sums = [sum(column) for column in zip(*ends, strict=True)]
+    counts = tuple(max(after - before, 0) for before, after in itertools.pairwise(sums))
+    return Arrivals(start_ms, step_ms, counts, bars(counts))
+
+
+def _queue_row(queue: Queue) -> QueueRow:
+    first, last = (
+        None if time is None else round(time.timestamp() * 1000)
+        for time in (queue.first_store_time, queue.last_store_time)
+    )
+    return QueueRow(queue.queue_id, queue.min_queue_offset, queue.max_queue_offset, first, last)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rendering: pages to HTML. Everything from the store is escaped; what people can't see is made visible."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from libs.figures import counted, duration_text, many, size_text
+from libs.moments import time_text
+from libs.runtime.version import VERSION
+from services.console.pages.chart import HEIGHT, WIDTH
+from services.console.pages.page import Page
+
+TEMPLATES = Path(__file__).parent / "templates"
+LAYOUT_CHARACTERS = "\n\t"
+_LAST_MS = 253_402_300_799_999
+
+
+class Renderer:
+    """Makes HTML. `urls` are functions that templates call."""
+
+    def __init__(self) -> None:
+        self._templates = Environment(
+            loader=FileSystemLoader(TEMPLATES),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._templates.filters.update(FILTERS)
+        self._templates.globals.update(
+            version=VERSION, chart_width=WIDTH, chart_height=HEIGHT, topic_url=topic_url, group_url=group_url,
+            letters_url=letters_url, message_url=message_url, many=many, counted=counted,
+        )  # fmt: skip
+
+    def page(self, page: Page, *, path: str, twin: str, can_log_out: bool) -> str:
+        """Return a page of the store as HTML. `twin` is the address of the same as JSON."""
+        return self.html(page.template, page=page, path=path, twin=twin, can_log_out=can_log_out)
+
+    def html(self, template: str, **values: object) -> str:
+        """Return a template with values as HTML."""
+        return self._templates.get_template(template).render(values)
+
+
+def visible(text: str) -> str:
+    """Return a text whose control characters and directions of writing are shown as escapes, but for line ends."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in LAYOUT_CHARACTERS else c.encode("unicode_escape", "surrogatepass").decode()
+        for c in text
+    )
+
+
+def one_line(text: str) -> str:
+    """Return a text on a single line, with all that is not printable as escapes."""
+    return text if text.isprintable() else visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def time_element(time_ms: int | None) -> Markup:
+    """Return a moment as an element, which the browser shows in the reader's zone."""
+    if time_ms is None:
+        return Markup("–")
+    text = time_text(min(max(time_ms, 0), _LAST_MS))
+    return Markup('<time datetime="{0}">{1}</time>').format(text, f"{text[:10]} {text[11:19]} UTC")
+
+
+def number(value: int | None) -> str:
+    """Return a number with commas, a dash for an unknown number."""
+    return "–" if value is None else f"{value:,}"
+
+
+def size(value: int | None) -> str:
+    """Return a size, a dash for an unknown size."""
+    return "–" if value is None else size_text(value)
+
+
+def duration(value: float | None) -> str:
+    """Return a duration, a dash for an unknown duration."""
+    return "–" if value is None else duration_text(value)
+
+
+def name_in_url(name: str) -> str:
+    """Return a name as a part of a path."""
+    return quote(name, safe="")
+
+
+def topic_url(name: str) -> str:
+    """Return the address of the page of a topic."""
+    return f"/topics/{name_in_url(name)}"
+
+
+def group_url(name: str) -> str:
+    """Return the address of the page of a group."""
+    return f"/groups/{name_in_url(name)}"
+
+
+def letters_url(name: str) -> str:
+    """Return the address of the page of a group's dead letters."""
+    return f"/dead-letters/{name_in_url(name)}"
+
+
+def message_url(message_id: str) -> str:
+    """Return the address of the page of a message."""
+    return f"/messages/{name_in_url(message_id)}"
+
+
+def wrappable(text: str) -> Markup:
+    """Return a name on a single line that may be broken behind its separators."""
+    parts = escape(one_line(text))
+    for separator in ("_", "-", "%", "|"):
+        parts = Markup(str(parts).replace(separator, f"{separator}<wbr>"))  # noqa: S704 - escaped above
+    return parts
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "visible": visible,
+    "one_line": one_line,
+    "time": time_element,
+    "number": number,
+    "size": size,
+    "duration": duration,
+    "url": name_in_url,
+    "name": wrappable,
+}

@@ -96,7 +96,7 @@ def zone_of(name: str) -> tzinfo:
     """Return the zone of this name, UTC if there is none."""
     try:
         return ZoneInfo(name) if re.fullmatch(r"[A-Za-z0-9_+/-]{1,64}", name) else UTC
-    except (ValueError, OSError):
+    except (ValueError, KeyError, OSError):
         return UTC
 
 

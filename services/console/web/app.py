@@ -23,7 +23,7 @@ from services.console.ask.store import Store
 from services.console.config import ConsoleConfig
 from services.console.pages.page import Page
 from services.console.web.counts import Counts
-from services.console.web.gate import Gate, cookie_name, cookies_of, status_text
+from services.console.web.gate import Gate, cookie_name, cookies_of, status_text, target_of
 from services.console.web.login import SESSION_S, Login, is_same, new_form_token
 from services.console.web.rendering import Renderer
 from services.console.web.tails import Tails
@@ -128,9 +128,8 @@ class Console:
     def _html(self, make: Make) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             def rendered(page: Page) -> Response:
-                path = request.url.path
-                query = f"?{request.url.query}" if request.url.query else ""
-                twin = ("/find" if path == "/" else path).rstrip("/") + ".json" + query
+                path, query = target_of(request.scope)
+                twin = ("/find" if path == "/" else path) + ".json" + query
                 html = self._renderer.page(page, path=path, twin=twin, can_log_out=self._login.is_needed)
                 return HTMLResponse(html, page.status)
 

@@ -42,10 +42,6 @@ NO_STORE = "no-store"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
-class TooLarge(Exception):
-    """The body of a request has more bytes than a form."""
-
-
 class Gate:
     """The application behind its checks. `refuse` makes the page of a refusal from a status and a sentence."""
 
@@ -70,11 +66,7 @@ class Gate:
             if refusal is not None:
                 await refusal(scope, receive, answer.send)
             else:
-                await self._behind(scope, _bounded(receive), answer.send)
-        except TooLarge:
-            if not answer.has_begun:
-                text = f"the form has more than {FORM_BYTES_MAX} bytes"
-                await self._refuse(scope, 413, text)(scope, receive, answer.send)
+                await self._behind(scope, receive, answer.send)
         except TimeoutError:
             if not answer.has_begun:
                 raise
@@ -92,6 +84,9 @@ class Gate:
             return self._refuse(scope, 405, "pages are read with GET, and forms are sent with POST")
         if scope["method"] == "POST" and not is_same_origin(headers, scope["scheme"]):
             return self._refuse(scope, 403, "the form comes from another site")
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers or not length[:9].isdecimal() or int(length[:9]) > FORM_BYTES_MAX:
+            return self._refuse(scope, 413, f"a form has its length, and {FORM_BYTES_MAX} bytes at most")
         return self._login_refusal(scope, headers)
 
     def _login_refusal(self, scope: Scope, headers: Headers) -> Response | None:
@@ -103,8 +98,7 @@ class Gate:
             return None
         if path.endswith(".json") or scope["method"] == "POST" or "authorization" in headers:
             return self._refuse(scope, 401, "log in first: /login, or a bearer token of login_token_file")
-        query = scope["query_string"].decode("latin-1")
-        return RedirectResponse("/login?next=" + quote(path + (f"?{query}" if query else ""), safe=""), 303)
+        return RedirectResponse("/login?next=" + quote("".join(target_of(scope)), safe=""), 303)
 
 
 class _Answer:
@@ -128,19 +122,10 @@ class _Answer:
             await self._send(message)
 
 
-def _bounded(receive: Receive) -> Receive:
-    """Return a receive that raises TooLarge when the body becomes larger than a form."""
-    size = 0
-
-    async def bounded() -> Message:
-        nonlocal size
-        message = await receive()
-        size += len(message.get("body", b""))
-        if size > FORM_BYTES_MAX:
-            raise TooLarge
-        return message
-
-    return bounded
+def target_of(scope: Scope) -> tuple[str, str]:
+    """Return the path and the arguments (with `?`) of a request, as they were sent: names may have a `%`."""
+    query = scope["query_string"].decode("latin-1")
+    return scope["raw_path"].decode("latin-1"), f"?{query}" if query else ""
 
 
 def host_of(header: str) -> str:

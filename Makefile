@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help setup wheels demo test test-services check test-pure test-containers test-kubernetes test-clients clients failovers interop conformance timed crash crash-long crash-planted crash-planted-rounds attack alarm-drills sanitize harm lint format gen bench bench-full bench-spark bench-deletion test-long test-spark spark-matrix spark-dist clean
+.PHONY: help test-console setup wheels demo test test-services check test-pure test-containers test-kubernetes test-clients clients failovers interop conformance timed crash crash-long crash-planted crash-planted-rounds attack alarm-drills sanitize harm lint format gen bench bench-full bench-spark bench-deletion test-long test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -132,6 +132,9 @@ lint: $(READY) ## ruff, mypy --strict, import rules, style rules, buf, stubs, sy
 format: $(READY) ## let ruff put the code into shape
 	@$(VENV)/ruff check --fix --quiet .
 	@$(VENV)/ruff format --quiet .
+
+test-console: $(READY) ## the console's pages in Chromium: keyboard, colours, widths, hostile text, outages, axe-core; SHOTS=DIR keeps screenshots
+	@SHOTS="$(SHOTS)" $(VENV)/python -m pytest -m console tests/console
 
 gen: $(READY) ## generate stubs, numbers of fields and of the kernel, the synchronous client and docs from their sources
 	@$(VENV)/python -m tools.gen_stubs

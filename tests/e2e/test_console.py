@@ -39,7 +39,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def console(filled: Store) -> Iterator[RunningConsole]:
-    with console_of(filled.targets) as running:
+    with console_of(filled.targets, "--store-timeout-ms", "60000") as running:
         yield running
 
 

@@ -31,7 +31,8 @@ from services.console.web.tails import Tails
 _log = structlog.get_logger(__name__)
 
 STATIC = Path(__file__).parent / "static"
-PAGE_TIMEOUT_S = 15.0
+CALLS_IN_A_ROW = 5
+"""A page takes at most the time of so many calls of the store."""
 TURN_TIMEOUT_S = 2.0
 ARGUMENT_CHARACTERS_MAX = 2_000
 
@@ -97,6 +98,7 @@ class Console:
         self.is_ready = False
         self.counts = Counts()
         self._store = store
+        self._page_timeout_s = CALLS_IN_A_ROW * config.store_timeout_ms / 1000
         self._login = Login(config, store.clock)
         self._renderer = Renderer()
         self._turns = asyncio.Semaphore(config.page_count_max)
@@ -151,7 +153,7 @@ class Console:
         if not self.is_ready:
             return self.refusal(request.scope, 503, "the console is starting or stopping")
         try:
-            async with self._turn(), asyncio.timeout(PAGE_TIMEOUT_S):
+            async with self._turn(), asyncio.timeout(self._page_timeout_s):
                 self.counts.pages_total += 1
                 return rendered(await make(self._store, request))
         except TimeoutError:
@@ -191,7 +193,7 @@ class Console:
     async def _body(self, request: Request) -> Response:
         """Answer the body of a message as a file: a browser saves it, and never shows it as a page."""
         try:
-            async with self._turn(), asyncio.timeout(PAGE_TIMEOUT_S):
+            async with self._turn(), asyncio.timeout(self._page_timeout_s):
                 name, topic = request.path_params["name"], argument(request, "topic")
                 data, is_known = await message.body(self._store, name, topic)
         except TimeoutError:

@@ -152,24 +152,32 @@ def _commitlog(log: log_service_pb2.GetStatusResponse | None, target: str, reaso
     if log is None:
         return _away("CommitLog", target, reason)
     problems = [f"appends are refused: {name}" for name in log.refusals]
-    if log.HasField("following") and log.following.last_error:
-        problems.append(log.following.last_error)
+    following_error = _following_error(log)
+    if following_error:
+        problems.append(following_error)
     if log.store_time_ahead_ms > 1_000:
         problems.append(f"the log's time is {log.store_time_ahead_ms:,} ms ahead of the clock")
     is_recovering = log.state == log_service_pb2.LOG_STATE_RECOVERING
     role = ROLES.get(log.role, "has an unknown role")
     state = "recovering" if is_recovering else f"{role}; {'accepts' if log.is_writable else 'refuses'} appends"
     is_follower = log.role == log_service_pb2.ROLE_SLAVE
-    is_bad = bool(problems) and not (is_follower and not log.following.last_error)
+    is_bad = bool(problems) and not (is_follower and not following_error)
     return _answered(
         "CommitLog", target, log, state, problems if is_bad else [], is_good=not is_bad and not is_recovering
     )
 
 
+def _following_error(log: log_service_pb2.GetStatusResponse) -> str:
+    """Return the reason why a follower does not follow. The last error stays in its status when it follows again."""
+    follows = log.following.state == log_service_pb2.FOLLOWING_STATE_FOLLOWING
+    return log.following.last_error if log.HasField("following") and not follows else ""
+
+
 def _indexer(index: index_service_pb2.GetStatusResponse | None, target: str, reason: str) -> ServiceRow:
     if index is None:
         return _away("Indexer", target, reason)
-    problems = [index.last_error] if index.last_error else []
+    is_live = index.state == index_service_pb2.REPUT_STATE_LIVE and not index.is_log_away
+    problems = [index.last_error] if index.last_error and not is_live else []
     if index.is_log_away:
         problems.append(f"it has not heard the log for {index.log_silent_ms:,} ms")
     if index.damaged_records:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import msgspec
 import structlog
@@ -35,6 +36,7 @@ CALLS_IN_A_ROW = 5
 """A page takes at most the time of so many calls of the store."""
 TURN_TIMEOUT_S = 2.0
 ARGUMENT_CHARACTERS_MAX = 2_000
+FORM_FIELDS_MAX = 4
 
 Make = Callable[[Store, Request], Awaitable[Page]]
 
@@ -208,11 +210,11 @@ class Console:
         return self._login_page(request, 200, "")
 
     async def _log_in(self, request: Request) -> Response:
-        form = await request.form(max_files=0, max_fields=4)
+        form = await form_of(request)
         expected = cookies_of(request.headers).get(cookie_name(request.scope, "form"), "")
-        if not is_same(str(form.get("form_token", "")), expected):
+        if not is_same(form.get("form_token", ""), expected):
             return self._login_page(request, 403, "The form was too old, or came from another page: try again.")
-        session = self._login.session_for(str(form.get("token", "")))
+        session = self._login.session_for(form.get("token", ""))
         if session is None:
             return self._login_page(request, 401, "This token does not open the console.")
         answer = RedirectResponse(local_target(argument(request, "next")), 303)
@@ -246,6 +248,15 @@ def argument(request: Request, name: str) -> str:
     if len(value) > ARGUMENT_CHARACTERS_MAX:
         raise ValueError(f"{name} has {len(value)} characters: {ARGUMENT_CHARACTERS_MAX} are allowed")
     return value.encode("utf-8", "replace").decode()
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """Return the fields of a form, none if it has more than `FORM_FIELDS_MAX`. The gate bounds its size."""
+    text = (await request.body()).decode("utf-8", "replace")
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX))
+    except ValueError:
+        return {}
 
 
 def local_target(target: str) -> str:

@@ -12,12 +12,14 @@ from reput.indexer.v1 import consumer_offset_service_pb2 as offset_pb
 
 from libs.formats.config import delay_offsets_json
 from libs.formats.state import store_checkpoint
+from libs.formats.state.system_topics import STATE_TOPIC
 from tests.interop.rocketmq.drafts import Drafts
 from tests.interop.rocketmq.history import History
 from tests.interop.rocketmq.reput_store import ReputStore
 from tests.interop.rocketmq.rocketmq_store import RocketMqStore
 from tests.interop.rocketmq.stored import SCHEDULE_TOPIC, Draft, Queue, Sizes
 from tests.interop.rocketmq.writing import write_reput, write_rocketmq
+from tests.support.patience import LIMIT_S
 
 pytestmark = pytest.mark.interop
 
@@ -74,8 +76,11 @@ async def test_topics_and_consumer_offsets(tmp_path: Path, major: str) -> None:
                 offset_pb.CommitConsumerOffsetRequest(group=group, offsets=[offset])
             )
         expected = await reput_config(reput)
-        topics = (await reput.log.topics.ListTopics(topic_pb.ListTopicsRequest(include_system=True))).topics
-        system = {topic.name for topic in topics if topic.is_system}
+        system: set[str] = set()
+        async with asyncio.timeout(LIMIT_S):
+            while STATE_TOPIC not in system:  # the positions become records within a second
+                topics = await reput.log.topics.ListTopics(topic_pb.ListTopicsRequest(include_system=True))
+                system = {topic.name for topic in topics.topics if topic.is_system}
     async with await RocketMqStore.open(major, tmp_path, SIZES) as rocketmq:
         config = (await rocketmq.ask("read_config", dict[str, Any]))["config"]
         assert without_system(config, system) == expected

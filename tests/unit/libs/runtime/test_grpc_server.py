@@ -20,6 +20,7 @@ from libs.runtime.rpc.handlers import Surroundings, service_handler
 from libs.runtime.settings import ServerConfig
 from libs.runtime.watch.telemetry import Telemetry
 from tests.support.patience import LIMIT_S
+from tests.unit.libs.runtime import servers
 from tests.unit.libs.runtime.servers import (
     APPEND,
     APPEND_STREAM,
@@ -289,7 +290,7 @@ async def test_reflection_lists_what_is_served() -> None:
             "reput.commitlog.v1.LogService",
             "reput.commitlog.v1.TopicService",
             "reput.common.v1.AuditService",
-            "reput.common.v1.ConnectionService",
+            *({"reput.common.v1.ConnectionService"} if servers.front == "http2" else ()),
             "grpc.health.v1.Health",
             "grpc.reflection.v1alpha.ServerReflection",
         }

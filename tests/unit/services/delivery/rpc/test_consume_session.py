@@ -53,7 +53,7 @@ async def test_what_was_not_sent_goes_back_when_a_caller_goes() -> None:
             await over.wait()
 
         session = ConsumeSession(owner)
-        responses = session.responses(steps())
+        responses = session.responses(steps(), None)
         assert (await following(responses)).WhichOneof("step") == "begun"
         (first,) = (await following(responses)).messages.messages
         (stuck,) = (await following(responses)).messages.messages
@@ -84,7 +84,7 @@ async def test_a_stop_of_the_process_ends_streams_at_once() -> None:
 
         store.queues("empty")
         sessions = [ConsumeSession(owner) for _ in range(2)]
-        streams = [session.responses(steps(count)) for count, session in enumerate(sessions)]
+        streams = [session.responses(steps(count), None) for count, session in enumerate(sessions)]
         for stream in streams:
             assert (await following(stream)).WhichOneof("step") == "begun"
         waiting = [asyncio.create_task(anext(stream)) for stream in streams]

@@ -15,9 +15,9 @@ from tests.support.methods import proto_methods, without_rule
 def test_each_method_says_what_it_needs() -> None:
     """The table has all methods that the Indexer serves, and no others.
 
-    A new method without an entry fails here, and at the start. The list of the audit is served by each service.
+    A new method without an entry fails here, and at the start. Each service serves the lists of audit and connections.
     """
-    served = ("reput.indexer.", "reput.common.v1.AuditService.")
+    served = ("reput.indexer.", "reput.common.v1.")
     indexers = {method.full_name for method in proto_methods() if method.full_name.startswith(served)}
     assert {method.full_name for method in proto_methods() if rule_of(method).needs} == indexers
 

@@ -23,7 +23,9 @@ def in_string(trace_id: str = TRACE, span_id: str = SPAN, flags: str = "01") -> 
 
 def in_map() -> bytes:
     """A context as an answer has it."""
-    return message_pb2.StoredMessage(properties={"traceparent": f"00-{TRACE}-{SPAN}-01", "a": "b"}).SerializeToString()
+    return message_pb2.StoredMessage(properties={"traceparent": f"00-{TRACE}-{SPAN}-01", "a": "b"}).SerializeToString(
+        deterministic=True
+    )
 
 
 @pytest.mark.parametrize("data", [in_string(), in_map(), in_string() + in_map()])

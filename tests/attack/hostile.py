@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
-from reput.common.v1 import audit_service_pb2
+from reput.common.v1 import audit_service_pb2, connection_service_pb2
 
 from libs.formats.protobuf_wire import length_delimited, varint
 from libs.runtime.trust.roles import ROLES, Role
@@ -88,12 +88,13 @@ def targets() -> list[Target]:
         modules = [importlib.import_module(name) for name in names if name.endswith("_pb2")]
         modules += [health_pb2, reflection_pb2]
         found += [Target(service, method) for module in modules for method in _methods(module.DESCRIPTOR)]
-    audit = [
+    of_each_service = [
         Target(service, method)
         for service in ("commitlog", "indexer", "janitor", "delivery", "gateway")
-        for method in _methods(audit_service_pb2.DESCRIPTOR)
+        for file in (audit_service_pb2, connection_service_pb2)
+        for method in _methods(file.DESCRIPTOR)
     ]
-    found += audit
+    found += of_each_service
     found += [Target("gateway", method, SERVED_AS) for method in _methods(messaging_pb2.DESCRIPTOR)]
     found += [
         Target("gateway", method) for module in (health_pb2, reflection_pb2) for method in _methods(module.DESCRIPTOR)

@@ -79,11 +79,16 @@ def _reasons(run: dict[str, Any]) -> set[str]:
     return {decision["reason"] for decision in run["decisions"]}
 
 
+def _full_segments(running: Store) -> list[dict[str, Any]]:
+    """The segments that take no more records: positions of groups become records of the active segment at any time."""
+    return [row for row in running.json("segments") if not row["is_active"]]
+
+
 def _tried(running: Store, *words: str) -> dict[str, Any]:
     """A dry run with other limits, which changes nothing."""
-    before = running.json("segments")
+    before = _full_segments(running)
     (run,) = running.json("janitor", "run", "--dry-run", *words)
-    assert running.json("segments") == before
+    assert _full_segments(running) == before
     assert run["is_dry_run"]
     return dict(run)
 

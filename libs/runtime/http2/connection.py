@@ -226,11 +226,6 @@ class Connection(Endpoint):
         return self._calls.values()
 
     @property
-    def waiting_count(self) -> int:
-        """Number of calls that are answered at the end of this turn, or whose answers have not left."""
-        return len(self._waiting) + self._leaving_count
-
-    @property
     def is_idle(self) -> bool:
         """Whether it has no call, no call is about to begin, and all answers have left."""
         return not self._has_calls and not self._events and not self._transport.get_write_buffer_size()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages as values: frozen structs, made by pure functions from the client's answers. HTML and JSON show the same.
 
-page      Page and Gap: what all pages have: the commands that give the same, and what could not be asked.
-find      what a text in the box may mean, and the results.
+page      Page and Gap: the parts of each page: its commands, and the questions that failed.
+find      the meanings of a text in the box, and the results.
 message   a message: properties, body in several forms, calls that read it, its state at each group.
 topics    topics, a topic, its arrivals over time.
 groups    groups of both kinds, and a group.

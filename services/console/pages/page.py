@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Page: what all pages have. Gap: a question that the store did not answer."""
+"""Page: the parts of each page. Gap: a question that the store did not answer."""
 
 import shlex
 from collections.abc import Iterable

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Login: who may see the pages. A session is a signed end of time in a cookie: the console keeps no list of sessions.
+"""Login: the check that a reader may see the pages.
 
-The key of the signature comes from a token of `login_token_file`: whoever takes the token out of the file ends its
+A session is a signed end of time in a cookie: the console keeps no list of sessions.
+
+The key of the signature comes from a token of `login_token_file`: a token that is taken out of the file ends its
 sessions.
 """
 
@@ -30,7 +32,7 @@ def check_login(config: ConsoleConfig, listen: ListenConfig) -> None:
 
 
 class Login:
-    """The login of a console. Without `login_token_file` everybody who reaches the port may see the pages."""
+    """The login of a console. Without `login_token_file` each caller that reaches the port may see the pages."""
 
     def __init__(self, config: ConsoleConfig, clock: Clock) -> None:
         self._clock = clock

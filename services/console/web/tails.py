@@ -56,6 +56,8 @@ class Tails:
         return JSONResponse(self._told(await step(asking, topic, cursor, tags=tags, where=where, wait_s=0)))
 
     async def _events(self, topic: str, cursor: str, tags: str, where: str) -> AsyncIterator[str]:
+        if self._counts.tail_count >= self._count_max:  # another tail has begun since the answer began
+            return
         self._counts.tail_count += 1
         try:
             yield _event("hello", {}, cursor)

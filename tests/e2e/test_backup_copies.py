@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backups of logs that elect a leader: a member from a backup, and a whole group from one."""
+"""Backups of logs that elect a leader: a member from a backup, and a whole group from a backup."""
 
 import asyncio
 import shutil
@@ -37,7 +37,7 @@ async def append(logs: Trio, name: str, count: int) -> None:
 
 
 async def test_a_member_from_a_backup(tmp_path: Path) -> None:
-    """A member whose directory is a restored backup gets what came later, and may lead: nothing acknowledged is lost.
+    """A member whose directory is a restored backup gets the later records, and may lead: nothing acknowledged is lost.
 
     It does not lead before: the other follower does, although the leader dies while the member is behind.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A load of all kinds for a store whose backups are tested, with a journal of its own: what was done when."""
+"""A load of all kinds for a store whose backups are tested, with a journal of its own: each action with its time."""
 
 import random
 import threading
@@ -28,7 +28,7 @@ class Span(NamedTuple):
 
 @dataclass
 class Journal:
-    """What was done, by kind and name."""
+    """The actions, by kind and name."""
 
     spans: dict[str, dict[str, Span]] = field(default_factory=lambda: defaultdict(dict))
 
@@ -45,11 +45,11 @@ class Journal:
                 self.spans[kind].setdefault(name, Span(begin_ms, end_ms))
 
     def surely(self, kind: str, until_ms: float) -> set[str]:
-        """What was answered up to a time."""
+        """The actions that were answered up to a time."""
         return {name for name, span in self.spans[kind].items() if span.end_ms <= until_ms}
 
     def perhaps(self, kind: str, until_ms: float) -> set[str]:
-        """What was begun up to a time, to the whole millisecond."""
+        """The actions that were begun up to a time, to the whole millisecond."""
         return {name for name, span in self.spans[kind].items() if span.begin_ms < until_ms + 1}
 
 
@@ -112,8 +112,8 @@ def produce(client: Client, load: Load, chance: random.Random) -> Iterator[float
             with load.journal.doing("sent", *names):
                 pending = [producer.send_message(NewMessage(TOPIC, _body(name, 900))) for name in names]
                 producer.flush()
-                for one in pending:
-                    one.result()
+                for sent in pending:
+                    sent.result()
             yield 0.03
 
 
@@ -125,8 +125,8 @@ def wait(client: Client, load: Load, chance: random.Random) -> Iterator[float]:
             with load.journal.doing("timed", *names):
                 timed = NewMessage(LATER, _body(names[0]), delay_s=chance.uniform(0.2, 4))
                 levelled = NewMessage(LATER, _body(names[1]), delay_level=chance.randrange(1, 3))
-                for one in (producer.send_message(timed), producer.send_message(levelled)):
-                    one.result()
+                for sent in (producer.send_message(timed), producer.send_message(levelled)):
+                    sent.result()
             yield 0.1
 
 
@@ -150,11 +150,11 @@ def share(client: Client, load: Load, chance: random.Random) -> Iterator[float]:
     with client.share_consumer(TOPIC, group=SHARING, invisible_s=2, hold_s_max=2) as consumer:
         while True:
             found = consumer.receive(count=16, wait_s=0.2)
-            done = [one for one in found if chance.random() < 0.8]
+            done = [each for each in found if chance.random() < 0.8]
             if done:
-                with load.journal.doing("acked", *(name_of(one.message.body) for one in done)):
+                with load.journal.doing("acked", *(name_of(each.message.body) for each in done)):
                     consumer.ack(*done)
-            given = [one for one in found if one not in done]
+            given = [each for each in found if each not in done]
             if given and chance.random() < 0.5:
                 consumer.nack(*given, delay_s=1)
             yield 0.02
@@ -166,11 +166,11 @@ def bury(client: Client, load: Load, _: random.Random) -> Iterator[float]:
         while True:
             names = load.names(3, "b")
             with load.journal.doing("badly sent", *names):
-                for one in [producer.send_message(NewMessage(BAD, _body(name))) for name in names]:
-                    one.result()
+                for sent in [producer.send_message(NewMessage(BAD, _body(name))) for name in names]:
+                    sent.result()
             found = consumer.receive(count=2, wait_s=1)
             if found:
-                with load.journal.doing("buried", *(name_of(one.message.body) for one in found)):
+                with load.journal.doing("buried", *(name_of(each.message.body) for each in found)):
                     consumer.bury(*found)
             yield 0.1
 

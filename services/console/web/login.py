@@ -70,9 +70,9 @@ def new_form_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-def is_same(one: str, other: str) -> bool:
+def is_same(given: str, expected: str) -> bool:
     """Return whether two tokens of a form are the same, and not empty."""
-    return bool(one) and hmac.compare_digest(one.encode(), other.encode())
+    return bool(given) and hmac.compare_digest(given.encode(), expected.encode())
 
 
 def _signed(token: bytes, end: str) -> str:

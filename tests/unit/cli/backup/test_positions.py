@@ -29,8 +29,8 @@ def positions(
 ) -> dict[tuple[str, str], dict[int, int]]:
     """The positions that these records have."""
     found = LogPositions()
-    for at, one in enumerate(records):
-        found.read(one, at)
+    for at, state in enumerate(records):
+        found.read(state, at)
     return found.file(saved).offsets
 
 
@@ -38,19 +38,19 @@ COPY = change(1, {"nightly": {"orders": {0: 5, 1: 6}}, "old": {"orders": {0: 1}}
 
 
 def test_a_copy_and_changes_are_all() -> None:
-    """Behind a whole copy only the records count: a later group is not there, and a deleted one is gone."""
+    """Behind a whole copy only the records count: a later group is not there, and a deleted group is gone."""
     later = change(2, {"nightly": {"orders": {0: 7}}, "old": {"orders": {0: None}}})
     assert positions(COPY, later) == {("orders", "nightly"): {0: 7, 1: 6}}
     assert positions(COPY, later, saved=None) == {("orders", "nightly"): {0: 7, 1: 6}}
 
 
 def test_a_change_counts_more_than_a_copy_behind_it() -> None:
-    """A copy may have what its Indexer had not appended yet; it gives only what no record gave."""
+    """A copy may have positions that its Indexer had not appended yet; records have precedence over it."""
     assert positions(change(0, {"nightly": {"orders": {0: 4}}}), COPY)["orders", "nightly"] == {0: 4, 1: 6}
 
 
 def test_without_a_whole_copy_a_group_begins_at_the_first_message() -> None:
-    """A position without a record is older than all that is left, or of a log that had no records."""
+    """A position without a record is older than all records that are left, or of a log that had no records."""
     everything = {("orders", "nightly"): {0: 0, 1: 0}, ("orders", "new"): {0: 0}}
     assert positions() == everything
     half = change(1, {"nightly": {"orders": {0: 5}}}, CopyPart(0, 2))

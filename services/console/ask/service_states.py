@@ -28,5 +28,5 @@ async def _group_count(asking: Asking) -> int | None:
     if not asking.store.has_delivery:
         return None
     groups, _ = await asking.first("Delivery", asking.client.share_groups.list(), GROUPS_COUNTED_MAX)
-    has_failed = any(gap.what == "Delivery" for gap in asking.found_gaps)
+    has_failed = any(gap.subject == "Delivery" for gap in asking.found_gaps)
     return None if has_failed else len(groups)

@@ -13,8 +13,9 @@ FOUND, NOT_FOUND, COULD_NOT_LOOK = 200, 404, 503
 class Gap(Struct, frozen=True):
     """A question that was not answered, and the reason. The page lacks the answer, and says so."""
 
-    what: str
-    why: str
+    subject: str
+    """The object that the question was about."""
+    reason: str
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -45,8 +46,8 @@ def merged(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
     """Return gaps with one gap for each reason: a service that is away is told once."""
     by_reason: dict[str, list[str]] = {}
     for gap in gaps:
-        by_reason.setdefault(gap.why, []).append(gap.what)
-    return tuple(Gap(_listed(list(dict.fromkeys(names))), why) for why, names in by_reason.items())
+        by_reason.setdefault(gap.reason, []).append(gap.subject)
+    return tuple(Gap(_listed(list(dict.fromkeys(names))), reason) for reason, names in by_reason.items())
 
 
 def _listed(names: list[str]) -> str:

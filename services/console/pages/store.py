@@ -100,7 +100,7 @@ class Answers(Struct, frozen=True):
 
 def page_of(answers: Answers, targets: dict[str, str], gaps: tuple[Gap, ...]) -> StorePage:
     """Return the page of the store. A service that was not asked is away, and the page says why."""
-    reasons = {gap.what: gap.why for gap in gaps}
+    reasons = {gap.subject: gap.reason for gap in gaps}
     rows = [
         _commitlog(answers.commitlog, targets["commitlog"], reasons.get("CommitLog", "")),
         _indexer(answers.indexer, targets["indexer"], reasons.get("Indexer", "")),

@@ -82,7 +82,7 @@ class Tails:
             "count": len(rows),
             "cursor": taken.cursor,
             "skipped_count": taken.skipped_count,
-            "gaps": [f"{gap.what}: {gap.why}" for gap in taken.gaps],
+            "gaps": [f"{gap.subject}: {gap.reason}" for gap in taken.gaps],
         }
 
 

@@ -12,8 +12,11 @@ TESTS ?=
 
 # Which folders a verb runs; paths in TESTS stand in for them.
 FAST := tests/unit tests/golden tests/property tests/smoke clients/python/tests
-SERVICES := tests/e2e tests/crash tests/cost tests/harm tests/clients tests/interop
-PURE := tests/unit tests/golden tests/property tests/cost/test_append.py tests/cost/test_dispatch.py
+SERVICES := clients/pytest/tests clients/kombu/tests clients/faststream/tests clients/outbox/tests tests/e2e tests/crash tests/cost tests/harm tests/clients tests/interop
+# the folders whose code calls the kernel, directly or through a format
+PURE := $(addprefix tests/unit/libs/,kernel formats filters log) $(addprefix tests/unit/services/,commitlog indexer delivery/rpc) \
+	$(wildcard tests/unit/cli/test_inspect*.py) tests/golden tests/property \
+	tests/cost/test_append.py tests/cost/test_dispatch.py
 SPARK := tests/spark clients/spark/tests
 folders = $(if $(filter tests/% clients/%,$(TESTS)),,$(1)) $(TESTS)
 PARALLEL := REPUT_REQUIRE_EXTENSIONS=1 $(VENV)/python -m pytest -n auto --no-loadscope-reorder
@@ -23,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help test-console setup wheels demo test test-services check test-pure test-containers test-kubernetes test-clients clients failovers interop conformance timed crash crash-long crash-planted crash-planted-rounds attack alarm-drills sanitize harm lint format gen bench bench-full bench-spark bench-deletion test-long test-spark spark-matrix spark-dist clean
+.PHONY: help test-console setup wheels demo test test-services check test-pure test-containers test-kubernetes test-clients clients failovers interop conformance timed crash crash-long crash-planted crash-planted-rounds attack alarm-drills sanitize harm lint format gen bench bench-full bench-spark bench-deletion bench-backup bench-console test-long test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -36,7 +39,7 @@ $(READY): pyproject.toml uv.lock setup.py tools/setup_environment.py $(KERNEL)
 $(ETCD): tools/etcd/go.mod
 	@tools/etcd/build.sh $(ETCD)
 
-demo: $(READY) ## run everything on a real data set and check every answer; KEEP=DIR keeps the store
+demo: $(READY) ## run everything on a real data set and check every answer; KEEP=DIR keeps the store, KEEP=1 keeps it open with a console
 	@KEEP="$(KEEP)" $(VENV)/python -m demo
 
 test: $(READY) ## the tests without services, and each main path through services once; TESTS='-k name' narrows them
@@ -53,7 +56,7 @@ check: lint test test-services test-spark ## lint, test, test-services and test-
 test-pure: $(READY) ## the tests of the kernel and all that stands on it, with the uncompiled kernel
 	@REPUT_NO_EXTENSIONS=1 $(VENV)/python -m pytest -m "not slow" $(call folders,$(PURE))
 
-wheels: ## build wheels of client, server, stubs and Spark connector, constraints and SBOM into dist/; needs a C compiler, no Java; PYTHONS='python3.12 python3.13' for others
+wheels: ## build wheels of client, server, stubs, Spark connector and plug-in of pytest, constraints and SBOM into dist/; needs a C compiler, no Java; PYTHONS='python3.12 python3.13' for others
 	@$(PYTHON) -m tools.wheels $(PYTHONS)
 
 test-containers: $(READY) ## image, compose and chart on a real container engine (Debian, root); starts and stops its own
@@ -72,11 +75,12 @@ failovers: $(READY) ## how long nobody takes appends when a leader dies or hands
 interop: $(READY) ## Apache RocketMQ opens our stores and we open its; needs Java and Maven
 	@$(VENV)/python -m pytest -m interop tests/interop $(TESTS)
 
-conformance: $(READY) ## gRPC's clients for Go, Java and Node, h2spec and grpcurl against both fronts; needs Go, Java, Maven, Node
-	@$(VENV)/python -m pytest -m conformance tests/conformance $(TESTS)
+conformance: $(READY) ## gRPC's clients for Go, Java and Node, h2spec and grpcurl against both fronts, FastStream's test classes for brokers; needs Go, Java, Maven, Node
+	@$(VENV)/python -m pytest -m conformance $(or $(TESTS),tests/conformance clients/faststream/tests)
 
-test-clients: $(READY) $(ETCD) ## one table of cases for the clients of all languages; LANGUAGE=go and ONLY=text narrow; needs Go, Java, Maven, Node
-	@$(VENV)/python -m tests.clients.table $(addprefix --language ,$(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)')
+test-clients: $(READY) $(ETCD) ## one table of cases for the clients of all languages, by a gateway; DIRECT=1 without it, LANGUAGE=go and ONLY=text narrow; needs Go, Java, Maven, Node
+	@$(VENV)/python -m tests.clients.table $(addprefix --language ,$(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)') \
+		$(if $(DIRECT),--direct)
 
 clients: $(READY) ## RocketMQ 5's own clients against the gateway, language by feature; LANGUAGE='java go' and ONLY=text narrow; fetches them; needs Go, Java, Maven, Node, Rust
 	@$(VENV)/python -m tests.gateway.table $(addprefix --language ,$(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)')
@@ -163,6 +167,12 @@ bench-spark: $(READY) ## Spark reads from Reput, Kafka and Parquet in turn; JSON
 
 bench-deletion: $(READY) ## what deleting 50 segments does to appends, and to 100 readers of them
 	@$(VENV)/python -m bench.deletion
+
+bench-backup: $(READY) ## what a backup costs a store that is appended to as fast as it can take
+	@$(VENV)/python -m bench.backup
+
+bench-console: $(READY) ## memory, processor time, first bytes and sizes of the console's pages, with 20 readers for 10 minutes
+	@$(VENV)/python -m bench.console
 
 spark-dist: $(READY) ## the Spark connector for clusters without it: a zip for --py-files, an environment for --archives
 	@$(VENV)/python -m tools.spark_dist

@@ -14,9 +14,7 @@ from setuptools import Extension, find_packages, setup
 SERVER = "reput_server"
 APP = f"{SERVER}.app"
 """Where the packages of the checkout's root are once they are installed."""
-PACKAGES = find_packages(
-    include=["cli", "cli.*", "libs", "libs.*", "services", "services.*"], exclude=["libs.machine.testing"]
-)
+PACKAGES = find_packages(include=["cli", "cli.*", "libs", "libs.*", "services", "services.*"])
 MODULES = [*sorted(Path("libs/kernel").rglob("*_cy.py")), *sorted(Path("libs/runtime/http2").rglob("*_cy.pyx"))]
 
 

@@ -60,11 +60,14 @@ class Source:
 
 
 @contextmanager
-def session() -> "Iterator[SparkSession]":
-    """Yield a session of two slots, with Spark's Kafka source."""
+def session(*, has_kafka: bool = True) -> "Iterator[SparkSession]":
+    """Yield a session of two slots, with Spark's Kafka source unless it is not needed."""
     from pyspark.sql import SparkSession
 
-    java_build.build()
+    jars: list[Path] = []
+    if has_kafka:
+        java_build.build()
+        jars = sorted((java_build.BUILD / KAFKA_MODULE / "lib").glob("*.jar"))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
@@ -72,7 +75,7 @@ def session() -> "Iterator[SparkSession]":
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "4g")
-        .config("spark.jars", ",".join(map(str, sorted((java_build.BUILD / KAFKA_MODULE / "lib").glob("*.jar")))))
+        .config("spark.jars", ",".join(map(str, jars)))
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )

@@ -17,6 +17,7 @@ import psutil
 from reput_client import connect
 
 from bench.peers.peer import Durability
+from libs.runtime.trust.tokens import local_token_path
 
 REPUT = str(Path(sys.executable).parent / "reput")
 SERVICES = ("commitlog", "indexer", "janitor")
@@ -100,6 +101,17 @@ def gateway(store: Store) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 @contextmanager
+def door(folder: Path, target: str) -> Iterator[tuple[str, int]]:
+    """Serve a gateway whose services are all at one address. Yields where, and the process."""
+    port = _free_ports()[0]
+    words = ["serve", "gateway", "--port", str(port), "--metrics-port", "0"]
+    words += [word for name in (*SERVICES, "delivery") for word in (f"--{name}-target", target)]
+    with _process(words, folder / "door.log", {}) as process:
+        _wait_healthy(f"127.0.0.1:{port}")
+        yield f"127.0.0.1:{port}", process.pid
+
+
+@contextmanager
 def delivering(store: Store) -> Iterator[tuple[str, int]]:
     """Serve a store's Delivery. Yields where, and the process."""
     port = _free_ports()[0]
@@ -107,6 +119,18 @@ def delivering(store: Store) -> Iterator[tuple[str, int]]:
     with _process(words, store.folder / "delivery.log", {}) as process:
         _wait_healthy(target := f"127.0.0.1:{port}")
         yield target, process.pid
+
+
+@contextmanager
+def console(store: Store, delivery: str) -> Iterator[tuple[int, int]]:
+    """Serve a console of a store. Yields its port, and its process."""
+    port = _free_ports()[0]
+    words = ["serve", "console", "--port", str(port), *_beside(store), "--indexer-target", store.indexer]
+    words += ["--janitor-target", store.janitor, "--delivery-target", delivery]
+    words += ["--store-token-file", str(local_token_path())]  # an operator's: the page of retention asks as one
+    with _process(words, store.folder / "console.log", {}) as process:
+        _wait_until(lambda: _is_listening(port))
+        yield port, process.pid
 
 
 @contextmanager
@@ -172,8 +196,13 @@ def _wait_until(is_so: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while not is_so():
         if time.monotonic() > deadline_s:
-            raise TimeoutError("the copies do not follow")
+            raise TimeoutError(f"not so within {START_TIMEOUT_S} s")
         time.sleep(POLL_S)
+
+
+def _is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _free_ports() -> list[int]:

@@ -21,7 +21,10 @@ INTRODUCTION = """# The command line
 <!-- Written by `python -m cli.document` from the command tree; do not edit. -->
 
 `reput` runs the services and talks to them.
-Options with the addresses of services are given before the command: `reput --indexer host:7102 query key orders k1`.
+The address of the store is given before the command: `reput --store host:8081 query key orders k1`.
+It is the address of a gateway, which passes calls on to each service ([door.md](door.md)).
+`--commitlog`, `--indexer`, `--janitor` and `--delivery` are for calls to a single service without the gateway between.
+Without any address commands ask the services at their usual ports on this machine.
 An option that is not given comes from variables (`REPUT_CLIENT_…`), then from the context in use (`reput context use`).
 `--context NAME` uses the store of this name, even if the variables name another store.
 Results are written to standard output, all other lines to standard error.

@@ -13,8 +13,8 @@ import threading
 
 INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
-SERVING = {"serve", "up"}
-"""Commands that run services, which must be shut down in order."""
+SERVING = {"serve", "up", "mcp"}
+"""Commands that serve until they are told to stop, and must be shut down in order."""
 YOUNG_OBJECTS_MAX = 100_000
 """Number of objects at which the garbage collector runs: a short command imports fewer, and has no cycles."""
 

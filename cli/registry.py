@@ -82,6 +82,9 @@ COMMANDS = {
     "console": Entry(
         "serve", "console", "Run the console: pages about a store for browsers, at http://127.0.0.1:7300.", SERVE_EPILOG
     ),
+    "mcp": Entry(
+        "mcp", "mcp", "Let programs with a language model look at the store: a read-only MCP server on standard input."
+    ),
     "query": Entry("messages.read", "query", "Find messages by key, time or id."),
     "topics": Entry("topics", "topics", "Topics: list, show, create, change, purge, delete."),
     "groups": Entry("groups.groups", "groups", "Consumer groups: show their lag and policies, move or delete them."),

@@ -51,6 +51,8 @@ class Child:
     """The copy of the store that it belongs to, if there are several."""
     is_optional: bool = False
     """The others continue when it ends, or can't start."""
+    shown: str = ""
+    """Its address in the line that says that all are ready, for an optional child."""
     notice: socket.socket | None = field(default=None, repr=False)
     """The socket at which the service reports that it is ready."""
     process: asyncio.subprocess.Process | None = None

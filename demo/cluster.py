@@ -33,7 +33,14 @@ LOG_LINES_SHOWN = 15
 PORTS = (20_000, 32_000)
 """Below the range of ports of outgoing connections in Linux: a port stays free while its service is down."""
 NO_PROXY = (("grpc.enable_http_proxy", 0),)
-SETTINGS = ("REPUT_COMMITLOG_", "REPUT_INDEXER_", "REPUT_JANITOR_", "REPUT_CLIENT_", "REPUT_FAILPOINTS")
+SETTINGS = (
+    "REPUT_COMMITLOG_",
+    "REPUT_INDEXER_",
+    "REPUT_JANITOR_",
+    "REPUT_CONSOLE_",
+    "REPUT_CLIENT_",
+    "REPUT_FAILPOINTS",
+)
 """Prefixes of variables with settings of another store. This store ignores them."""
 ANY_DISK = {
     "REPUT_COMMITLOG_DISK_FULL_PERCENT": "100",

@@ -3,7 +3,8 @@
 
 Exit code 0 only if every answer was the source's.
 KEEP=DIR keeps the store in DIR, which must be empty or new; the other files of the demo are in DIR/demo.
-The last line of a good run: `DEMO OK appended=… indexed=… exported=…`.
+KEEP=1 keeps it open at the end: the services run on, with a console whose address is the last line, until Ctrl-C.
+The last line of a good run without KEEP=1: `DEMO OK appended=… indexed=… exported=…`.
 """
 
 import argparse
@@ -25,11 +26,13 @@ from demo.checks import Asked, ask_all, ask_other_queues
 from demo.cluster import SERVICES, Cluster, ServiceFailed, forget_settings
 from demo.comparisons import Comparisons
 from demo.load import LoadFailed, load, wait_indexed
+from demo.open_store import keep_open
 from demo.report import Report
 from demo.source import TOPIC, read_source
 from libs.runtime.trust.tokens import find_local_token
 
 OUT = Path(__file__).resolve().parent / "out"
+KEEP_OPEN = "1"
 EXIT_DIFFERENT, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
@@ -43,10 +46,14 @@ def main() -> int:
     signal.signal(signal.SIGTERM, stop_on_signal)
     forget_settings()
     report = Report()
+    keep = "" if chosen.keep == KEEP_OPEN else chosen.keep
     try:
-        with store_directory(chosen.keep) as directory:
-            picture = (directory / "demo" if chosen.keep else OUT) / "delays.png"
-            return run(directory, picture, report, flight_count_max=chosen.flights, with_spark=not chosen.no_spark)
+        with store_directory(keep) as directory:
+            picture = (directory / "demo" if keep else OUT) / "delays.png"
+            code = run(directory, picture, report, flight_count_max=chosen.flights, with_spark=not chosen.no_spark)
+            if chosen.keep == KEEP_OPEN:
+                keep_open(directory, directory / "demo" / "logs", report)
+            return code
     except UsageError as error:
         report.failure(str(error))
         return EXIT_USAGE
@@ -127,6 +134,7 @@ def run(directory: Path, picture: Path, report: Report, *, flight_count_max: int
     report.step("7  Three replicas, and the death of the one that leads")
     failover.run(source, comparisons, work / "replicas", report)
     exit_code = report.verdict(comparisons)
+    report.line("KEEP=1 keeps the store open at the end, with a console at http://127.0.0.1:7300")
     report.line(f"{time.monotonic() - started:.0f} s")
     if exit_code == 0 and with_spark:
         sys.stdout.write(f"DEMO OK appended={len(record)} indexed={indexed_count} exported={exported_count}\n")

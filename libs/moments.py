@@ -5,8 +5,9 @@ Every option and every field with a time uses `parse_time`. Exact moments are sh
 the short form for tables is local time, as a time without a zone is when it is typed.
 """
 
+import contextlib
 import re
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from datetime import time as clock
 
 _PLAUSIBLE_MS_MIN = 10**11
@@ -23,6 +24,36 @@ _DAYS = {"today": 0, "yesterday": -1, "tomorrow": 1, None: 0}
 _CLOCK = r"(?:(?P<day>today|yesterday|tomorrow)(?:\s+|$))?(?P<clock>\d{1,2}:\d{2}(?::\d{2})?)?"
 _LONGEST_MS = 10**14
 """About 3,000 years: a longer distance is a typing error."""
+_WRITTEN_CLOCK = (
+    r"(?P<hour>\d{1,2})(?::(?P<minute>\d{2}))?(?::(?P<second>\d{2})(?:\.(?P<part>\d{1,6})\d*)?)?"
+    r"(?:\s?(?P<half>[ap])\.?m\.?)?"
+)
+_WRITTEN_ZONE = r"(?:\s?(?P<utc>z|utc|gmt)?(?P<distance>[-+]\d{1,2}(?::?\d{2})?)?)(?:\s\(.*\))?"
+_WRITTEN = rf"(?:(?P<date>.*?)(?:^|(?<=\d)t|\s)(?:at\s)?)?{_WRITTEN_CLOCK}{_WRITTEN_ZONE}(?:\s(?P<last_year>\d{{4}}))?"
+_WEEKDAY = r"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?\s"
+_DATES = (
+    r"(?P<year>\d{4})[-/.](?P<month>\d{1,2})[-/.](?P<day>\d{1,2})",
+    r"(?P<day>\d{1,2})\.\s?(?P<month>\d{1,2})\.(?:\s?(?P<year>\d{4}))?",
+    r"(?P<month>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4})",
+    r"(?P<month>[a-z]{3,9})\.?\s(?P<day>\d{1,2})(?:st|[nr]d|th)?(?:\s(?P<year>\d{4}))?",
+    r"(?P<day>\d{1,2})(?:st|[nr]d|th)?\.?[\s-](?P<month>[a-z]{3,9})\.?(?:[\s-](?P<year>\d{4}))?",
+)
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+    "december",
+)  # fmt: skip
+_WRITTEN_CHARACTERS_MAX = 100
+_COMMA_OF_A_SECOND = r"(?<=\d:\d\d:\d\d),(?=\d)"
+"""Logs of Python and Java write milliseconds behind a comma."""
+UNDERSTOOD = (
+    "2026-11-26 12:03, 2026-11-26T12:03:07+01:00, 12:03, 2:50:49 PM, 'Nov 26, 2026, 2:50 PM', yesterday 14:05, -1h, "
+    "'2 hours ago', +1h, or milliseconds since the epoch"
+)
+"""Examples of all forms, for refusals."""
+
+
+class _NoDate(Exception):
+    """No calendar has such a date, or no clock such a time."""
 
 
 class NotAMoment(ValueError):
@@ -34,8 +65,9 @@ def parse_time(text: str, *, now: datetime, zone: tzinfo | None = None) -> int:
 
     A text is a whole number of milliseconds, ISO 8601 (without a zone in local time, see `_epoch_ms`), a distance from
     now (`-1h`, `-1h30m`, `2 hours ago`, `+1h`, `in 2 days`), `now`, `today`, `yesterday`, `tomorrow`, a time of today
-    (`01:00`), or `yesterday 01:00`. A number that would be a time of 1970 to 1973 is most likely in seconds, and
-    refused. `zone` is the zone of the caller, None for this machine's. Raises NotAMoment.
+    (`01:00`), `yesterday 01:00`, or a moment as programs and people write it (see `_written`). A number that would be a
+    time of 1970 to 1973 is most likely in seconds, and refused. `zone` is the zone of the caller, None for this
+    machine's. Raises NotAMoment.
     """
     if re.fullmatch(r"-?[0-9]+", text):
         return _whole_number(text)
@@ -44,13 +76,12 @@ def parse_time(text: str, *, now: datetime, zone: tzinfo | None = None) -> int:
     for reading in (_distance, _day_and_clock):
         if (moment_ms := reading(words, now, zone)) is not None:
             return moment_ms
-    try:
+    with contextlib.suppress(ValueError, OverflowError):
         return _epoch_ms(datetime.fromisoformat(text), zone)
-    except (ValueError, OverflowError):
-        raise NotAMoment(
-            f"{text!r} is no time: give ISO 8601 (2026-11-26T12:03), -1h, '2 hours ago', +1h, yesterday, 01:00, "
-            "or milliseconds since the epoch"
-        ) from None
+    with contextlib.suppress(_NoDate, OverflowError):
+        if (moment := _written(words, now)) is not None:
+            return _epoch_ms(moment, zone)
+    raise NotAMoment(f"{text!r} is no time: give {UNDERSTOOD}")
 
 
 def time_text(time_ms: int) -> str:
@@ -77,7 +108,7 @@ def _whole_number(text: str) -> int:
 
 def _distance(words: str, now: datetime, zone: tzinfo | None) -> int | None:
     """Return the moment of `-1h`, `1 hour ago`, `+1h` or `in 1 hour`, None if the text is no distance."""
-    match = re.fullmatch(_DISTANCE, words)
+    match = re.fullmatch(_DISTANCE, re.sub(r"^an? (?=[a-z]+ ago$)", "1 ", words))
     if match is None:
         return None
     is_past = match["sign"] in (None, "-")
@@ -114,6 +145,93 @@ def _day_and_clock(words: str, now: datetime, zone: tzinfo | None) -> int | None
         return _epoch_ms(datetime.combine(day, clock(hour, minute, second)), zone)
     except ValueError:
         raise NotAMoment(f"{match['clock']!r} is no time of a day: 00:00 to 23:59:59 are") from None
+
+
+def _written(words: str, now: datetime) -> datetime | None:
+    """Return the moment of a date, a time of day, or both, None for other words. Raises _NoDate and NotAMoment.
+
+    Browsers write `11/26/2026, 2:50:49 PM`, `26.11.2026, 14:50:49` and `Thu Nov 26 2026 14:50:49 GMT+0100 (CET)`; logs
+    write `26 Nov 2026 14:50:49` and `Nov 26 14:50:49`, without a year, which is the nearest then; `date` writes `Thu
+    Nov 26 14:50:49 UTC 2026`. A time of day alone is today's. Between its date and its time may be a comma, or `at`.
+    """
+    if not 0 < len(words) <= _WRITTEN_CHARACTERS_MAX:
+        return None
+    words = re.sub(_COMMA_OF_A_SECOND, ".", words)
+    words = " ".join(words.replace(",", " ").split())
+    match = re.fullmatch(_WRITTEN, words)
+    if match is None or not (match["minute"] or match["half"]):
+        day = _written_date(words, None, now.date())
+        return None if day is None else datetime.combine(day, clock())
+    day = _written_date(match["date"] or "", match["last_year"], now.date())
+    if day is None:
+        return None
+    hour = int(match["hour"])
+    if match["half"] is not None:
+        if not 1 <= hour <= 12:
+            raise _NoDate
+        hour = hour % 12 + (12 if match["half"] == "p" else 0)
+    minute, second = int(match["minute"] or 0), int(match["second"] or 0)
+    try:
+        at = clock(hour, minute, second, int((match["part"] or "0").ljust(6, "0")))
+        return datetime.combine(day, at, _written_zone(match["utc"], match["distance"]))
+    except ValueError:
+        raise _NoDate from None
+
+
+def _written_zone(name: str | None, distance: str | None) -> tzinfo | None:
+    """Return the zone of `UTC`, `+01:00` or `GMT+0100`, None without a zone. Raises ValueError."""
+    if distance is None:
+        return UTC if name else None
+    sign, digits = distance[0], distance[1:].replace(":", "")
+    hours, minutes = (digits, "0") if len(digits) < 3 else (digits[:-2], digits[-2:])
+    length = timedelta(hours=int(hours), minutes=int(minutes))
+    return timezone(-length if sign == "-" else length)
+
+
+def _written_date(words: str, last_year: str | None, today: date) -> date | None:
+    """Return the date of some words, the given day without words, None for other words. Raises as `_written`."""
+    words = re.sub(rf"^{_WEEKDAY}", "", words + " ").strip()
+    if not words:
+        return today
+    if words in _DAYS:
+        return today + timedelta(days=_DAYS[words])
+    match = next(filter(None, (re.fullmatch(pattern, words) for pattern in _DATES)), None)
+    if match is None:
+        return None
+    month, day = match["month"], int(match["day"])
+    number = int(month) if month.isdecimal() else _month_of(month)
+    if "/" in words and not words.startswith(match["year"]):
+        if number <= 12 and day <= 12 and number != day:
+            year, pairs = match["year"], ((number, day), (day, number))
+            either = " or ".join(f"{year}-{one:02}-{other:02}" for one, other in pairs)
+            raise NotAMoment(f"{words!r} may begin with the month or with the day: give {either}")
+        number, day = (day, number) if number > 12 else (number, day)
+    year = last_year or match["year"]
+    if year is None:
+        return min(_dates_of(number, day, today.year), key=lambda one: abs(one - today))
+    try:
+        return date(int(year), number, day)
+    except ValueError:
+        raise _NoDate from None
+
+
+def _month_of(word: str) -> int:
+    """Return the number of a month by its name, or by three letters and more of it. Raises _NoDate."""
+    for number, name in enumerate(_MONTHS, 1):
+        if name.startswith(word) or (word == "sept" and number == 9):
+            return number
+    raise _NoDate
+
+
+def _dates_of(month: int, day: int, year: int) -> list[date]:
+    """Return this day of the years around a year. Raises _NoDate for a day that no year has."""
+    found = []
+    for one in (year - 1, year, year + 1):
+        with contextlib.suppress(ValueError):
+            found.append(date(one, month, day))
+    if not found:
+        raise _NoDate
+    return found
 
 
 def _epoch_ms(moment: datetime, zone: tzinfo | None) -> int:

@@ -22,9 +22,6 @@ import msgspec
 from libs.runtime.config import SECTIONS, Field, fields_of
 
 SCHEMA = Path(__file__).parent.parent / "deploy/k8s/reput/values.schema.json"
-CHARTED = tuple(section for section in SECTIONS if section != "console")
-"""The services that the chart runs."""
-
 _ON_A_VOLUME = r"(/data|/disks/[a-z0-9-]+)/[^,]+"
 ON_VOLUMES = rf"^({_ON_A_VOLUME}(,{_ON_A_VOLUME})*)?$"
 """Directories on the volumes that a pod has: its own, and the disks of `logDisks`."""
@@ -49,7 +46,7 @@ def main() -> int:
 def with_settings(text: str) -> str:
     """Return the schema with all settings of all services as they are now."""
     schema = json.loads(text)
-    for section in CHARTED:
+    for section in SECTIONS:
         config = schema["properties"][section]["properties"]["config"]
         decided = config["propertyNames"]["not"]["enum"]
         fields = fields_of(importlib.import_module(f"services.{section}.bootstrap").Settings)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build the wheels of Reput into dist/: stubs, client, server and Spark connector.
+"""Build the wheels of Reput into dist/: stubs, client, server, Spark connector and plug-in of pytest.
 
 The server's wheel contains the compiled kernel and the client's its compiled parts, so both are for this kind of
 machine, and there is one for each Python that is named. The other wheels are for all machines, and so is the client's
@@ -23,10 +23,15 @@ CONSTRAINTS = "constraints.txt"
 BILL = "sbom.cdx.json"
 CLIENT = "clients/python"
 COMPILED = (CLIENT, ".")
-PACKAGES = ("protos/python", *COMPILED, "clients/spark")
+BESIDE = ("spark", "pytest", "kombu", "faststream", "outbox")
+"""The packages beside the client, by their folders in `clients`."""
+PACKAGES = ("protos/python", *COMPILED, *(f"clients/{name}" for name in BESIDE))
 LOCKED = {
     "server": (["--package", "reput-server"], ("reput-server", "reput-client", "reput-protos")),
     "client": (["--package", "reput-client"], ("reput-client", "reput-protos")),
+    "pytest": (["--package", "pytest-reput"], ("pytest-reput", "reput-server", "reput-client", "reput-protos")),
+    "kombu": (["--package", "kombu-reput", "--all-extras"], ("kombu-reput", "reput-client", "reput-protos")),
+    "outbox": (["--package", "reput-outbox", "--all-extras"], ("reput-outbox", "reput-client", "reput-protos")),
     "spark": (["--project", "clients/spark"], ("reput-spark", "reput-client", "reput-protos")),
 }
 """The lock of each program, in uv's words, and the packages of Reput that it consists of."""

@@ -38,6 +38,11 @@ def release(package: str) -> str:
     return found[1]
 
 
+def packages() -> Path:
+    """Return the folder of the environment's packages."""
+    return next((BUILD / "env/lib").glob("python*/site-packages"))
+
+
 def command(program: str) -> Sequence[str]:
     """Return the command line of a load generator, without its arguments."""
     return (str(BUILD / "env/bin/python"), str(SOURCES / program))

@@ -17,7 +17,7 @@ import msgspec
 
 from cli.backup.errors import BackupError, PlaceFailed
 from cli.backup.manifest import Content, Manifest, Piece, digest_of
-from cli.backup.plan import Extent, is_continued, new_backup_id, plan_backup
+from cli.backup.plan import Extent, created_after, is_continued, new_backup_id, plan_backup
 from libs.formats.limits import MIB
 from libs.formats.records import record
 
@@ -96,11 +96,12 @@ class Creation:
         earlier, incomplete = repository.load_all(), repository.load_incomplete()
         plan = plan_backup(extent, [*earlier, *incomplete.values()])
         taken = [*(one.backup_id for one in earlier), *incomplete]
+        created_ms = created_after(earlier, now_ms)
         self._known = repository.objects()
         self._pieces = list(plan.kept)
         manifest = Manifest(
-            backup_id=new_backup_id(now_ms, extent.end_physical_offset, taken),
-            created_ms=now_ms,
+            backup_id=new_backup_id(created_ms, extent.end_physical_offset, taken),
+            created_ms=created_ms,
             **{**extent._asdict(), "end_physical_offset": plan.start_physical_offset},
             pieces=plan.kept,
         )

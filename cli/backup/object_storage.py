@@ -31,6 +31,8 @@ CONNECT_TIMEOUT_S_MAX = 10.0
 RETRY_COUNT_MAX = 100_000
 """More than fit in any time: the time alone ends the retries."""
 ERROR_SIZE_MAX = 600
+ROLE_HOST = "169.254.169.254"
+"""The address at which a machine of AWS tells the credentials of its role."""
 UNANSWERED = "HTTP error: "
 """Part of obstore's errors for requests without a whole answer. An answer with an error has another text."""
 
@@ -117,7 +119,16 @@ class ObjectStorage:
             yield
         except (self._obstore.exceptions.BaseError, OSError, ValueError) as error:
             text = " ".join(str(error).partition("\n\nDebug source")[0].split())
-            raise PlaceFailed(f"{place}: could not {doing} it: {text[:ERROR_SIZE_MAX]}") from error
+            raise PlaceFailed(f"{place}: could not {doing} it: {explained(text[:ERROR_SIZE_MAX])}") from error
+
+
+def explained(text: str) -> str:
+    """Return the text of an error, with what it means if a role of the machine was asked for and is not there."""
+    if ROLE_HOST not in text:
+        return text
+    return (
+        f"no credentials are given (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), and the machine has no role: {text}"
+    )
 
 
 def options_of(url: str) -> Options:

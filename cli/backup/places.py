@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cli.backup.errors import BackupDamaged, BackupError, PlaceFailed
 from cli.backup.object_storage import SCHEMES, ObjectStorage
 from libs.formats import store_layout
+from libs.machine.posix_fs import PosixFs, open_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +67,7 @@ class Directory:
         self._root = root
         with self._failing("create", root):
             if may_create:
-                root.mkdir(parents=True, exist_ok=True)
+                PosixFs().make_directory(root)
             elif not root.is_dir():
                 raise PlaceFailed(f"{root}: there is no such directory")
 
@@ -85,9 +86,9 @@ class Directory:
         partial = path.with_name(f"{PARTIAL}{secrets.token_hex(8)}")
         with self._failing("write", path):
             is_new = not path.parent.is_dir()
-            path.parent.mkdir(parents=True, exist_ok=True)
+            PosixFs().make_directory(path.parent, is_durable=False)
             try:
-                with partial.open("xb") as file:
+                with open(partial, "xb", opener=open_private) as file:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
@@ -122,7 +123,7 @@ class Directory:
 
         path = self._root / store_layout.LOCK
         with self._failing("lock", path):
-            file = path.open("ab")
+            file = os.fdopen(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC), "ab")
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

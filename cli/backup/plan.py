@@ -53,6 +53,15 @@ def new_backup_id(created_ms: int, end_physical_offset: int, taken: Iterable[str
     return next(found for found in (name, *(f"{name}-{number}" for number in range(1, 10_000))) if found not in names)
 
 
+def created_after(earlier: Iterable[Manifest], now_ms: int) -> int:
+    """Return the time of a new backup: that of the clock, but in a later second than all backups of the place.
+
+    So the backup that was made last is the newest one, also after a clock that was ahead or was set back.
+    """
+    newest_ms = max((one.created_ms for one in earlier), default=-1)
+    return max(now_ms, (newest_ms // 1000 + 1) * 1000)
+
+
 def plan_backup(extent: Extent, earlier: Iterable[Manifest]) -> BackupPlan:
     """Plan the backup of an extent over the earlier manifest that saves most. A manifest may be of a killed backup."""
     empty = BackupPlan((), extent.min_physical_offset, extent.end_physical_offset)

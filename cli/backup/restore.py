@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A restore: a backup, or the part of it up to an offset or a time, becomes a store in an empty directory.
 
-Invariants: everything is made in `restoring/` of the directory and moved at the end, the log last. Until then a
-checkpoint says that there was a log, so that no CommitLog begins a new store there. A killed restore is begun again.
+Invariants: everything is made in `restoring/` of the directory and moved at the end, the log last. Until then no
+service starts there (libs/log/state/data_dir.py). A killed restore is begun again.
 The store has a history of its own: no replica and no Indexer of the former store takes it for that store. A restore
 for a follower keeps the history, and has no identity of a member: the leader takes it for a member from a copy.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,8 +28,8 @@ from libs.formats.state.log_history import TopicBeginsFile
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.formats.store_layout import file_name, segment_base
 from libs.log.end import ScanEndKind
-from libs.log.state.data_dir import OF_FILE_SYSTEMS
-from libs.machine.posix_fs import PosixFs
+from libs.log.state.data_dir import OF_FILE_SYSTEMS, is_restoring
+from libs.machine.posix_fs import PosixFs, open_private
 from services.commitlog.engine.restored import read_restored
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from cli.backup.repository import Repository
     from libs.formats.state.queue_snapshot import QueueSnapshot
 
-RESTORING = "restoring"
-"""Directory of an unfinished restore, in the data directory."""
 HISTORY_ID_SIZE_BYTES = 16
 FILES = (store_layout.EPOCHS, store_layout.CHECKPOINT, store_layout.CONFIG, store_layout.REPUT)
 """What is moved before the log."""
@@ -76,13 +75,9 @@ class Restore:
         if self.is_follower and not self.manifest.history_id:
             raise BackupError(f"backup {self.manifest.backup_id} is of a log without a name, which nobody can follow")
         claim(self.data_dir, self.index_dir)
-        work = self.data_dir / RESTORING
+        work = self.data_dir / store_layout.RESTORING
         log = work / store_layout.COMMIT_LOG
-        log.mkdir(parents=True)
-        if self.manifest.end_physical_offset > 0:
-            _write(
-                self.data_dir / store_layout.CHECKPOINT, _checkpoint(self.manifest, self.manifest.end_physical_offset)
-            )
+        PosixFs().make_directory(log)
         saved = states.decode(
             {name: self.repository.get(one.sha256, one.size_bytes) for name, one in self.manifest.files.items()}
         )
@@ -123,7 +118,7 @@ class Restore:
         found = read_positions(log, size, self.cut.state_offsets, end)
         positions = states.positions_at(saved, snapshot, found)
         if positions.offsets:
-            target = self.data_dir / RESTORING if self.index_dir == self.data_dir else self.index_dir
+            target = self.data_dir / store_layout.RESTORING if self.index_dir == self.data_dir else self.index_dir
             _write(target / store_layout.CONSUMER_OFFSETS, consumer_offsets_json.dumps(positions).encode())
             _write(target / store_layout.SHARED_STATE, states.shared_state_at(snapshot).encode())
         return len({group for _, group in positions.offsets})
@@ -154,19 +149,32 @@ class Restore:
 
 
 def claim(data_dir: Path, index_dir: Path) -> None:
-    """Make the directories, or take empty ones, or begin a killed restore again. Raises BackupError otherwise."""
-    for directory in (data_dir, index_dir):
-        directory.mkdir(parents=True, exist_ok=True)
-    found = _names(data_dir)
-    log = data_dir / store_layout.COMMIT_LOG
-    if RESTORING in found and not (log.exists() and any(log.iterdir())):
-        # A CommitLog that was started meanwhile has refused, and left its lock and an empty directory.
-        _clear_all(data_dir, {RESTORING, *FILES, store_layout.COMMIT_LOG, store_layout.LOCK} & found)
+    """Make the directories, or take empty ones, or begin a killed restore again. Raises BackupError otherwise.
+
+    A kill at any moment leaves a directory with the mark of a restore, or the directories as they were.
+    """
+    if not data_dir.exists():
+        _make_marked(data_dir)
+    PosixFs().make_directory(index_dir)
+    mark = data_dir / store_layout.RESTORING
+    if is_restoring(PosixFs(), data_dir):
+        _clear_all(data_dir, {*FILES, store_layout.COMMIT_LOG} & _names(data_dir))
         if (left := _names(index_dir)) <= {store_layout.CONFIG, store_layout.REPUT}:
             _clear_all(index_dir, left)
+        _clear_all(mark, _names(mark))
     for directory in (data_dir, index_dir):
-        if names := sorted(_names(directory)):
+        if names := sorted(_names(directory) - {store_layout.RESTORING}):
             raise BackupError(f"{directory} is not empty: it has {names[0]}; a restore needs an empty directory")
+    PosixFs().make_directory(mark)
+
+
+def _make_marked(data_dir: Path) -> None:
+    """Make a directory that has the mark of a restore from its first moment."""
+    PosixFs().make_directory(data_dir.parent)
+    with tempfile.TemporaryDirectory(prefix=f".{data_dir.name}-", dir=data_dir.parent) as folder:
+        made = Path(folder) / data_dir.name
+        PosixFs().make_directory(made / store_layout.RESTORING)
+        made.rename(data_dir)
 
 
 def _names(directory: Path) -> set[str]:
@@ -174,8 +182,8 @@ def _names(directory: Path) -> set[str]:
 
 
 def _clear_all(directory: Path, names: set[str]) -> None:
-    """Remove what a killed restore left, its own directory last."""
-    for name in sorted(names, key=lambda name: name == RESTORING):
+    """Remove what a killed restore left."""
+    for name in names:
         path = directory / name
         if path.is_dir():
             shutil.rmtree(path)
@@ -183,7 +191,7 @@ def _clear_all(directory: Path, names: set[str]) -> None:
             path.unlink()
 
 
-def _checkpoint(manifest: Manifest, end_physical_offset: int, last_store_time_ms: int = 0) -> bytes:
+def _checkpoint(manifest: Manifest, end_physical_offset: int, last_store_time_ms: int) -> bytes:
     checkpoint = StoreCheckpoint(
         commit_log_time_ms=last_store_time_ms,
         confirmed_physical_offset=end_physical_offset,
@@ -197,7 +205,7 @@ def _make_segment(directory: Path, base: int, size_bytes: int) -> None:
     """Make a segment of its full size, unless it is there."""
     path = directory / file_name(base)
     if not path.exists():
-        with path.open("xb") as file:
+        with open(path, "xb", opener=open_private) as file:
             file.truncate(size_bytes)
 
 
@@ -210,7 +218,7 @@ def _write_at(path: Path, position: int, data: bytes) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    PosixFs().make_directory(path.parent)
     PosixFs().write_atomic(path, data)
 
 

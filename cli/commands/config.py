@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ import typer
 
 from cli.commands.typed.group import command_group
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output.lines import JsonOption, note_line
+from cli.output.lines import JsonOption, note_line, warning_line
 from cli.output.tables import print_rows
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ METRICS_PORTS = {
     "console": 7206,
 }
 """The usual ports of the metrics, where a service also tells its settings."""
+TOKEN_FILES = ("token_file", "service_token_file", "operator_token_file", "metrics_token_file")
+"""Settings whose file has a token in each line."""
 
 
 @config.command("show")
@@ -86,7 +88,8 @@ def validate(
 ) -> None:
     """Check the settings of all services in a file, together with the variables REPUT_<SERVICE>_….
 
-    Each service has a line. Exit code 2 if a service would refuse its settings.
+    Each service has a line. Exit code 2 if a service would refuse its settings, its rights file or a file with tokens.
+    A file that is not on this machine is a warning.
 
     Example: reput config validate reput.toml
     """
@@ -95,7 +98,9 @@ def validate(
     rows: list[dict[str, object]] = []
     for service in ServiceName:
         try:
-            given = sum(row["source"] != "default" for row in _rows(service.value, file))
+            settings = _settings(service.value, file)
+            _check_files(service.value, settings)
+            given = sum(setting.source != "default" for setting in settings)
             rows.append({"service": service.value, "is_valid": True, "text": f"{given} settings given"})
         except ConfigError as error:
             rows.append({"service": service.value, "is_valid": False, "text": str(error)})
@@ -104,16 +109,44 @@ def validate(
         raise CommandFailed("CONFIG", f"{file}: wrong settings of {', '.join(bad)}", code=ExitCode.USAGE)
 
 
-def _rows(service: str, file: Path | None) -> list[dict[str, object]]:
+def _settings(service: str, file: Path | None) -> Sequence[Setting]:
     """Return the settings with which a service would start here. Raises ConfigError."""
     from libs.runtime.config import load
 
     bootstrap: Any = importlib.import_module(f"services.{service}.bootstrap")
-    loaded = load(bootstrap.Settings, section=service, file=file, environment=os.environ, flags={})
+    settings: Sequence[Setting] = load(
+        bootstrap.Settings, section=service, file=file, environment=os.environ, flags={}
+    ).settings
+    return settings
+
+
+def _rows(service: str, file: Path | None) -> list[dict[str, object]]:
+    """Return the settings with which a service would start here, as rows. Raises ConfigError."""
     return [
         {"setting": setting.field.name, "value": _shown(setting), "source": setting.source}
-        for setting in loaded.settings
+        for setting in _settings(service, file)
     ]
+
+
+def _check_files(service: str, settings: Sequence[Setting]) -> None:
+    """Warn about each file that the settings name and that can't be read here. Raises ConfigError for a wrong one."""
+    from libs.runtime.trust.rights.rights_file import read_rights
+    from libs.runtime.trust.tokens import read_tokens
+
+    for setting in settings:
+        name, value = setting.field.name, setting.value
+        if not isinstance(value, Path) or not name.endswith("_file") or name == "audit_file":
+            continue
+        try:
+            with value.open("rb"):
+                pass
+        except OSError as error:
+            warning_line(f"{service}: {name}: {value}: {error.strerror}; the service needs it at its start")
+            continue
+        if name == "rights_file":
+            read_rights(value)
+        elif name in TOKEN_FILES:
+            read_tokens(name, value)
 
 
 def _live_rows(

@@ -8,16 +8,28 @@ from typing import Annotated, Any
 import typer
 
 from cli.commands.typed.group import command_group
-from cli.connection.addresses import BESIDE, PORTS, check_target
+from cli.connection.addresses import check_target
 from cli.connection.contexts import read_contexts, write_contexts
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import JsonOption, note_line
 from cli.output.tables import print_fields, print_rows
+from libs.service_names import BESIDE, PORTS, STORE_PORT
 
 context = command_group("Named stores: their addresses and how to reach them.")
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
-COLUMNS = ("name", "is_used", "commitlog", "indexer", "janitor", "delivery", "gateway", "has_tls", "token_file")
+COLUMNS = (
+    "name",
+    "is_used",
+    "store",
+    "commitlog",
+    "indexer",
+    "janitor",
+    "delivery",
+    "gateway",
+    "has_tls",
+    "token_file",
+)
 SYSTEM = "system"
 """The value for authorities that are not in a file."""
 
@@ -35,6 +47,7 @@ def _file(text: str) -> Any:
 @context.command("add")
 def add(
     name: NameArgument,
+    store: Annotated[str | None, _address("The store: gateways (a,b,…), which serve all APIs.")] = None,
     commitlog: Annotated[str | None, _address("CommitLogs (a,b,…).")] = None,
     indexer: Annotated[str | None, _address("Indexers (a,b,…).")] = None,
     janitor: Annotated[str | None, _address("The Janitor.")] = None,
@@ -51,22 +64,25 @@ def add(
     The context has only the paths of a token and a private key. Paths may be relative, and are stored as absolute
     paths.
 
-    Example: reput context add shop --commitlog log:7101 --indexer index:7102 --janitor janitor:7103
+    Example: reput context add shop --store store.example:8081
     """
     if not re.fullmatch(NAME, name):
         raise typer.BadParameter(f"{name!r}: a name has 1 to 63 letters, digits, '.', '_' and '-'", param_hint="NAME")
-    store: dict[str, str] = {}
-    given = {"commitlog": commitlog, "indexer": indexer, "janitor": janitor, "delivery": delivery, "gateway": gateway}
-    ports = PORTS | {service: port for service, (_, port) in BESIDE.items()}
+    values: dict[str, str] = {}
+    given = {
+        "store": store, "commitlog": commitlog, "indexer": indexer, "janitor": janitor, "delivery": delivery,
+        "gateway": gateway,
+    }  # fmt: skip
+    ports = {"store": STORE_PORT} | PORTS | {service: port for service, (_, port) in BESIDE.items()}
     for service, targets in given.items():
         for target in targets.split(",") if targets is not None else ():
             check_target(target.strip(), flag=f"--{service}", port=ports[service])
         if targets is not None:
-            store[service] = targets
+            values[service] = targets
     files = {
         "ca_file": ca_file, "certificate_file": certificate_file, "key_file": key_file, "token_file": token_file
     }  # fmt: skip
-    store |= {key: _absolute(key, file) for key, file in files.items() if file is not None}
+    values |= {key: _absolute(key, file) for key, file in files.items() if file is not None}
     if (certificate_file is None) != (key_file is None):
         raise typer.BadParameter("--certificate-file and --key-file need each other")
     if certificate_file is not None and ca_file is None:
@@ -75,10 +91,10 @@ def add(
     if name in contexts.stores:
         text = f"there is a context {name} already: `reput context remove {name}` first"
         raise CommandFailed("CONTEXT_EXISTS", text, code=ExitCode.REFUSED)
-    contexts.stores[name] = store
+    contexts.stores[name] = values
     write_contexts(contexts)
     note_line(f"`reput --context {name} status` asks it; `reput context use {name}` has all commands ask it")
-    print_fields({"name": name, **store}, as_json=as_json)
+    print_fields({"name": name, **values}, as_json=as_json)
 
 
 def _absolute(key: str, file: str) -> str:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.connection.addresses import PORTS, check_target, is_reached
+from cli.connection.addresses import check_target, is_reached, is_shared, targets_of
 from cli.connection.client import client_of, new_client, options_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import JsonOption
 from cli.output.tables import print_fields, print_rows
+from libs.service_names import PORTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,8 +35,6 @@ AFTERWARDS = (
     "`reput replicas` with the addresses of all logs shows the leader; with a coordinator a leader is elected within "
     "seconds, without a coordinator see `reput promote --help`"
 )
-NO_LEASE = "its lease is over, so it takes no appends until it is renewed, or another log leads"
-NO_APPENDS = "it hands over, or has no lease: it takes no appends"
 
 
 class LeadingRole(StrEnum):
@@ -68,7 +67,8 @@ def replicas(context: typer.Context, as_json: JsonOption = False) -> None:
 
     from cli.output.protos import plain
 
-    if len(options.targets("commitlog")) > 1:
+    targets = targets_of(context.find_root().obj)
+    if len(targets["commitlog"]) > 1 and not is_shared("commitlog", targets):
         _members(options, as_json=as_json)
         return
     with client_of(context, "commitlog") as client:
@@ -92,15 +92,13 @@ def _replica(replica: Replica, state: GetStatusResponse) -> dict[str, object]:
     after the first bytes have come.
     """
     from cli.output.protos import plain
+    from libs.members import replica_lag_s
 
-    lag_ms = 0
-    if replica.flushed_physical_offset < state.max_physical_offset:
-        lag_ms = replica.heard_time.ToMilliseconds() - replica.had_all_time.ToMilliseconds()
     return {
         **plain(replica),
         "lag_bytes": max(state.max_physical_offset - replica.received_physical_offset, 0),
         "unsynced_bytes": max(replica.received_physical_offset - replica.flushed_physical_offset, 0),
-        "lag_s": max(lag_ms, 0) / 1000,
+        "lag_s": replica_lag_s(replica, state.max_physical_offset),
         **(_catching_up(replica, state.max_physical_offset) if replica.is_catching_up else {}),
     }
 
@@ -119,6 +117,8 @@ def _catching_up(replica: Replica, end: int) -> dict[str, object]:
 def _members(options: Options, *, as_json: bool) -> None:
     """Ask all logs, and print a line for each."""
     from reput_client import ReputError
+
+    from libs.members import leads
 
     targets = options.targets("commitlog")
     with ThreadPoolExecutor(len(targets)) as pool:
@@ -154,50 +154,25 @@ def _status(options: Options, target: str) -> GetStatusResponse | ReputError:
         return error
 
 
-def leads(state: GetStatusResponse) -> bool:
-    """Return whether a log accepts appends as the leader. An elected log leads as long as it has a lease."""
-    return _has_led(state) and "NOT_LEADER" not in state.refusals and not _is_lease_over(state)
-
-
-def _has_led(state: GetStatusResponse) -> bool:
-    from reput.commitlog.v1.log_service_pb2 import LOG_STATE_SERVING
-
-    return state.state == LOG_STATE_SERVING and not state.HasField("following")
-
-
-def _is_lease_over(state: GetStatusResponse) -> bool:
-    return state.HasField("election") and not state.election.lease_left_ms
-
-
 def member_of(state: GetStatusResponse, seen: dict[str, object]) -> dict[str, object]:
-    """Return a line about a log, from its own status and from its leader's figures.
+    """Return a line about a log, from its own status and from its leader's figures."""
+    from libs.members import leads, standing_of
 
-    The last error of a log that follows again is left out. A log that has led and may not lead any more is NOT_LEADING:
-    it refuses appends, and another log may lead already.
-    """
-    from reput.commitlog.v1.log_service_pb2 import FOLLOWING_STATE_FOLLOWING
-
-    from cli.output.protos import plain
-
-    election, following = state.election, state.following
+    following = state.following
     lag_bytes = max(following.leader_max_physical_offset - state.max_physical_offset, 0)
     figures = {
         "is_in_sync": leads(state) or following.is_in_sync,
         "lag_bytes": lag_bytes,
         "lag_s": None if state.HasField("following") else 0.0,
     }
-    trouble = "" if following.state == FOLLOWING_STATE_FOLLOWING else following.last_error
-    stated = str(plain(following)["state"]) if state.HasField("following") else str(plain(state)["state"])
-    if _has_led(state) and not leads(state):
-        stated, why = "NOT_LEADING", NO_LEASE if _is_lease_over(state) else NO_APPENDS
-        trouble = f"{why}; {election.last_error}" if election.last_error else why
+    stated, reason = standing_of(state)
     return {
         "replica_id": state.replica_id,
-        "state": "LEADING" if leads(state) else stated,
+        "state": stated,
         "epoch": state.epoch,
         **figures,
         **{name: value for name, value in seen.items() if name in figures},
-        "reason": trouble if stated == "NOT_LEADING" else election.last_error or trouble or election.decision,
+        "reason": reason,
     }
 
 
@@ -286,6 +261,9 @@ def promote(
 
     Example: reput --commitlog b:7101 promote
     """
+    if is_shared("commitlog", targets_of(context.find_root().obj)):
+        text = "a gateway chooses the log that it asks: name the address of the log that will lead"
+        raise typer.BadParameter(text, param_hint="--commitlog")
     with client_of(context, "commitlog") as client:
         begun = client.admin.promote(role.value_sent, accept_data_loss=accept_data_loss)
     start = begun.epoch.start_physical_offset

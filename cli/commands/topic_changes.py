@@ -87,8 +87,8 @@ def check_retention(
     """
     from reput_client import ReputError
 
-    targets = targets_of(context.find_root().obj)["janitor"]
-    why = "" if any(map(is_listening, targets)) else away_text("janitor", targets)
+    targets = targets_of(context.find_root().obj)
+    why = "" if any(map(is_listening, targets["janitor"])) else away_text("janitor", targets)
     if not why:
         try:
             unread = client.admin.unread_that_expire(topic_name, retention_hours=hours, retention_bytes=size_bytes)

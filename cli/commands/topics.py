@@ -73,8 +73,8 @@ def _extents(context: typer.Context, *, times: bool | None) -> Mapping[str, dict
 
     from cli.commands.topic_extents import Extent, extents_of
 
-    targets = targets_of(context.find_root().obj)["indexer"]
-    why = "" if any(map(is_listening, targets)) else away_text("indexer", targets)
+    targets = targets_of(context.find_root().obj)
+    why = "" if any(map(is_listening, targets["indexer"])) else away_text("indexer", targets)
     if not why:
         try:
             with new_client(options_of(context), RetryPolicy(retries=1)) as client:

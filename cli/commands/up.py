@@ -20,18 +20,33 @@ import typer
 from cli.exit_codes import ExitCode
 from cli.output.lines import JsonOption, error_line, print_json, warning_line
 from cli.supervisor import Child, ChildEnded, Supervisor
-from libs.runtime.trust.tokens import is_loopback
+from libs.runtime.errors import ConfigError
+from libs.runtime.trust.tokens import ensure_local_token, is_loopback
 
 HOST = "127.0.0.1"
 LOOPBACK_OF = {"0.0.0.0": HOST, "::": "::1"}  # noqa: S104 - known, not listened on
 """Loopback address at which a program on this machine reaches a service that listens on all addresses."""
-CONSOLE = "console"
+CONSOLE, GATEWAY = "console", "gateway"
 CONSOLE_PACKAGES = ("jinja2", "starlette", "uvicorn")
+TRUST_SETTINGS = ("token_file", "operator_token_file", "rights_file", "tls_client_ca_file")
+"""Settings with which a service tells callers apart, or knows another operator's token."""
 METRICS_PORTS = {"commitlog": 7201, "indexer": 7202, "janitor": 7203, "delivery": 7204}
 REPLICA_IDS = "abcdefg"
 COPY_PORTS = 10
 """Distance between the ports of two copies."""
 FREE_PORTS = (20_000, 32_000)
+ReplicasOption = Annotated[
+    int, typer.Option(min=1, max=len(REPLICA_IDS), metavar="N", help="Copies of the store, for trials.")
+]
+HostOption = Annotated[
+    str | None,
+    typer.Option(
+        "--listen-host",
+        metavar="HOST",
+        help="Address on which all services listen; beyond loopback they need TLS, or allow_insecure. "
+        "[default: each service's setting listen_host, 127.0.0.1 if there is none]",
+    ),
+]
 InsecureOption = Annotated[
     bool,
     typer.Option(
@@ -54,16 +69,9 @@ def up(
     indexer_port: Annotated[int, port_option("INDEXER")] = 7102,
     janitor_port: Annotated[int, port_option("JANITOR")] = 7103,
     delivery_port: Annotated[int, port_option("DELIVERY")] = 7104,
-    listen_host: Annotated[
-        str | None,
-        typer.Option(
-            "--listen-host",
-            metavar="HOST",
-            help="Address on which all services listen; beyond loopback they need TLS, or allow_insecure. "
-            "[default: each service's setting listen_host, 127.0.0.1 if there is none]",
-        ),
-    ] = None,
+    listen_host: HostOption = None,
     allow_insecure: InsecureOption = False,
+    gateway_port: Annotated[int, port_option("GATEWAY")] = 8081,
     console_port: Annotated[int, port_option("CONSOLE")] = 7300,
     console: Annotated[
         bool, typer.Option("--console/--no-console", help="Run the console: pages about the store, on this machine.")
@@ -71,15 +79,16 @@ def up(
     delivery: Annotated[
         bool, typer.Option("--delivery/--no-delivery", help="Run Delivery: sharing groups, delays and transactions.")
     ] = True,
+    gateway: Annotated[
+        bool, typer.Option("--gateway/--no-gateway", help="Run the gateway: all APIs at one port, and RocketMQ's.")
+    ] = True,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="TOML file with a table for each service.")
     ] = None,
     metrics: Annotated[
         bool, typer.Option("--metrics/--no-metrics", help="Open the Prometheus endpoints on ports 7201 to 7206.")
     ] = True,
-    replicas: Annotated[
-        int, typer.Option(min=1, max=len(REPLICA_IDS), metavar="N", help="Copies of the store, for trials.")
-    ] = 1,
+    replicas: ReplicasOption = 1,
     etcd: Annotated[
         str | None, typer.Option("--etcd", metavar="HOST:PORT", help="etcd for the election of a leader (a,b,…).")
     ] = None,
@@ -89,6 +98,9 @@ def up(
 
     Each service stops cleanly, however often SIGTERM comes; a Ctrl-C during the stop kills the remaining services.
     Below nohup the end of the terminal stops nothing.
+
+    All APIs are at 127.0.0.1:8081, the port of the gateway, which needs Delivery. If it can't start there, the store
+    runs without it.
 
     The console is at http://127.0.0.1:7300, if its packages are installed (pip install 'reput-server[console]').
 
@@ -114,6 +126,8 @@ def up(
         copies = [Copy(data_dir, chosen_ports(ports), hosts)]
     copies = [replace(copy, is_insecure=allow_insecure) for copy in copies]
     children = [child for copy in copies for child in copy.children(config, metrics=metrics)]
+    if gateway and delivery:
+        children.append(gateway_child(copies, gateway_port, listen_host, config, metrics=metrics))
     children += console_children(copies, console_port, config, metrics=metrics) if console else []
     raise typer.Exit(asyncio.run(_run(copies, children, data_dir, as_json=as_json)))
 
@@ -159,6 +173,21 @@ class Copy:
         return found
 
 
+def gateway_child(
+    copies: Sequence[Copy], port: int, listen_host: str | None, config: Path | None, *, metrics: bool
+) -> Child:
+    """Return the gateway of all copies, which uses the services of the leader."""
+    host = listen_hosts([GATEWAY], listen_host, config)[GATEWAY]
+    place = replace(copies[0], ports=chosen_ports({GATEWAY: port}), hosts={GATEWAY: host})
+    flags = ["--config", str(config)] if config is not None else []
+    flags += ["--allow-insecure", "true"] if place.is_insecure else []
+    flags += ["--listen-host", host, "--port", str(place.ports[GATEWAY])]
+    for name in copies[0].ports:
+        flags += [f"--{name}-target", ",".join(copy.target(name) for copy in copies)]
+    flags += [] if metrics else ["--metrics-port", "0"]
+    return Child(GATEWAY, flags, place.target(GATEWAY), is_optional=True, shown=place.target(GATEWAY))
+
+
 def console_children(copies: Sequence[Copy], port: int, config: Path | None, *, metrics: bool) -> list[Child]:
     """Return the console of all copies. It listens where its own settings say, whatever the services do.
 
@@ -176,21 +205,44 @@ def console_children(copies: Sequence[Copy], port: int, config: Path | None, *, 
     for name, target in ({"delivery": ""} | targets).items():
         flags += [f"--{name}-target", target]
     flags += [] if metrics else ["--metrics-port", "0"]
-    return [Child(CONSOLE, flags, place.target(CONSOLE), is_optional=True)]
+    flags += console_token(host, copies[0].ports, config)
+    return [Child(CONSOLE, flags, place.target(CONSOLE), is_optional=True, shown=f"http://{place.target(CONSOLE)}")]
 
 
 def listen_hosts(names: Iterable[str], given: str | None, config: Path | None) -> dict[str, str]:
     """Return the host on which each service listens: from the flag, else its variable, else its table in the file."""
-    tables: Mapping[str, Any] = {}
-    if config is not None:
-        with contextlib.suppress(OSError, ValueError):  # the service itself reports the fault of the file
-            tables = tomllib.loads(config.read_text(encoding="utf-8"))
-    found = {}
-    for name in names:
-        table = tables.get(name)
-        in_file = table.get("listen_host") if isinstance(table, dict) else None
-        found[name] = given or os.environ.get(f"REPUT_{name.upper()}_LISTEN_HOST") or str(in_file or HOST)
-    return found
+    tables = _tables(config)
+    return {name: given or _setting(tables, name, "listen_host") or HOST for name in names}
+
+
+def _tables(config: Path | None) -> Mapping[str, Any]:
+    """Return the tables of the file with settings. The services themselves report its faults."""
+    with contextlib.suppress(OSError, ValueError):
+        return tomllib.loads(config.read_text(encoding="utf-8")) if config is not None else {}
+    return {}
+
+
+def _setting(tables: Mapping[str, Any], service: str, name: str) -> str:
+    """Return a setting of a service as a text: its variable, else its value in the file, else nothing."""
+    table = tables.get(service)
+    in_file = table.get(name) if isinstance(table, dict) else None
+    return os.environ.get(f"REPUT_{service.upper()}_{name.upper()}") or str(in_file or "")
+
+
+def console_token(host: str, services: Iterable[str], config: Path | None) -> list[str]:
+    """Return the flag that gives the console the token of this user, as the `reput` command of this user has it.
+
+    Readers of the console then see what only operators may ask for. So it is given only where a program of this machine
+    may read the store without a token anyway, on loopback, and where no setting says otherwise (decision 0105).
+    """
+    tables = _tables(config)
+    is_open = not any(_setting(tables, service, name) for service in services for name in TRUST_SETTINGS)
+    if not is_loopback(host) or not is_open or _setting(tables, CONSOLE, "store_token_file"):
+        return []
+    try:
+        return ["--store-token-file", str(ensure_local_token())]
+    except ConfigError:  # the services report it
+        return []
 
 
 def copies_of(
@@ -257,7 +309,7 @@ async def _run(copies: list[Copy], children: list[Child], data_dir: Path, *, as_
 
     def on_ready() -> None:
         targets = {name: ",".join(copy.target(name) for copy in copies) for name in copies[0].ports}
-        targets |= {child.name: f"http://{child.target}" for child in children if child.is_optional and child.runs}
+        targets |= {child.name: child.shown for child in children if child.is_optional and child.runs}
         if as_json:
             print_json({"event": "ready", "data_dir": str(data_dir), **targets})
         else:

@@ -13,16 +13,12 @@ from typing import Any
 
 import typer
 
-from cli.connection.contexts import BESIDE_VARIABLES, TARGET_VARIABLES, context_of, environment_of
+from cli.connection.contexts import ADDRESS_VARIABLES, BESIDE_VARIABLES, STORE_VARIABLE, context_of, environment_of
 from cli.exit_codes import CommandFailed, ExitCode
+from libs.service_names import BESIDE, PORTS, SERVICES, STORE_PORT
 
-SERVICES = {"commitlog": "CommitLog", "indexer": "Indexer", "janitor": "Janitor", "delivery": "Delivery"}
-"""Services and their names for users."""
-PORTS = {"commitlog": 7101, "indexer": 7102, "janitor": 7103, "delivery": 7104}
-OF_EVERY_STORE = ("commitlog", "indexer", "janitor")
-"""Services that every store has."""
-BESIDE = {"delivery": ("Delivery", 7104), "gateway": ("the gateway", 8081)}
-"""Services that not every store has: their names for users, and their usual ports."""
+Targets = Mapping[str, Sequence[str]]
+"""The addresses of each service."""
 RESOLVERS = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "xds:", "vsock:")
 """Prefixes of gRPC's own address forms."""
 PORT_MAX = 65_535
@@ -35,34 +31,46 @@ PROBE_TIMEOUT_S = 1.0
 def targets_of(given: Mapping[str, object]) -> dict[str, list[str]]:
     """Return each service's addresses, as the client finds them, and checked. `given` are the options that were typed.
 
-    An option that is None comes from the environment, then from the context in use, then from the defaults. Raises
-    BadParameter for a text that is no address.
+    An option that is None comes from the environment, then from the context in use, then from the defaults. In each of
+    these sources the address of the store serves the services without an address. Raises BadParameter for a text
+    that is no address.
     """
-    found = {}
     environment = environment_of(given)
+    store = given.get("store") or environment.get(STORE_VARIABLE)
+    for target in _targets(store or ""):
+        check_target(target, flag=sources_of("store"), port=STORE_PORT)
+    found = {}
     for service, port in PORTS.items():
-        text = str(given.get(service) or environment.get(variable_of(service)) or f"127.0.0.1:{port}")
-        found[service] = [target for target in map(str.strip, text.split(",")) if target] or [text]
+        own = given.get(service) or (not given.get("store") and environment.get(variable_of(service)))
+        text = str(own or store or f"127.0.0.1:{port}")
+        found[service] = _targets(text) or [text]
         for target in found[service]:
             check_target(target, flag=sources_of(service), port=port)
     return found
 
 
+def _targets(text: object) -> list[str]:
+    return [target for target in map(str.strip, str(text).split(",")) if target]
+
+
 def beside_of(given: Mapping[str, object]) -> dict[str, tuple[list[str], bool]]:
     """Return the addresses of Delivery and the gateway, and whether they were given. Raises BadParameter.
 
-    They need not be given if they listen at their usual ports beside a store that is at its usual ports.
+    They need not be given if they listen at their usual ports beside a store that is at its usual ports. The address of
+    the store is that of the gateway, and Delivery may be behind it.
     """
     environment = environment_of(given)
-    is_usual = not any(given.get(service) or environment.get(variable_of(service)) for service in PORTS)
+    store = given.get("store") or environment.get(STORE_VARIABLE)
+    is_usual = not store and not any(given.get(service) or environment.get(variable_of(service)) for service in PORTS)
     found = {}
     for service, (_, port) in BESIDE.items():
         variable = BESIDE_VARIABLES[service]
-        named = [target for target in map(str.strip, environment.get(variable, "").split(",")) if target]
+        own = "" if given.get("store") else environment.get(variable, "")
+        named = _targets(own or (store if service == "gateway" else "") or "")
         for target in named:
             check_target(target, flag=variable, port=port)
         usual = [target for target in (f"127.0.0.1:{port}",) if is_usual and not named and is_listening(target)]
-        found[service] = (named or usual, bool(named))
+        found[service] = (named or usual or _targets(store or ""), bool(named))
     return found
 
 
@@ -72,9 +80,9 @@ def place_of(given: Mapping[str, object], service: str) -> str:
     return f"{', '.join(targets_of(given)[service])}{f' (context {name})' if name else ''}"
 
 
-def variable_of(service: str) -> str:
-    """Return the variable that names a service's address."""
-    return TARGET_VARIABLES[service]
+def variable_of(name: str) -> str:
+    """Return the variable that names the address of a service, or of the store."""
+    return ADDRESS_VARIABLES[name]
 
 
 def check_target(target: str, *, flag: str, port: int) -> None:
@@ -99,9 +107,9 @@ def _bad(text: str, flag: str) -> typer.BadParameter:
     return typer.BadParameter(text, param_hint=flag)
 
 
-def sources_of(service: str) -> str:
-    """Return the flag and the variable that name a service's address."""
-    return f"--{service} or {variable_of(service)}"
+def sources_of(name: str) -> str:
+    """Return the flag and the variable that name the address of a service, or of the store."""
+    return f"--{name} or {variable_of(name)}"
 
 
 def is_listening(target: str) -> bool:
@@ -129,23 +137,34 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def wait_listening(service: str, targets: Sequence[str], wait_s: float) -> None:
-    """Return when a process listens at any of the targets. Raises CommandFailed after `wait_s`."""
+def wait_listening(service: str, targets: Targets, wait_s: float) -> None:
+    """Return when a process listens at any of a service's targets. Raises CommandFailed after `wait_s`."""
     end_s = time.monotonic() + wait_s
-    while not any(map(is_listening, targets)):
+    while not any(map(is_listening, targets[service])):
         if time.monotonic() >= end_s:
             raise CommandFailed("UNAVAILABLE", away_text(service, targets), code=ExitCode.UNAVAILABLE)
         time.sleep(PROBE_INTERVAL_S)
 
 
-def away_text(service: str, targets: Sequence[str]) -> str:
-    """Return the text, with advice, for targets at which no process answers."""
-    is_here = all(_is_loopback(target.rpartition(":")[0].strip("[]")) for target in targets)
-    start = "start it with `reput up`" if is_here else f"start it there with `reput serve {service}`"
+def away_text(service: str, targets: Targets) -> str:
+    """Return the text, with advice, for a service at whose targets no process answers."""
+    where = targets[service]
+    name, process = ("store", "gateway") if is_shared(service, targets) else (service, service)
+    is_here = all(_is_loopback(target.rpartition(":")[0].strip("[]")) for target in where)
+    start = "start it with `reput up`" if is_here else f"start it there with `reput serve {process}`"
     return (
-        f"nobody answers at {', '.join(targets)}, where the {SERVICES[service]} should be; {start}, "
-        f"or name its address with {sources_of(service)}"
+        f"nobody answers at {', '.join(where)}, where the {_name(process)} should be; {start}, "
+        f"or name its address with {sources_of(name)}"
     )
+
+
+def is_shared(service: str, targets: Targets) -> bool:
+    """Return whether a service has the same targets as another one: they are those of the gateway."""
+    return any(targets[other] == targets[service] for other in targets if other != service)
+
+
+def _name(service: str) -> str:
+    return SERVICES.get(service, service)
 
 
 def is_reached(target: str) -> bool:
@@ -158,10 +177,11 @@ def is_reached(target: str) -> bool:
     return True
 
 
-def stranger_text(service: str, targets: Sequence[str]) -> str:
-    """Return the text, with advice, for targets that accept connections although no call gets through."""
+def stranger_text(service: str, targets: Targets) -> str:
+    """Return the text, with advice, for a service whose targets accept connections although no call gets through."""
+    name = _name("gateway" if is_shared(service, targets) else service)
     return (
-        f"somebody listens at {', '.join(targets)}, but no call gets through: the {SERVICES[service]} there may want "
+        f"somebody listens at {', '.join(targets[service])}, but no call gets through: the {name} there may want "
         "TLS or none, authorities may not fit its certificate, or it wants a client's certificate; look at --ca-file, "
         "--certificate-file and --key-file"
     )

@@ -13,18 +13,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cli.connection.addresses import (
-    OF_EVERY_STORE,
-    SERVICES,
-    WAIT_S,
-    away_text,
-    is_reached,
-    stranger_text,
-    targets_of,
-    wait_listening,
-)
+from cli.connection.addresses import WAIT_S, away_text, is_reached, stranger_text, targets_of, wait_listening
 from cli.connection.contexts import environment_of
 from cli.exit_codes import CommandFailed, ExitCode
+from libs.service_names import OF_EVERY_STORE, SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,7 +56,7 @@ def client_of(context: typer.Context, *services: str) -> Iterator[Client]:
     """
     targets = targets_of(context.find_root().obj)
     for service in services:
-        wait_listening(service, targets[service], WAIT_S)
+        wait_listening(service, targets, WAIT_S)
     options = options_of(context)
     from cli.connection.patience import Patience
 
@@ -89,11 +81,12 @@ def explained(options: Options, services: Sequence[str]) -> Iterator[None]:
     except UnavailableError as error:
         if not error.text.startswith(NO_CONNECTION):
             raise
-        meant = {service: options.targets(service) for service in services_meant(options, error.text, services)}
-        text = "; ".join(
-            stranger_text(service, targets) if any(map(is_reached, targets)) else away_text(service, targets)
-            for service, targets in meant.items()
+        targets = {service: options.targets(service) for service in SERVICES}
+        texts = (
+            stranger_text(service, targets) if any(map(is_reached, targets[service])) else away_text(service, targets)
+            for service in services_meant(options, error.text, services)
         )
+        text = "; ".join(dict.fromkeys(texts))  # services at the same address have the same text
         raise CommandFailed("UNAVAILABLE", text, code=ExitCode.UNAVAILABLE) from error
 
 

@@ -18,9 +18,11 @@ TARGET_VARIABLES = {
 }
 BESIDE_VARIABLES = {service: f"REPUT_CLIENT_{service.upper()}_TARGET" for service in ("delivery", "gateway")}
 """Variables of services that not every store has."""
+STORE_VARIABLE = "REPUT_CLIENT_STORE_TARGET"
+"""The variable of the address of the whole store."""
+ADDRESS_VARIABLES = {"store": STORE_VARIABLE, **TARGET_VARIABLES, **BESIDE_VARIABLES}
 VARIABLES = {
-    **TARGET_VARIABLES,
-    **BESIDE_VARIABLES,
+    **ADDRESS_VARIABLES,
     "ca_file": "REPUT_CLIENT_CA_FILE",
     "certificate_file": "REPUT_CLIENT_CERTIFICATE_FILE",
     "key_file": "REPUT_CLIENT_KEY_FILE",
@@ -95,7 +97,7 @@ def context_of(given: Mapping[str, object]) -> str:
     """
     if typed := given.get("context"):
         return str(typed)
-    if any(os.environ.get(variable) for variable in (TARGET_VARIABLES | BESIDE_VARIABLES).values()):
+    if any(os.environ.get(variable) for variable in ADDRESS_VARIABLES.values()):
         return ""
     return read_contexts().used
 

@@ -24,6 +24,10 @@ def connection_options(
     context_name: Annotated[
         str | None, typer.Option("--context", metavar="NAME", help="The store with this name (`reput context add`).")
     ] = None,
+    store: Annotated[
+        str | None,
+        _option("HOST:PORT", "The store: gateways (a,b,…), which serve all APIs; also REPUT_CLIENT_STORE_TARGET."),
+    ] = None,
     commitlog: Annotated[
         str | None, _option("HOST:PORT", "CommitLogs (a,b,…); also REPUT_CLIENT_COMMITLOG_TARGET.")
     ] = None,
@@ -52,6 +56,7 @@ def connection_options(
     token = _token_of(token_file) if token_file is not None else None
     context.obj = {
         "context": context_name,
+        "store": store,
         "commitlog": commitlog,
         "indexer": indexer,
         "janitor": janitor,

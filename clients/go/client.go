@@ -16,6 +16,7 @@ import (
 // Client is the connection to a store. Made by [Connect]; close it. Safe for any number of goroutines.
 type Client struct {
 	options            Options
+	connections        *connections
 	commitlog, indexer *service
 	queues             indexerv1.QueueServiceClient
 	groups             indexerv1.ConsumerOffsetServiceClient
@@ -25,8 +26,8 @@ type Client struct {
 	open map[io.Closer]struct{}
 }
 
-// Connect returns a client. The options are filled from the environment and the defaults; the arguments change them.
-// Connections are made at their first use. It fails with ErrArgument for invalid options, and for files that can't be
+// Connect returns a client: Connect(At("localhost:8081")). The options are filled from the environment and the defaults;
+// the arguments change them. Connections are made at their first use. It fails with ErrArgument for invalid options, and for files that can't be
 // read.
 func Connect(changes ...func(*Options)) (*Client, error) {
 	options, err := loadOptions(os.Getenv)
@@ -43,16 +44,17 @@ func Connect(changes ...func(*Options)) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	commitlog, err := newService("a CommitLog", options.Commitlog, &options, dialOptions)
+	connections := &connections{dialOptions: dialOptions, byAddress: map[string]*grpc.ClientConn{}}
+	commitlog, err := newService("a CommitLog", options.Commitlog, &options, connections)
 	if err != nil {
 		return nil, err
 	}
-	indexer, err := newService("an Indexer", options.Indexer, &options, dialOptions)
+	indexer, err := newService("an Indexer", options.Indexer, &options, connections)
 	if err != nil {
 		return nil, err
 	}
 	return &Client{
-		options: options, commitlog: commitlog, indexer: indexer,
+		options: options, connections: connections, commitlog: commitlog, indexer: indexer,
 		queues: indexerv1.NewQueueServiceClient(indexer),
 		groups: indexerv1.NewConsumerOffsetServiceClient(indexer),
 		open:   map[io.Closer]struct{}{},
@@ -100,7 +102,7 @@ func (c *Client) Close() error {
 	}
 	closing.Wait()
 	close(failures)
-	all := []error{c.commitlog.close(), c.indexer.close()}
+	all := []error{c.connections.close()}
 	for failure := range failures {
 		all = append(all, failure)
 	}

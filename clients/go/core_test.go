@@ -254,6 +254,13 @@ func TestOptions(t *testing.T) {
 	if options, _ = loadOptions(environment); options.Token != "other" {
 		t.Error(options.Token)
 	}
+	variables["REPUT_CLIENT_STORE_TARGET"] = "door:1"
+	if options, _ = loadOptions(environment); options.Commitlog != "c:1" || options.Indexer != "door:1" {
+		t.Error(options.Commitlog, options.Indexer)
+	}
+	if At("other:1,other:2")(&options); options.Commitlog != "other:1,other:2" || options.Indexer != options.Commitlog {
+		t.Error(options.Commitlog, options.Indexer)
+	}
 	variables = map[string]string{"REPUT_CLIENT_TOKEN_FILE": file + "-not"}
 	if _, err = loadOptions(environment); !errors.Is(err, ErrArgument) {
 		t.Error(err)

@@ -177,9 +177,7 @@ func connect(t testing.TB, fakes ...*fake) *Client {
 		}
 		return nil, errors.New("nobody is there")
 	})
-	for _, service := range []*service{client.commitlog, client.indexer} {
-		service.dialOptions = append(service.dialOptions[:len(service.dialOptions):len(service.dialOptions)], dial)
-	}
+	client.connections.dialOptions = append(client.connections.dialOptions, dial)
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil {
 			t.Error(err)

@@ -30,9 +30,11 @@ const userAgent = "reput-go/0.1.0"
 // before it passes them to its arguments.
 type Options struct {
 	// Commitlog is an address (host:port), or several with commas between them: REPUT_CLIENT_COMMITLOG_TARGET, else
-	// 127.0.0.1:7101. Calls use the next address when an address can't be reached, and appends are sent to the leader.
+	// REPUT_CLIENT_STORE_TARGET, else 127.0.0.1:7101. Calls use the next address when an address can't be reached, and
+	// appends are sent to the leader.
 	Commitlog string
-	// Indexer likewise: REPUT_CLIENT_INDEXER_TARGET, else 127.0.0.1:7102.
+	// Indexer likewise: REPUT_CLIENT_INDEXER_TARGET, else REPUT_CLIENT_STORE_TARGET, else 127.0.0.1:7102. Services at
+	// the same address share a connection.
 	Indexer string
 	// CAFile has the authorities of the services' certificates, in PEM, or is "system" for the authorities of the
 	// machine: REPUT_CLIENT_CA_FILE. Empty: no TLS.
@@ -51,6 +53,12 @@ type Options struct {
 	DialOptions []grpc.DialOption
 }
 
+// At changes the address of all services to the address of the store (host:port), or several with commas between them:
+// that of its gateway, which serves all APIs.
+func At(address string) func(*Options) {
+	return func(options *Options) { options.Commitlog, options.Indexer = address, address }
+}
+
 // loadOptions returns the options of the environment, and the defaults for the others.
 func loadOptions(environment func(string) string) (Options, error) {
 	variable := func(name, otherwise string) string {
@@ -60,8 +68,8 @@ func loadOptions(environment func(string) string) (Options, error) {
 		return otherwise
 	}
 	options := Options{
-		Commitlog:       variable("COMMITLOG_TARGET", "127.0.0.1:7101"),
-		Indexer:         variable("INDEXER_TARGET", "127.0.0.1:7102"),
+		Commitlog:       variable("COMMITLOG_TARGET", variable("STORE_TARGET", "127.0.0.1:7101")),
+		Indexer:         variable("INDEXER_TARGET", variable("STORE_TARGET", "127.0.0.1:7102")),
 		CAFile:          variable("CA_FILE", ""),
 		CertificateFile: variable("CERTIFICATE_FILE", ""),
 		KeyFile:         variable("KEY_FILE", ""),

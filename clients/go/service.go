@@ -24,12 +24,51 @@ type service struct {
 	kind        string
 	timeout     time.Duration
 	retry       RetryPolicy
+	connections *connections
+
+	mu    sync.Mutex
+	route route
+}
+
+// connections are the connections of a client, one for each address: services at the same address share it. Made at
+// their first use. Safe for any number of goroutines.
+type connections struct {
 	dialOptions []grpc.DialOption
 
-	mu          sync.Mutex
-	route       route
-	connections map[string]*grpc.ClientConn
-	isClosed    bool
+	mu        sync.Mutex
+	byAddress map[string]*grpc.ClientConn
+	isClosed  bool
+}
+
+// to returns the connection to an address.
+func (c *connections) to(address string) (*grpc.ClientConn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isClosed {
+		return nil, ErrClosed
+	}
+	connection := c.byAddress[address]
+	if connection == nil {
+		var err error
+		if connection, err = grpc.NewClient(address, c.dialOptions...); err != nil {
+			return nil, badArgument("the address %q: %v", address, err)
+		}
+		c.byAddress[address] = connection
+	}
+	return connection, nil
+}
+
+// close ends all connections. Calls fail from now on.
+func (c *connections) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isClosed = true
+	var failures []error
+	for address, connection := range c.byAddress {
+		failures = append(failures, connection.Close())
+		delete(c.byAddress, address)
+	}
+	return errors.Join(failures...)
 }
 
 // unrepeatable are the calls whose second attempt could have another effect than the first attempt, which may have
@@ -45,14 +84,13 @@ var unrepeatable = map[string]bool{
 	indexerv1.RebuildService_RebuildIndexes_FullMethodName: true,
 }
 
-func newService(kind, addresses string, options *Options, dialOptions []grpc.DialOption) (*service, error) {
+func newService(kind, addresses string, options *Options, connections *connections) (*service, error) {
 	route, err := newRoute(addresses)
 	if err != nil {
 		return nil, err
 	}
 	return &service{
-		kind: kind, timeout: options.Timeout, retry: options.Retry, dialOptions: dialOptions,
-		route: route, connections: map[string]*grpc.ClientConn{},
+		kind: kind, timeout: options.Timeout, retry: options.Retry, connections: connections, route: route,
 	}, nil
 }
 
@@ -113,20 +151,10 @@ func (s *service) NewStream(
 // connection returns the connection and the address of the next call.
 func (s *service) connection() (string, *grpc.ClientConn, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.isClosed {
-		return "", nil, ErrClosed
-	}
 	address := s.route.address
-	connection := s.connections[address]
-	if connection == nil {
-		var err error
-		if connection, err = grpc.NewClient(address, s.dialOptions...); err != nil {
-			return "", nil, badArgument("the address %q: %v", address, err)
-		}
-		s.connections[address] = connection
-	}
-	return address, connection, nil
+	s.mu.Unlock()
+	connection, err := s.connections.to(address)
+	return address, connection, err
 }
 
 // onFailure changes the address of the next call if the error of a call to an address asks for it.
@@ -139,19 +167,6 @@ func (s *service) onFailure(address string, err error) *Error {
 	defer s.mu.Unlock()
 	s.route.onFailure(address, failure)
 	return failure
-}
-
-// close ends all connections. Calls fail from now on.
-func (s *service) close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.isClosed = true
-	var failures []error
-	for address, connection := range s.connections {
-		failures = append(failures, connection.Close())
-		delete(s.connections, address)
-	}
-	return errors.Join(failures...)
 }
 
 // stream is a stream whose failure is an *Error, which was passed to the route.

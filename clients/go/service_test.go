@@ -48,6 +48,25 @@ func TestServiceRepeats(t *testing.T) {
 	}
 }
 
+// Services at the same address share a connection, which ends with the client.
+func TestServicesShareConnections(t *testing.T) {
+	client, ctx := connect(t, newFake()), limit(t)
+	if _, err := client.Pull(ctx, PullRequest{}); err != nil {
+		t.Error(err)
+	}
+	topics := commitlogv1.NewTopicServiceClient(client.Commitlog())
+	if _, err := topics.CreateTopic(ctx, &commitlogv1.CreateTopicRequest{}); err != nil {
+		t.Error(err)
+	}
+	if count := len(client.connections.byAddress); count != 1 {
+		t.Error(count)
+	}
+	client.Close()
+	if _, err := client.Pull(ctx, PullRequest{}); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
 // The time-out bounds a call whose context has no deadline, and adds the time that a pull waits by design.
 func TestServiceTimeout(t *testing.T) {
 	store := newFake()

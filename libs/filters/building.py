@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from libs.filters.syntax import Comparison, IsNull, Junction, Literal, Name, Node, Not, Search, Within, Wrong
+from libs.filters.nodes import Comparison, IsNull, Junction, Literal, Name, Node, Not, Search, Within, Wrong
 
 Row: TypeAlias = Sequence[bytes | None]
 """One message's values of the properties that the expression names, in their order. None: the property is missing."""

@@ -12,12 +12,11 @@ from typing import cast
 
 from lark import Lark, Token, UnexpectedInput, UnexpectedToken
 
-from libs.filters.syntax import Node, Syntax, Wrong
+from libs.filters.nodes import VALUE_SHOWN, Node, Wrong
+from libs.filters.syntax import Syntax
 
 WORD_COUNT_MAX = 1_250
 """Words and signs of an expression. An IN of 500 texts has 1,000."""
-
-VALUE_SHOWN = 40
 
 GRAMMAR = r"""
 start: either

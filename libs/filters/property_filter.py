@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from libs.filters.building import Builder, Test
-from libs.filters.grammar import VALUE_SHOWN, parse
-from libs.filters.syntax import Wrong
+from libs.filters.nodes import VALUE_SHOWN, Wrong
 from libs.formats.limits import PROPERTIES_SIZE_BYTES_MAX
 from libs.requests.errors import BadArgument
 
@@ -68,6 +67,8 @@ def parse_where(text: str, *, field: str) -> PropertyFilter:
 
 @functools.lru_cache(KEPT_COUNT)
 def _filter(text: str) -> PropertyFilter:
+    from libs.filters.grammar import parse
+
     builder = Builder()
     test = builder.test(parse(text))
     return PropertyFilter(text, tuple(name.encode() for name in builder.names), builder.condition_count, test)

@@ -1,113 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree of an expression, and Syntax, which the parser calls for each rule that it has read.
-
-Kinds of values are not checked here: `a < 'x'` is a tree, too. Each node has the position where it begins, in
-characters from 1 on, and the depth of the tree below it. Every method of Syntax raises Wrong.
-"""
-
-from dataclasses import dataclass
-from typing import TypeAlias
+"""Syntax, which the parser calls for each rule that it has read. Every method raises Wrong."""
 
 from lark import Token, Transformer, v_args
 
-DEPTH_MAX = 32
-"""Depth of nested conditions. Each level is a nested call when a message is tested."""
-
-IN_COUNT_MAX = 500
-"""Texts of an IN."""
+from libs.filters.nodes import (
+    DEPTH_MAX,
+    IN_COUNT_MAX,
+    Comparison,
+    IsNull,
+    Junction,
+    Literal,
+    Name,
+    Node,
+    Not,
+    Search,
+    Within,
+    Wrong,
+)
 
 INTEGER_MAX, FLOAT_MAX = 2**63 - 1, 1.7976931348623157e308
 INTEGER_DIGITS_MAX = len(str(INTEGER_MAX))
-
-
-class Wrong(Exception):
-    """The mistake in an expression and its place: the character, from 1 on. `limit` is the nearest allowed value."""
-
-    def __init__(self, at: int, reason: str, *, value: object = None, limit: object = None) -> None:
-        super().__init__(reason)
-        self.at, self.reason, self.value, self.limit = at, reason, value, limit
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A property."""
-
-    at: int
-    name: str
-    depth: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A text, a number, TRUE, FALSE, or NULL as None."""
-
-    at: int
-    value: str | int | float | bool | None
-    depth: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Two sides of =, <>, <, <=, > or >=."""
-
-    at: int
-    sign: str
-    left: "Node"
-    right: "Node"
-    depth: int
-
-
-@dataclass(frozen=True, slots=True)
-class IsNull:
-    """Whether there is no value."""
-
-    at: int
-    operand: "Node"
-    depth: int
-
-
-@dataclass(frozen=True, slots=True)
-class Within:
-    """IN: whether a property is equal to a text of a list."""
-
-    at: int
-    operand: "Node"
-    texts: tuple[str, ...]
-    depth: int
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """CONTAINS, STARTSWITH or ENDSWITH, or the NOT form, which is not simply the opposite (see building)."""
-
-    at: int
-    how: str
-    operand: "Node"
-    text: str
-    is_negated: bool
-    depth: int
-
-
-@dataclass(frozen=True, slots=True)
-class Not:
-    """The opposite of a condition."""
-
-    at: int
-    operand: "Node"
-    depth: int
-
-
-@dataclass(frozen=True, slots=True)
-class Junction:
-    """Conditions that must all hold (AND), or of which at least a single condition must hold (OR)."""
-
-    at: int
-    is_and: bool
-    operands: tuple["Node", ...]
-    depth: int
-
-
-Node: TypeAlias = Name | Literal | Comparison | IsNull | Within | Search | Not | Junction
 
 
 @v_args(inline=True)

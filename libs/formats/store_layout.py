@@ -17,6 +17,8 @@ LOCK = "lock"
 LOCK_CONTENT = b"lock"
 """The content of all lock files, as of RocketMQ's lock file."""
 ABORT = "abort"
+RESTORING = "restoring"
+"""Directory of a restore from a backup. Until the restore ends there is no segment beside it."""
 CHECKPOINT = "checkpoint"
 EPOCHS = "epochFileCheckpoint"
 

@@ -266,7 +266,7 @@ class PosixFs:
         """See `Fs.write_atomic`."""
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
         try:
-            with _full_disk_named(path, len(data)), open(temporary, "wb", opener=_open_private) as file:
+            with _full_disk_named(path, len(data)), open(temporary, "wb", opener=open_private) as file:
                 file.write(data)
                 file.flush()
                 failpoint("write_atomic.before_sync")
@@ -282,7 +282,7 @@ class PosixFs:
     def append(self, path: Path, data: bytes) -> None:
         """See `Fs.append`."""
         is_new = not path.exists()
-        with _full_disk_named(path, len(data)), open(path, "ab", opener=_open_private) as file:
+        with _full_disk_named(path, len(data)), open(path, "ab", opener=open_private) as file:
             file.write(data)
             file.flush()
             failpoint("append.before_sync")
@@ -447,6 +447,6 @@ def _full_disk_named(path: Path, needed_bytes: int) -> Iterator[None]:
         raise
 
 
-def _open_private(path: str, flags: int) -> int:
+def open_private(path: str | Path, flags: int) -> int:
     """Open a file. If it is created here, only its user may read and write it."""
     return os.open(path, flags, 0o600)

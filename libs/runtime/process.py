@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 import resource
 import signal
@@ -22,13 +23,11 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import structlog
-import uvloop
-
 from libs.formats.errors import FormatError, NewerVersion
 from libs.machine import failpoints
-from libs.machine.clock import ClockWatch, SystemClock
+from libs.machine.clock import ClockWatch
 from libs.machine.errors import StoreLocked
+from libs.machine.machine import Machine
 from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, load
 from libs.runtime.errors import ConfigError, PortInUse, StartError
 from libs.runtime.peer.connection import Connection, Peer
@@ -40,11 +39,12 @@ from libs.runtime.version import VERSION
 from libs.runtime.watch import faults, malloc
 from libs.runtime.watch.collector import Collector
 from libs.runtime.watch.identity import Certificates
+from libs.runtime.watch.logs import is_console
 from libs.runtime.watch.loop_watch import LoopWatch
-from libs.runtime.watch.telemetry import Telemetry, is_console, set_up
+from libs.runtime.watch.telemetry import Telemetry, set_up
 from libs.segments.errors import StoreError, SyncFailed
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 60.0
 """Time limit for closing, syncs included. Then the process ends as in a crash, and the next start recovers."""
@@ -176,9 +176,10 @@ V = TypeVar("V", bound=Service)
 class Shell:
     """The interface of the process for its service."""
 
-    def __init__(self, telemetry: Telemetry) -> None:
+    def __init__(self, telemetry: Telemetry, machine: Machine | None = None) -> None:
         self.telemetry = telemetry
-        self.clock_watch = ClockWatch(SystemClock())
+        self.machine = machine or Machine()
+        self.clock_watch = ClockWatch(self.machine.clock)
         self.loop_watch = LoopWatch(each_second=self.clock_watch.look)
         telemetry.observe("loop", self.loop_watch.statistics)
         telemetry.observe("clock", self.clock_watch.statistics)
@@ -232,6 +233,8 @@ def main(
     malloc.tune()
     raise_descriptor_limit()
     faults.watch(section, is_console=is_console(loaded.value.telemetry.log_format))
+    import uvloop
+
     with malloc.giving_back():
         return uvloop.run(_run(section, loaded, read, build))
 
@@ -260,12 +263,12 @@ def raise_descriptor_limit() -> None:
 
 
 @contextlib.asynccontextmanager
-async def running(build: Callable[[S, Shell], V], settings: S) -> AsyncIterator[V]:
+async def running(build: Callable[[S, Shell], V], settings: S, machine: Machine | None = None) -> AsyncIterator[V]:
     """Run a service inside this process, for tests. It serves within the block and is stopped in order after it.
 
     An error that the service reports by `Shell.fail` is raised at the end of the block.
     """
-    shell = Shell(Telemetry.off())
+    shell = Shell(Telemetry.off(), machine)
     service = build(settings, shell)
     try:
         async with _started(service, settings.server):
@@ -293,7 +296,7 @@ async def _run(
         found = exposed({setting.field.name: setting.value for setting in loaded.settings})
         for sentence in found:
             _log.warning(sentence)
-        telemetry.registry.register(Certificates(certificate_files(loaded)))
+        telemetry.add(Certificates(certificate_files(loaded)))
         service = build(settings, shell)
         telemetry.is_serving = lambda: service.server.is_healthy
         reload = Reload(loaded, read, service.live, service.reload)
@@ -305,7 +308,7 @@ async def _run(
     except EXPECTED_ERRORS as error:
         return _end_with(f"reput {section}: {error}", _exit_code(error))
     except Exception as error:  # noqa: BLE001 - a bug: the log gets the traceback, the caller gets the exit code
-        _log.exception("the service failed", error=str(error))
+        _log.exception("the service failed: %s", error)
         return ExitCode.FAILURE
     finally:
         if telemetry is not None:
@@ -338,7 +341,7 @@ async def _serve(service: Service, shell: Shell, loaded: Loaded[S]) -> None:
             await asyncio.wait([opening, ended], return_when=asyncio.FIRST_COMPLETED)
             if opening.done():
                 opening.result()
-                _log.info("serving", port=service.server.port, **about(loaded))
+                _log.info("serving", extra={"fields": {"port": service.server.port, **about(loaded)}})
                 async with _telling(service):
                     with shell.loop_watch.running(), collector.running():
                         await ended
@@ -458,7 +461,7 @@ async def _drain(service: Service, grace_s: float) -> None:
         async with asyncio.timeout(grace_s):
             await service.drain()
     except TimeoutError:
-        _log.warning("draining took too long, the remaining calls are cancelled", drain_timeout_s=grace_s)
+        _log.warning("draining took longer than drain_timeout_s = %g, the remaining calls are cancelled", grace_s)
 
 
 async def _close(service: Service) -> None:

@@ -3,14 +3,21 @@
 
 import ast
 import dataclasses
+import functools
 import inspect
 import itertools
 import textwrap
 import typing
+from collections.abc import Mapping
+from types import MappingProxyType
 
 
-def field_sentences(cls: type) -> dict[str, str]:
-    """Return the string under each field in the source, of the class itself and of its bases."""
+@functools.cache
+def field_sentences(cls: type) -> Mapping[str, str]:
+    """Return the string under each field in the source, of the class itself and of its bases.
+
+    The first call for a class parses its source: this takes milliseconds.
+    """
     sentences: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
         if not dataclasses.is_dataclass(base):
@@ -20,4 +27,4 @@ def field_sentences(cls: type) -> dict[str, str]:
             match statement, following:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     sentences[name] = " ".join(text.split())
-    return sentences
+    return MappingProxyType(sentences)

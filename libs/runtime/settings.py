@@ -81,6 +81,10 @@ class ServerConfig(ListenConfig):
     """File with the token of the services of a store; each service shows it and asks for it. Without it the token of
     this user on this machine, ~/.local/state/reput/token, which is created when it is missing."""
 
+    door_token_file: Advanced[Path | None] = None
+    """File with the token of the gateways, which pass the address and the certificate of their callers on to the
+    services. A gateway shows it, and a service believes nobody else. Without it the token of the services."""
+
     operator_token_file: Basic[Path | None] = None
     """File with the token that an operator must show for actions that can't be undone. Without it the token of this
     user on this machine, which the `reput` command shows by itself."""

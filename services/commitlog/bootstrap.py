@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CommitLog's composition: settings, real file system and clock, engine, servicers and server."""
+"""The CommitLog's composition: settings, engine, servicers and server."""
 
 import ipaddress
 import socket
@@ -19,8 +19,6 @@ from reput.commitlog.v1 import (
 from libs.formats.records.host import Host
 from libs.formats.state.replication import RoleSetting
 from libs.log.state import data_dir, small_files
-from libs.machine.clock import SystemClock
-from libs.machine.posix_fs import PosixFs
 from libs.requests.errors import PeerError, Stopping
 from libs.runtime.peer.calls import PeerClient
 from libs.runtime.process import Shell
@@ -112,7 +110,7 @@ class Service:
             "leader", settings.leader, settings.server, reconnect_ms_max=self._config.reconnect_ms_max
         )
         self._shell = shell
-        self.commit_log = CommitLog(self._config, PosixFs(), SystemClock(), on_failure=shell.fail)
+        self.commit_log = CommitLog(self._config, shell.machine.fs, shell.machine.clock, on_failure=shell.fail)
         self._observe_log()
         is_elected = self._config.coordinator != "none"
         leader_target = "" if is_elected else settings.leader.target
@@ -173,7 +171,7 @@ class Service:
             lease_duration_ms=config.lease_duration_ms,
         )
         target = target or f"{self._settings.server.listen_host}:{self._settings.server.port}"
-        member = ElectedMember(coordinator, self._roles, SystemClock(), config, target, identity)
+        member = ElectedMember(coordinator, self._roles, self._shell.machine.clock, config, target, identity)
         self._shell.telemetry.observe("election", member.statistics)
         return member
 
@@ -187,10 +185,11 @@ class Service:
 
     async def open(self) -> None:
         """Recover the log and start its loops. Raises StoreLocked, StoreError, FormatError or OSError (NoStore)."""
-        data_dir.check(PosixFs(), self._config.data_dir, may_create=self._config.create_store)
+        fs = self._shell.machine.fs
+        data_dir.check(fs, self._config.data_dir, may_create=self._config.create_store)
         own = self._roles.setting
         if self._member is None:
-            self._roles.setting = small_files.role_setting_of(PosixFs(), self._config.data_dir, own)
+            self._roles.setting = small_files.role_setting_of(fs, self._config.data_dir, own)
         await self._open(self._roles.setting)
         if self._member is not None:
             self._member.start()

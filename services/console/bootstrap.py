@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The console's composition: settings, a client of the store, the pages and their server.
 
-It keeps no state, so it is ready at once and may be killed at any time. The web packages are an extra of the package:
-they are imported when a console is made, so that its settings can be read without them.
+It keeps nothing but the last 24 hours in memory, so it is ready at once and may be killed at any time. The web packages
+are an extra of the package: they are imported when a console is made, so that its settings can be read without them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from libs.runtime.errors import ConfigError
 from libs.runtime.settings import ListenConfig, TelemetryConfig
 from services.console.config import ConsoleConfig
+from services.console.pages.mask import mask_of
 
 if TYPE_CHECKING:
     from libs.runtime.process import Shell
@@ -33,7 +35,7 @@ class Settings:
 class Service:
     """The console as a service of the process shell. Raises ConfigError."""
 
-    live = ("hide_bodies",)
+    live = ("hide_bodies", "masked_fields", "allow_actions")
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
         try:
@@ -42,20 +44,30 @@ class Service:
             if missing.name not in ("starlette", "jinja2", "uvicorn"):
                 raise
             raise ConfigError(EXTRA) from None
+        from services.console.ask.sampling import Sampler
         from services.console.ask.store import Store
+        from services.console.pages.history import Ring
         from services.console.web.app import Console
 
         self._store = Store.connected(settings.engine)
+        own = (settings.server.tls_certificate_file, settings.engine.store_certificate_file)
+        self._store.certificate_files = tuple(path for path in own if path is not None)
+        self._store.ring = Ring(settings.engine.history_count_max)
+        self._sampler = Sampler(self._store, self._store.ring)
+        self._sampling: asyncio.Task[None] | None = None
         self._console = Console(self._store, settings.engine, settings.server)
         self.server = WebServer(self._console, settings.engine, settings.server)
         shell.telemetry.observe("web", self._console.counts.snapshot)
 
     def reload(self, settings: Settings) -> None:
         """Take the live settings."""
-        self._store.hides_bodies = settings.engine.hide_bodies
+        engine = settings.engine
+        self._store.mask = mask_of(engine.masked_fields, hides_bodies=engine.hide_bodies)
+        self._console.allow_actions(engine.allow_actions)
 
     async def open(self) -> None:
-        """Do nothing: connections to the store are made when a page needs them."""
+        """Begin to take samples. Connections to the store are made when they are needed."""
+        self._sampling = asyncio.create_task(self._sampler.run())
 
     async def until_connected(self) -> None:
         """Return at once: an unreachable service is told on the pages, and does not delay the start."""
@@ -68,5 +80,9 @@ class Service:
         self._console.end_tails()
 
     async def close(self) -> None:
-        """Close the connections to the store."""
+        """End the samples, and close the connections to the store."""
+        self._sampler.end()
+        if self._sampling is not None:
+            self._sampling.cancel()
+            await asyncio.gather(self._sampling, return_exceptions=True)
         await self._store.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delivery's composition: settings, clock, channels to the log and its index, engine, servicers and server.
+"""Delivery's composition: settings, channels to the log and its index, engine, servicers and server.
 
 It has no files: its state is in the log. It is ready at once, and answers RECOVERING until it has read its journal, and
 while its log follows another log.
@@ -16,7 +16,6 @@ from reput.delivery.v1 import (
     transaction_service_pb2,
 )
 
-from libs.machine.clock import SystemClock
 from libs.runtime.process import Shell
 from libs.runtime.reload import take_over
 from libs.runtime.rpc.server import GrpcServer
@@ -65,7 +64,7 @@ class Service:
     )
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
-        config, clock = replace(settings.engine), SystemClock()
+        config, clock = replace(settings.engine), shell.machine.clock
         self.config = config
         peers = {"commitlog": settings.commitlog, "indexer": settings.indexer}
         self._connections = [
@@ -119,7 +118,7 @@ class Service:
             (dead_letter_service_pb2, DeadLetterServicer(self.owner)),
             (delivery_service_pb2, DeliveryServicer(self.owner, receive_count_max=config.receive_count_max)),
             (group_service_pb2, GroupServicer(self.owner, log, index)),
-            (delay_service_pb2, DelayServicer(self.owner)),
+            (delay_service_pb2, DelayServicer(self.owner, clock.now_ms())),
             (transaction_service_pb2, TransactionServicer(self.owner)),
         ):
             for service in module.DESCRIPTOR.services_by_name.values():

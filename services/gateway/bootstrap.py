@@ -7,7 +7,6 @@ It keeps no state, so it is ready at once and may be killed at any time.
 from dataclasses import dataclass, field
 
 from libs.formats.limits import APPEND_REQUEST_SIZE_BYTES_MAX
-from libs.machine.clock import SystemClock
 from libs.machine.loop import SupervisedLoop
 from libs.runtime.errors import ConfigError
 from libs.runtime.peer.connection import Connection
@@ -23,6 +22,7 @@ from services.gateway.engine.renewals import Renewals
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.caller import WorkCanceller
 from services.gateway.rpc.consumer_methods import ConsumerMethods
+from services.gateway.rpc.door.opening import has_door, open_door
 from services.gateway.rpc.messaging_servicer import SERVED_AS, MessagingServicer
 from services.gateway.rpc.orphans import Orphans
 from services.gateway.rpc.routes import Routes
@@ -47,6 +47,8 @@ class Settings:
     engine: GatewayConfig = field(default_factory=GatewayConfig)
     commitlog: PeerConfig = field(default_factory=lambda: PeerConfig(target="127.0.0.1:7101", timeout_ms=5_000))
     delivery: PeerConfig = field(default_factory=lambda: PeerConfig(target="127.0.0.1:7104", timeout_ms=5_000))
+    indexer: PeerConfig = field(default_factory=lambda: PeerConfig(target="127.0.0.1:7102", timeout_ms=5_000))
+    janitor: PeerConfig = field(default_factory=lambda: PeerConfig(target="127.0.0.1:7103", timeout_ms=5_000))
     server: ServerConfig = field(default_factory=lambda: ServerConfig(port=8081))
     telemetry: TelemetryConfig = field(default_factory=lambda: TelemetryConfig(metrics_port=7205))
 
@@ -59,7 +61,7 @@ class Service:
     def __init__(self, settings: Settings, shell: Shell) -> None:
         if settings.server.token_file is not None:
             raise ConfigError("token_file: RocketMQ's clients have no tokens: set access_keys_file, or neither")
-        config, clock = settings.engine, SystemClock()
+        config, clock = settings.engine, shell.machine.clock
         self._connections: list[Connection] = []
         behind = self._lead("commitlog", settings.commitlog, settings, shell)
         log = self.log = LogClient(behind, clock, creates_topics=config.auto_create_topics, is_once=config.once)
@@ -104,6 +106,11 @@ class Service:
         )
         service = wire.DESCRIPTOR.services_by_name["MessagingService"]
         self.server.add_service(service, servicer, served_as=SERVED_AS)
+        if has_door(config, self.server):
+            peers = {name: getattr(settings, name) for name in ("commitlog", "indexer", "delivery", "janitor")}
+            self._connections += open_door(
+                peers, settings.server, self.server, shell, reconnect_ms_max=config.reconnect_ms_max
+            )
 
     def _lead(self, name: str, config: PeerConfig, settings: Settings, shell: Shell) -> LeaderClient:
         """Connect to each of the targets. Raises ConfigError if a target is empty."""

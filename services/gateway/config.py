@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -29,6 +29,10 @@ class GatewayConfig:
     """Store a message once, even if a client sends it again with the same message id. The CommitLog's `once_count_max`
     is the number of ids that are kept. With this setting each message is an append of its own; otherwise many messages
     share a call of the kernel."""
+
+    door: Basic[Literal["auto", "on", "off"]] = "auto"
+    """Serve the APIs of the CommitLog, the Indexer, Delivery and the Janitor on the gateway's port, too; auto is on,
+    and off with access_keys_file, because only the services' own tokens and rights guard these APIs."""
 
     body_size_bytes_max: Basic[Annotated[int, Meta(ge=1, le=BODY_SIZE_BYTES_MAX)]] = BODY_SIZE_BYTES_MAX
     """Largest body that producers may send, as the gateway tells them; no more than the store's largest message."""

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Indexer's composition: settings, file system, the CommitLog's channel, engine, servicers and server.
+"""The Indexer's composition: settings, the CommitLog's channel, engine, servicers and server.
 
-The only file of the service that names the real file system and clock. Calls are accepted when its own files are
-recovered. While the CommitLog can't be reached, calls that need no records are answered, other calls fail with
-DEPENDENCY_UNAVAILABLE, and GetStatus returns CONNECTING. The service is healthy once it has reached the CommitLog, and
-stays healthy when the CommitLog becomes unavailable again.
+Calls are accepted when its own files are recovered. While the CommitLog can't be reached, calls that need no records
+are answered, other calls fail with DEPENDENCY_UNAVAILABLE, and GetStatus returns CONNECTING. The service is healthy
+once it has reached the CommitLog, and stays healthy when the CommitLog becomes unavailable again.
 """
 
 import asyncio
@@ -25,8 +24,6 @@ from reput.indexer.v1 import (
 
 from libs.log.state import data_dir
 from libs.machine import memory
-from libs.machine.clock import SystemClock
-from libs.machine.posix_fs import PosixFs
 from libs.runtime.process import Shell
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
@@ -75,18 +72,15 @@ class Service:
     live = ("long_poll_count_max", "scan_count_max", "stream_count_max")
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
-        config = fitted(settings.engine)
+        config, fs, clock = fitted(settings.engine), shell.machine.fs, shell.machine.clock
         connect = shell.peer("commitlog", settings.commitlog, settings.server, reconnect_ms_max=config.reconnect_ms_max)
-        self._check_store = functools.partial(
-            data_dir.check, PosixFs(), config.data_dir, may_create=config.create_store
-        )
+        self._check_store = functools.partial(data_dir.check, fs, config.data_dir, may_create=config.create_store)
         self._log = connect(settings.commitlog.target)
         self._appender = LogAppender(self._log, connect)
-        clock = SystemClock()
         source = LogTail(self._log, record_count_max=config.dispatch_record_count_max)
         self.indexer = build(
             config,
-            PosixFs(),
+            fs,
             clock,
             source=source,
             records=LogRecords(self._log),

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Janitor's composition: settings, file system, owners, loop, history and server.
+"""The Janitor's composition: settings, owners, loop, history and server.
 
-The only file of the service that names the real file system and clock. The service is ready at once: an unreachable
-owner fails the runs, not the start.
+The service is ready at once: an unreachable owner fails the runs, not the start.
 """
 
 import asyncio
@@ -16,8 +15,6 @@ from reput.janitor.v1 import retention_service_pb2
 
 from libs.formats import store_layout
 from libs.log.state import data_dir
-from libs.machine.clock import SystemClock
-from libs.machine.posix_fs import PosixFs
 from libs.runtime.process import Shell
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig
@@ -66,7 +63,7 @@ class Service:
 
     def __init__(self, settings: Settings, shell: Shell) -> None:
         config = settings.engine
-        self._fs, self._directory = PosixFs(), config.data_dir / store_layout.REPUT
+        self._fs, self._directory = shell.machine.fs, config.data_dir / store_layout.REPUT
         self._check_store = functools.partial(data_dir.check, self._fs, config.data_dir, may_create=config.create_store)
         self._history = RunHistory(self._fs, config.data_dir / store_layout.RETENTION_HISTORY)
         peers = {"commitlog": settings.commitlog, "indexer": settings.indexer}
@@ -80,7 +77,7 @@ class Service:
             index=IndexerClient(index),
             policy=config,
             history=self._history,
-            clock=SystemClock(),
+            clock=shell.machine.clock,
         )
         shell.telemetry.observe("retention", self.loop.counters)
         self.server = GrpcServer(

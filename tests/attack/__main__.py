@@ -30,19 +30,25 @@ def parse_options() -> argparse.Namespace:
     """Read the command line."""
     names = [*(row.name for row in ROWS), FUZZ]
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description="Be greedy, and see what it costs.")
-    parser.add_argument("--only", default="", help=f"rows to run, with commas between; of {', '.join(names)}")
+    parser.add_argument("--only", default="", help=f"rows or services to attack, with commas; {', '.join(names)}")
     parser.add_argument("--seed", type=int, help="seed of the hostile requests and frames (default: by chance)")
     parser.add_argument("--count", type=int, default=200_000, help="hostile requests (default: 200,000)")
     parser.add_argument("--seconds", type=float, help="how long each greedy client works (default: 10)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured there")
     options = parser.parse_args()
-    options.only = [name for name in options.only.split(",") if name] or names
+    asked = [name for name in options.only.split(",") if name]
+    options.only = [name for one in asked for name in _rows_of(one)] or names
     unknown = [name for name in options.only if name not in names]
     if unknown:
         parser.error(f"unknown row {unknown[0]!r}; known are {', '.join(names)}")
     if options.seed is None:
         options.seed = random.SystemRandom().getrandbits(SEED_BITS)
     return options
+
+
+def _rows_of(name: str) -> list[str]:
+    """The rows of a service, or the row of this name."""
+    return [row.name for row in ROWS if row.target == name] or [name]
 
 
 def show_row(console: Console, row: Row, found: Measured) -> None:

@@ -14,7 +14,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from reput.commitlog.v1 import append_service_pb2, append_service_pb2_grpc
+from reput_server.probe import check_page
 
+from tests.attack.stack import CONSOLE
 from tests.attack.store import HONEST
 
 PACE_S = 0.01
@@ -25,8 +27,8 @@ BODY = bytes(100)
 class Canary:
     """Latencies in milliseconds, and failures, since `forget`."""
 
-    def __init__(self, targets: dict[str, str]) -> None:
-        self._targets = targets
+    def __init__(self, targets: dict[str, str], appends_at: str) -> None:
+        self._targets, self._appends_at = targets, appends_at
         self.appends_ms: list[float] = []
         self.looks_ms: dict[str, list[float]] = {}
         self.failures: dict[str, int] = {}
@@ -57,9 +59,12 @@ class Canary:
                     grpc.aio.insecure_channel(target, [("grpc.enable_http_proxy", 0)])
                 )
                 for name, target in self._targets.items()
+                if name != CONSOLE
             }
-            tasks = [asyncio.create_task(self._appends(channels["commitlog"]))]
+            at = grpc.aio.insecure_channel(self._appends_at, [("grpc.enable_http_proxy", 0)])
+            tasks = [asyncio.create_task(self._appends(await stack.enter_async_context(at)))]
             tasks += [asyncio.create_task(self._looks(name, channel)) for name, channel in channels.items()]
+            tasks += [asyncio.create_task(self._pages(self._targets[CONSOLE]))] if CONSOLE in self._targets else []
             try:
                 yield
             finally:
@@ -80,15 +85,26 @@ class Canary:
                 f"health of the {name}", lambda: stub.Check(request, timeout=CALL_TIMEOUT_S), self.looks_ms[name]
             )
 
+    async def _pages(self, target: str) -> None:
+        """Ask the console for its health, each time on a connection of its own."""
+        while True:
+            await self._timed("health of the console", lambda: _page(target), self.looks_ms[CONSOLE])
+
     async def _timed(self, what: str, call: Callable[[], Awaitable[object]], times_ms: list[float]) -> None:
         start_s = time.monotonic()
         try:
             await call()
-        except grpc.aio.AioRpcError as error:
-            text = f"{what}: {error.code().name}"
+        except (grpc.aio.AioRpcError, OSError) as error:
+            text = f"{what}: {error.code().name if isinstance(error, grpc.aio.AioRpcError) else error}"
             self.failures[text] = self.failures.get(text, 0) + 1
         times_ms.append((time.monotonic() - start_s) * 1_000)
         await asyncio.sleep(PACE_S)
+
+
+async def _page(target: str) -> None:
+    """Raises OSError if the console does not serve."""
+    if reason := await asyncio.to_thread(check_page, target):
+        raise OSError(reason)
 
 
 def quantile(values: list[float], share: float) -> float:

@@ -26,12 +26,13 @@ from reput.commitlog.v1 import append_service_pb2, log_service_pb2, topic_servic
 from reput.indexer.v1 import consumer_offset_service_pb2, query_service_pb2, queue_service_pb2, scan_service_pb2
 
 from libs.formats.protobuf_wire import length_delimited
-from tests.attack import frames, hostile, http2, sharing
+from tests.attack import frames, hostile, http2, pages, sharing
 from tests.attack.caller import AGAIN_S, BURST_COUNT, BURST_PAUSE_S, Caller, Counts, Targets, hold
 from tests.attack.store import COLLISION_COUNT, COLLISIONS, LARGE, LARGE_COUNT, MIB, colliding_key
 
 APPEND = "/reput.commitlog.v1.AppendService/Append"
 APPEND_STREAM = "/reput.commitlog.v1.AppendService/AppendStream"
+CONNECTIONS = "/reput.common.v1.ConnectionService/ListConnections"
 LOG_STATUS = "/reput.commitlog.v1.LogService/GetStatus"
 READ_RECORDS = "/reput.commitlog.v1.LogService/ReadRecords"
 STREAM_RECORDS = "/reput.commitlog.v1.LogService/StreamRecords"
@@ -53,6 +54,8 @@ UNKNOWN_FIELD = 900
 UNKNOWN_NUMBER = bytes([0xA0, 0x38, 1])
 """The field 900 with a number."""
 FLOOD_CONNECTIONS = 2
+LATE_RESET_CONNECTIONS, LATE_RESET_COUNT, LATE_RESET_S = 8, 15, 0.1
+"""Each connection stays within its limit of 200 resets a second; all together are far above that of a connection."""
 ANSWER_BYTES = 8 * MIB
 SCAN_COUNT = 64
 
@@ -203,6 +206,55 @@ def _reset_until(target: str, end_s: float) -> int:
             pass
         connection.close()
     return count
+
+
+def door_readers(targets: Targets, seconds: float) -> Counts:
+    """Opens streams and asks for large answers through the door on several connections, and takes nothing."""
+    behind = dict.fromkeys(targets, targets["gateway"])
+    with ThreadPoolExecutor() as pool:
+        clients = (readers_that_do_not_read, scans_that_do_not_read, unread_answers)
+        found = list(pool.map(lambda client: client(behind, seconds), clients))
+    return dict(sum(map(Counter, found), Counter[str]()))
+
+
+def door_requests(targets: Targets, seconds: float) -> Counts:
+    """Sends all of large batches but the last byte through the door."""
+    return half_requests({"commitlog": targets["gateway"]}, seconds)
+
+
+def door_resets(targets: Targets, seconds: float) -> Counts:
+    """Begins streams that reach a service, and takes them back a moment later, within the limit of each connection."""
+    end_s = time.monotonic() + seconds
+    with ThreadPoolExecutor(LATE_RESET_CONNECTIONS) as pool:
+        parts = pool.map(lambda _: _reset_late(targets["gateway"], end_s), range(LATE_RESET_CONNECTIONS))
+        return {"resets": sum(parts)}
+
+
+def _reset_late(target: str, end_s: float) -> int:
+    connection, count = http2.Connection(target), 0
+    while time.monotonic() < end_s:
+        first = 1 + 2 * count
+        streams = range(first, first + 2 * LATE_RESET_COUNT, 2)
+        head = http2.call_headers(APPEND_STREAM)
+        connection.socket.sendall(b"".join(http2.frame(http2.HEADERS, http2.END_HEADERS, one, head) for one in streams))
+        time.sleep(LATE_RESET_S)
+        cancel = http2.CANCEL.to_bytes(4, "big")
+        connection.socket.sendall(b"".join(http2.frame(http2.RESET, 0, one, cancel) for one in streams))
+        count += LATE_RESET_COUNT
+    connection.close()
+    return count
+
+
+def door_heads(targets: Targets, seconds: float) -> Counts:
+    """Calls with metadata of any size, forged identities, and methods and services that do not exist."""
+    caller, number = Caller(targets["gateway"], seconds), 0
+    while caller.has_time:
+        number += 1
+        said = {"reput-door": "x" * 60, "reput-door-peer": f"ipv4:1.2.3.4:{number}", "a": "b" * (number * 97 % 15_000)}
+        said["reput-service"] = ("commitlog", "nothing", "x" * 500)[number % 3]
+        method = (APPEND, CONNECTIONS, "/reput.commitlog.v1.No/No", "/x/" + "y" * 900)[number % 4]
+        caller.call(method, b"", *said.items())
+    return caller.counts
 
 
 def unknown_fields(targets: Targets, seconds: float) -> Counts:
@@ -397,7 +449,9 @@ CLIENTS: dict[str, Callable[[Targets, float], Counts]] = {
         few_files, health_watchers,
         metrics_connections, sharing.receives_that_do_not_read, sharing.groups_read_ahead, sharing.junk_groups,
         sharing.idle_members, sharing.clients_do_not_read, sharing.junk_clients, sharing.client_streams, sharing.quota,
-        sharing.quota_kept,
+        door_readers, door_requests, door_resets, door_heads, sharing.quota_kept,
+        pages.bodies_that_nobody_reads, pages.tails_that_nobody_reads, pages.silent_readers,
+        pages.floods_of_pages, pages.forged_requests,
     )
 }  # fmt: skip
 

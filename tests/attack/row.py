@@ -49,6 +49,8 @@ class Row:
     """Whether the services have a rights file, with a quota for the greedy client alone."""
     polite: str = ""
     """A client that uses the same share by right, at other times: the cost of the greedy client is compared with it."""
+    is_behind_door: bool = False
+    """Whether honest callers append through the gateway's door, too."""
     restarts: str = ""
     """A service that the row itself ends and starts again."""
 

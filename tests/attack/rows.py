@@ -16,7 +16,7 @@ from tests.attack import store
 from tests.attack.canary import Canary, quantile
 from tests.attack.looks import LOOKS
 from tests.attack.row import Measured, Row
-from tests.attack.stack import Stack, running
+from tests.attack.stack import CONSOLE, Stack, running
 from tests.support.fixed_service import REPOSITORY
 
 CALM_S = 3.0
@@ -32,8 +32,8 @@ OFFSETS_MIB = 60.0
 FEW_FILES = 1_024
 """RLIMIT_NOFILE of many systems."""
 
-CLIENT_FAULTS = ("failed", "killed", "unreached", "over")
-"""The counts of a client that did not do its worst, or got more than its quota."""
+CLIENT_FAULTS = ("failed", "killed", "unreached", "over", "opened")
+"""The counts of a client that did not do its worst, or got more than its quota, or pages without a login."""
 
 MEMORY, LOOP = ("peak", "kept"), ("pause", "append")
 
@@ -68,6 +68,15 @@ ROWS = (
     Row("clients_do_not_read", "gateway", MEMORY, has_messages=True),
     Row("junk_clients", "gateway", MEMORY + LOOP),
     Row("client_streams", "gateway", MEMORY),
+    Row("door_readers", "gateway", MEMORY, has_messages=True, is_behind_door=True),
+    Row("door_requests", "gateway", MEMORY, is_behind_door=True),
+    Row("door_resets", "gateway", MEMORY, is_behind_door=True),
+    Row("door_heads", "gateway", MEMORY, is_behind_door=True),
+    Row("bodies_that_nobody_reads", CONSOLE, MEMORY),
+    Row("tails_that_nobody_reads", CONSOLE, MEMORY, has_messages=True),
+    Row("silent_readers", CONSOLE, MEMORY),
+    Row("floods_of_pages", CONSOLE, (*MEMORY, "append"), has_messages=True),
+    Row("forged_requests", CONSOLE, MEMORY, has_messages=True),
     Row("quota", "commitlog", (*MEMORY, "append", "polite"), has_rights=True, polite="quota_kept"),
 )
 
@@ -76,7 +85,9 @@ async def run(row: Row, directory: Path, *, calm_s: float = CALM_S) -> Measured:
     """Run a row in a directory of its own."""
     with (
         tempfile.TemporaryDirectory(dir=directory) as own,
-        running(Path(own), file_count=row.file_count, has_rights=row.has_rights) as stack,
+        running(
+            Path(own), file_count=row.file_count, has_rights=row.has_rights, has_console=row.target == CONSOLE
+        ) as stack,
     ):
         if row.has_messages:
             store.wait_indexed(stack.targets["indexer"], store.fill_large(stack.targets["commitlog"]))
@@ -89,7 +100,8 @@ async def run(row: Row, directory: Path, *, calm_s: float = CALM_S) -> Measured:
 
 async def _attacked(row: Row, stack: Stack, calm_s: float) -> Measured:
     service = stack.services[row.target]
-    canary = Canary({name: one.target for name, one in stack.services.items()})
+    targets = {name: one.target for name, one in stack.services.items()}
+    canary = Canary(targets, stack.services["gateway" if row.is_behind_door else "commitlog"].target)
     async with canary.flying():
         await asyncio.sleep(1)  # the first calls make the topic and connect
         canary.forget()

@@ -6,11 +6,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from reput_server.probe import check_page
+
 from tests.support.fixed_service import FixedService
+from tests.support.patience import LIMIT_S
 from tests.support.surroundings import free_port
 
 MIB = 1 << 20
@@ -19,7 +23,7 @@ PEERS = {
     "indexer": ("commitlog",),
     "janitor": ("commitlog", "indexer"),
     "delivery": ("commitlog", "indexer"),
-    "gateway": ("commitlog", "delivery"),
+    "gateway": ("commitlog", "indexer", "janitor", "delivery"),
 }
 """Each service, and the services that it calls."""
 FLAGS = {
@@ -29,6 +33,7 @@ FLAGS = {
     "delivery": [],
     "gateway": ["--auto-create-topics=true"],
 }
+CONSOLE, CONSOLE_PEERS, LOGIN_TOKEN = "console", ("commitlog", "indexer", "janitor", "delivery"), "a-readers-token"
 GREEDY_TOKEN, GREEDY_CALLS_PER_S = "greedy-token", 200
 RIGHTS = f"""
 [[subjects]]
@@ -101,17 +106,37 @@ class Watched(FixedService):
         return int(match[1])
 
 
-class Stack:
-    """The services by name."""
+class WatchedConsole(Watched):
+    """The console, which has no gRPC."""
 
-    def __init__(self, directory: Path, *, file_count: int = 0, has_rights: bool = False) -> None:
-        data_dir, rights = directory / "data", directory / "rights.toml"
+    def _wait_serving(self) -> None:
+        end_s = time.monotonic() + LIMIT_S
+        while True:
+            with contextlib.suppress(OSError):
+                if not check_page(self.target):
+                    return
+            assert time.monotonic() < end_s, "the console does not serve"
+            time.sleep(0.05)
+
+
+class Stack:
+    """The services by name; the console only where it is attacked."""
+
+    def __init__(
+        self, directory: Path, *, file_count: int = 0, has_rights: bool = False, has_console: bool = False
+    ) -> None:
+        data_dir, rights, tokens = directory / "data", directory / "rights.toml", directory / "login"
         rights.write_text(RIGHTS)
+        tokens.write_text(LOGIN_TOKEN)
+        tokens.chmod(0o600)
         more = ["--rights-file", str(rights)] if has_rights else []
         self.services: dict[str, Watched] = {}
         for name, peers in PEERS.items():
             targets = [flag for peer in peers for flag in (f"--{peer}-target", self.services[peer].target)]
             self.services[name] = Watched(name, data_dir, *targets, *FLAGS[name], *more, file_count=file_count)
+        if has_console:
+            targets = [flag for peer in CONSOLE_PEERS for flag in (f"--{peer}-target", self.services[peer].target)]
+            self.services[CONSOLE] = WatchedConsole(CONSOLE, data_dir, *targets, "--login-token-file", str(tokens))
 
     @property
     def targets(self) -> dict[str, str]:
@@ -135,9 +160,11 @@ class Stack:
 
 
 @contextlib.contextmanager
-def running(directory: Path, *, file_count: int = 0, has_rights: bool = False) -> Iterator[Stack]:
+def running(
+    directory: Path, *, file_count: int = 0, has_rights: bool = False, has_console: bool = False
+) -> Iterator[Stack]:
     """Run the services for the time of a block, each with so many files if that is above 0."""
-    stack = Stack(directory, file_count=file_count, has_rights=has_rights)
+    stack = Stack(directory, file_count=file_count, has_rights=has_rights, has_console=has_console)
     try:
         for service in stack.services.values():
             service.start()

@@ -17,10 +17,13 @@ from tests.support.etcd_server import ETCD, EtcdServer
 from tests.support.patience import LIMIT_S, eventually
 from tests.support.reput_up import Store, store
 from tests.support.served_commitlog import Process as LogProcess
+from tests.support.served_door import Process as GatewayProcess
 from tests.support.served_indexer import Process as IndexProcess
 from tests.support.service_process import ServiceProcess
 from tests.support.surroundings import free_port
 
+SERVICES = ("commitlog", "indexer", "delivery")
+"""The services that the drivers call."""
 CALM_S = 2.0
 """The time that a step runs before an event."""
 LOOK_S = 0.1
@@ -41,8 +44,16 @@ class Stage:
     ) -> None:
         self.names = {"nobody": f"127.0.0.1:{free_port()}", **names}
         self.harms = harms
-        self.connection = [name for name in ("commitlog", "indexer", "delivery", *connects_with) if name in names]
-        """The names with which a driver connects at the beginning of a case."""
+        self.connection = {name: names[name] for name in ("store", *connects_with)}
+        """The arguments with which a driver connects at the beginning of a case."""
+
+    def without_gateway(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a request with the addresses of the services in place of that of the store."""
+        others = {name: value for name, value in request.items() if name != "store"}
+        if len(others) == len(request):
+            return request
+        services = [name for name in SERVICES if name in self.names]
+        return {name: request["store"].replace(self.names["store"], self.names[name]) for name in services} | others
 
     async def bodies(self, topic: str, queue_id: int, count: int) -> list[str]:
         """Wait until a queue shows `count` different bodies, and return all that it shows then, without their dots."""
@@ -61,7 +72,7 @@ class OneNode:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._ports = {"commitlog": str(free_port()), "indexer": str(free_port())}
+        self._ports = {"commitlog": str(free_port()), "indexer": str(free_port()), "store": str(free_port())}
         self._children: dict[str, ServiceProcess] = {}
 
     async def start_commitlog(self) -> None:
@@ -78,6 +89,10 @@ class OneNode:
             self._directory / "index", "--port", self._ports["indexer"], "--commitlog-target", target
         )
         await self._children["indexer"].wait_serving()
+
+    async def start_gateway(self) -> None:
+        """Start the gateway on its port."""
+        self._children["gateway"] = await gateway_of(self.names, "--port", self._ports["store"])
 
     async def restart_commitlog(self, _: Mapping[str, Any]) -> None:
         """Kill the CommitLog, and start it again."""
@@ -98,8 +113,8 @@ class OneNode:
         return {name: f"127.0.0.1:{port}" for name, port in self._ports.items()}
 
     async def end(self) -> None:
-        """Stop both services."""
-        for name in ("indexer", "commitlog"):
+        """Stop all services."""
+        for name in ("gateway", "indexer", "commitlog"):
             if name in self._children:
                 await self._children[name].end()
 
@@ -111,6 +126,7 @@ async def one_node(directory: Path) -> AsyncIterator[Stage]:
     try:
         await node.start_commitlog()
         await node.start_indexer()
+        await node.start_gateway()
         harms = (node.restart_commitlog, node.restart_indexer_and_send_50)
         yield Stage(node.names, {harm.__name__: harm for harm in harms})
     finally:
@@ -122,10 +138,11 @@ async def guarded(directory: Path) -> AsyncIterator[Stage]:
     """Server and clients check certificates, and a token is required."""
     files = {name: str(path) for name, path in self_signed(directory, "server", "client").items()}
     (directory / "token").write_text(TOKEN)
-    flags = (
+    tls = (
         *("--tls-certificate-file", files["server.pem"], "--tls-key-file", files["server.key"]),
-        *("--tls-client-ca-file", files["client.pem"], "--token-file", str(directory / "token")),
+        *("--tls-client-ca-file", files["client.pem"]),
     )
+    flags = (*tls, "--token-file", str(directory / "token"))
     to_log = (
         *("--commitlog-tls-ca-file", files["server.pem"], "--commitlog-tls-certificate-file", files["client.pem"]),
         *("--commitlog-tls-key-file", files["client.key"]),
@@ -138,9 +155,13 @@ async def guarded(directory: Path) -> AsyncIterator[Stage]:
         index = await IndexProcess.start(directory / "index", *flags, "--commitlog-target", target, *to_log)
         stack.push_async_callback(index.end)
         await index.wait_serving()
+        services = {"commitlog": target, "indexer": f"localhost:{index.port}"}
+        to_services = (text.replace("--commitlog-", f"--{name}-") for name in SERVICES for text in to_log)
+        door = await gateway_of(services, *tls, *to_services)
+        stack.push_async_callback(door.end)
         names = {
-            "commitlog": target,
-            "indexer": f"localhost:{index.port}",
+            **services,
+            "store": f"localhost:{door.port}",
             "token": TOKEN,
             "ca_file": files["server.pem"],
             "certificate_file": files["client.pem"],
@@ -163,8 +184,12 @@ async def three_replicas(directory: Path) -> AsyncIterator[Stage]:
 
         await eventually(is_in_sync)
         logs = ",".join(row["target"] for row in _rows(running))
+        door = await gateway_of({**running.targets, "commitlog": logs})
         names = {**running.targets, "commitlogs": logs, "indexers": running.targets["indexer"]}
-        yield Stage(names, {"kill_leader": kill_leader})
+        try:
+            yield Stage({**names, "store": f"127.0.0.1:{door.port}"}, {"kill_leader": kill_leader})
+        finally:
+            await door.end()
 
 
 @contextlib.contextmanager
@@ -188,7 +213,19 @@ async def with_delivery(directory: Path) -> AsyncIterator[Stage]:
     """`reput up` with a Delivery, which serves sharing groups, delayed messages and transactions."""
     with store(directory, "--delivery", "--delivery-port", "0") as running:
         token = find_local_token(running.targets.values()) or ""  # an operator's
-        yield Stage({**running.targets, "token": token}, {}, connects_with=("token",))
+        door = await gateway_of(running.targets)
+        names = {**running.targets, "store": f"127.0.0.1:{door.port}", "token": token}
+        try:
+            yield Stage(names, {}, connects_with=("token",))
+        finally:
+            await door.end()
+
+
+async def gateway_of(targets: Mapping[str, str], *flags: str) -> GatewayProcess:
+    """Start a gateway with the APIs of these services, which serves RocketMQ's protocol only with a Delivery."""
+    nobody = f"127.0.0.1:{free_port()}"
+    named = [text for name in SERVICES for text in (f"--{name}-target", targets.get(name, nobody))]
+    return await (await GatewayProcess.start(Path(), *named, *flags)).wait_serving()
 
 
 STAGES: Mapping[str, Callable[[Path], contextlib.AbstractAsyncContextManager[Stage]]] = {

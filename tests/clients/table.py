@@ -27,13 +27,14 @@ Results = dict[tuple[str, str], str]
 """The complaints by language and case, "" for a case that passed."""
 
 
-async def run_case(case: Case, driver: Driver, stage: Stage) -> str:
-    """Take a driver through a case. Return the complaint, "" if the case passed."""
+async def run_case(case: Case, driver: Driver, stage: Stage, *, is_direct: bool) -> str:
+    """Take a driver through a case, `is_direct` without the gateway. Return the complaint, "" if the case passed."""
     name = uuid.uuid4().hex[:12]
     names: dict[str, Any] = {**stage.names, "topic": f"topic-{name}", "group": f"group-{name}"}
-    await driver.ask({"do": "connect"} | {name: stage.names[name] for name in stage.connection})
+    reached = stage.without_gateway if is_direct else dict
+    await driver.ask(reached({"do": "connect", **stage.connection}))
     for number, raw in enumerate(case.steps):
-        step = filled_in(raw, names)
+        step = reached(filled_in(raw, names))
         try:
             wrong = await (_check(step, stage) if "check" in step else _step(step, driver, stage, names))
         except (AssertionError, TimeoutError) as error:
@@ -72,7 +73,9 @@ async def _check(step: Mapping[str, Any], stage: Stage) -> str:
     return complaint(numbered, {"ok": {"bodies": found}})
 
 
-async def run_all(languages: Mapping[str, Sequence[str]], cases: Sequence[Case], console: Console) -> Results:
+async def run_all(
+    languages: Mapping[str, Sequence[str]], cases: Sequence[Case], console: Console, *, is_direct: bool
+) -> Results:
     """Run all cases of all languages, with the stages side by side. The stages start first, because a start blocks."""
     results: Results = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -93,14 +96,19 @@ async def run_all(languages: Mapping[str, Sequence[str]], cases: Sequence[Case],
                 else:
                     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reput-clients-")))
                     stage = await stack.enter_async_context(stages.STAGES[name](directory))
-                    running.append(_run_stage(stage, languages, here, begin))
+                    running.append(_run_stage(stage, languages, here, begin, is_direct=is_direct))
             for found in await asyncio.gather(*running):
                 results |= found
     return results
 
 
 async def _run_stage(
-    stage: Stage, languages: Mapping[str, Sequence[str]], cases: Sequence[Case], begin: Callable[[str, Case], None]
+    stage: Stage,
+    languages: Mapping[str, Sequence[str]],
+    cases: Sequence[Case],
+    begin: Callable[[str, Case], None],
+    *,
+    is_direct: bool,
 ) -> Results:
     """Run the cases of a stage, language by language."""
     results: Results = {}
@@ -108,7 +116,7 @@ async def _run_stage(
         async with drivers.running(command) as driver:
             for case in (case for case in cases if language in case.languages):
                 begin(language, case)
-                results[language, case.name] = await run_case(case, driver, stage)
+                results[language, case.name] = await run_case(case, driver, stage, is_direct=is_direct)
     return results
 
 
@@ -146,6 +154,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--language", action="append", choices=LANGUAGES, help="only this one; may be repeated")
     parser.add_argument("--only", default="", help="only cases, or stages, with this in their name")
+    parser.add_argument("--direct", action="store_true", help="call the services without the gateway between")
     arguments = parser.parse_args()
     forget_surroundings()
     console = Console(file=sys.stdout)
@@ -155,7 +164,7 @@ def main() -> None:
         raise SystemExit("not all of the languages that were asked for can be run here")
     if not cases:
         raise SystemExit(f"no case and no stage has {arguments.only!r} in its name")
-    results = asyncio.run(run_all(languages, cases, console))
+    results = asyncio.run(run_all(languages, cases, console, is_direct=arguments.direct))
     tell(results, list(languages), cases, console)
     if any(wrong and not wrong.startswith("skipped") for wrong in results.values()):
         raise SystemExit(1)

@@ -11,6 +11,7 @@ HOSTILE = f"{SCRIPT}\"'`{{{{7*7}}}}\u202eevil\x07\x1b[31m\x7f"
 LONG_NAME = "a-topic_with-a_name-of-all-characters_%7C|09_" + "x" * 80
 KEY = "order-17"
 LARGE_BYTES = 1 << 20
+DELAYED_COUNT, TRANSACTION_COUNT = 60, 2
 
 
 def fill(client: reput_client.Client, *, count: int = 200) -> None:
@@ -45,8 +46,22 @@ def fill(client: reput_client.Client, *, count: int = 200) -> None:
     client.groups.commit("readers", [ConsumerOffset("orders", 0, 20), ConsumerOffset("orders", 1, 10)])
     client.share_groups.set("billing", SharePolicy(attempts_max=1, backoffs_s=(0.001,)))
     client.share_groups.set("paused", SharePolicy(is_paused=True, is_ordered=True))
+    wait_for_their_time(client)
     bury(client, "orders", 3)
     bury(client, "hostile", 2)
+
+
+def wait_for_their_time(client: reput_client.Client) -> None:
+    """Append delayed messages, a day ahead and more than a page shows, and begin transactions that nobody ends."""
+    client.topics.create("reminders", read_queue_count=1, write_queue_count=1)
+    with client.producer() as producer:
+        for at in range(DELAYED_COUNT):
+            message = NewMessage("reminders", f"remind {at}".encode(), keys=f"reminder-{at}", delay_s=86_400 + at)
+            last = producer.send_message(message)
+        producer.send_message(NewMessage("reminders", HOSTILE.encode(), keys=HOSTILE.replace(" ", "_"), delay_s=86_000))
+        last.result()
+    for at in range(TRANSACTION_COUNT):
+        client.transactions.begin("orders", b"half", group="shop", keys=f"half-{at}", check_after_s=86_400)
 
 
 def bury(client: reput_client.Client, topic: str, count: int) -> None:

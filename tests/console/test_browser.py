@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 import reput_client
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from libs.runtime.trust.tokens import local_token_path
+from tests.console.browsing import CHROMIUM, LIMIT_MS, tab_to
 from tests.console.filling import KEY, LONG_NAME, fill
 from tests.support.console import RunningConsole, console_of, in_path
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import Store, store
 
-CHROMIUM = shutil.which("chromium")
 AXE = "axe-core@4.14.1"
 WIDTHS = (360, 800, 1280)
-LIMIT_MS = LIMIT_S * 1000
 SHOTS = os.environ.get("SHOTS", "")
 """Directory in which screenshots of all pages are kept."""
 
@@ -39,29 +39,19 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with store(tmp_path_factory.mktemp("console"), "--delivery", "--delivery-port", "0") as running:
         with reput_client.connect(**running.targets) as client:
             fill(client)
+            with client.producer() as producer:  # some segments for the time line
+                for _ in range(10):
+                    producer.send("payments", os.urandom(300_000)).result()
         yield running
 
 
 @pytest.fixture(scope="module")
 def console(filled: Store) -> Iterator[RunningConsole]:
-    with console_of(filled.targets, "--store-timeout-ms", "2000") as running:
+    token = str(local_token_path())
+    with console_of(
+        filled.targets, "--store-timeout-ms", "2000", "--store-token-file", token, "--allow-actions", "true"
+    ) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    with browser.new_context() as context:
-        found = context.new_page()
-        found.set_default_timeout(LIMIT_MS)
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +61,23 @@ def pages(console: RunningConsole) -> dict[str, str]:
     def of(key: str) -> str:
         return f"/messages/{console.json(f'/find.json?q={key}')['messages'][0]['id']}"
 
+    delayed = console.json("/delayed.json")["rows"][0]["message_id"]
+    half = console.json("/transactions.json")["rows"][0]["id"]
     return {
         "find": "/", "found": f"/?q={KEY}", "time": "/?q=-1h", "not-found": "/?q=no-such", "message": of("order-3"),
         "hostile": of("hostile-key"), "binary": of("binary"), "large": of("large"), "topics": "/topics",
         "topic": "/topics/orders", "hostile-topic": "/topics/hostile", "long-name": f"/topics/{in_path(LONG_NAME)}",
         "groups": "/groups", "group": "/groups/billing", "kept-group": "/groups/readers",
         "dead-letters": "/dead-letters", "letters": "/dead-letters/billing", "store": "/store",
+        "delayed": "/delayed", "transactions": "/transactions",
+        "connections": "/connections", "audit": "/audit",
+        "retention": "/retention?hours=0", "retention-of-topic": "/retention?bytes=1&topic=orders",
         "missing": "/topics/nope",
         "login": "/login",
+        "move": "/groups/billing/reset?topic=orders&to=earliest", "choose-move": "/groups/readers/reset",
+        "wrong-move": "/groups/readers/reset?topic=orders&to=time&at=soon", "pause": "/groups/billing/pause",
+        "replay": "/dead-letters/billing/replay", "cancel": f"/delayed/cancel?topic=reminders&id={delayed}",
+        "resolve": f"/transactions/resolve?id={half}&how=rollback",
     }  # fmt: skip
 
 
@@ -111,24 +110,82 @@ def test_keyboard_alone(console: RunningConsole, page: Page) -> None:
     page.keyboard.press("Enter")
     expect(page.locator(".verdict")).to_contain_text("1 message in 1 topic")
     link = page.get_by_role("link", name="Message in queue")
-    _tab_to(page, link)
+    tab_to(page, link)
     page.keyboard.press("Enter")
     expect(page.locator("pre.body")).to_contain_text('"customer": "c-3"')
-    _tab_to(page, page.get_by_role("link", name="Hex"))
+    tab_to(page, page.get_by_role("link", name="Hex"))
     page.keyboard.press("Enter")
     expect(page.locator("pre.body")).to_contain_text("00000000  7b 22")
-    _tab_to(page, page.get_by_role("link", name="billing"))
+    tab_to(page, page.get_by_role("link", name="billing"))
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_contain_text("Group billing")
 
 
-def _tab_to(page: Page, link: object) -> None:
-    """Press Tab until the link has the focus."""
-    for _ in range(80):
-        page.keyboard.press("Tab")
-        if link.evaluate("element => element === document.activeElement"):  # type: ignore[attr-defined]
-            return
-    raise AssertionError("the link can't be reached by Tab")
+def test_a_slash_is_typed_in_a_box(console: RunningConsole, page: Page) -> None:
+    """It leads to the box, whose text the next search replaces; in a box, also an empty one, it is a character."""
+    box = page.locator("input[name=q]")
+    for path in ("/", "/?q=order-17", "/groups"):
+        page.goto(console.url + path)
+        page.locator("h1").first.evaluate("() => document.activeElement.blur()")
+        page.keyboard.type("/order")
+        expect(box).to_have_value("order")
+        box.fill("")
+        page.keyboard.type("/a/b")
+        expect(box).to_have_value("/a/b")
+    page.goto(f"{console.url}/topics/orders")
+    for name in ("tags", "where", "at"):
+        page.locator(f"input[name={name}]").click()
+        page.keyboard.type("/x")
+        expect(page.locator(f"input[name={name}]")).to_have_value("/x")
+
+
+def test_columns_of_a_narrow_screen(console: RunningConsole, page: Page) -> None:
+    """At 360 pixels each value of Find and Groups is in view with the name of its column, without scrolling aside."""
+    page.set_viewport_size({"width": 360, "height": 740})
+    for path, names in (
+        (f"/?q={KEY}", ("Stored", "Topic", "Queue", "Offset", "Size")),
+        ("/groups", ("Group", "Kind", "Topics", "Lag", "Bytes", "Oldest", "In flight", "Waiting")),
+    ):
+        page.goto(console.url + path)
+        for name in names:
+            cell = page.locator(f'tbody td[data-label="{name}"]').first
+            place = cell.bounding_box()
+            assert place is not None
+            assert (place["x"] >= 0, place["x"] + place["width"] <= 360) == (True, True), name
+        assert page.evaluate("[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)")
+
+
+def test_the_box_and_the_menu_of_a_narrow_screen(console: RunningConsole, page: Page) -> None:
+    """The field for the topic has room for a name, and each page of the menu is in view."""
+    for width in (360, 400, 800):
+        page.set_viewport_size({"width": width, "height": 740})
+        page.goto(console.url)
+        place = page.locator("form.find input[name=topic]").bounding_box()
+        assert place is not None
+        assert place["width"] >= 150
+        in_view = (
+            "[...document.querySelectorAll('.bar nav a')].every(e => e.getBoundingClientRect().right <= innerWidth)"
+        )
+        assert page.evaluate(in_view)
+
+
+def test_a_filter_of_a_tail_begins_without_old_rows(console: RunningConsole, filled: Store, page: Page) -> None:
+    """Rows that were there before the filter are gone when it begins; a tail without a filter keeps them."""
+    page.goto(f"{console.url}/topics/orders")
+    rows = page.locator("#newest tr")
+    count = rows.count()
+    assert count > 1
+    page.get_by_role("button", name="Follow").click()
+    page.get_by_role("button", name="Stop").click()
+    assert rows.count() >= count
+    page.locator("input[name=tags]").fill("wanted")
+    page.get_by_role("button", name="Follow").click()
+    expect(rows).to_have_count(0)
+    with reput_client.connect(**filled.targets) as client, client.producer() as producer:
+        for tag in ("other", "wanted"):
+            producer.send("orders", tag.encode(), tag=tag).result()
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text("wanted")
 
 
 def test_times_are_in_the_readers_zone(console: RunningConsole, browser: Browser) -> None:
@@ -139,6 +196,28 @@ def test_times_are_in_the_readers_zone(console: RunningConsole, browser: Browser
         shown, title = page.locator("time").first.inner_text(), page.locator("time").first.get_attribute("title") or ""
         assert int(shown.split(":")[1]) % 60 == (int(title[14:16]) + 45) % 60
         assert page.locator("input[name=zone]").first.input_value() == "Australia/Eucla"
+
+
+@pytest.mark.parametrize("locale", ["en-US", "fr-CA", "ko-KR", "ar-EG", "el-GR", "zh-TW", "fa-IR", "bn-BD", "fi-FI"])
+def test_a_time_of_a_page_is_found_in_each_locale(console: RunningConsole, browser: Browser, locale: str) -> None:
+    """A time that is copied from a page into the box finds the minute of the message, whatever the reader's locale."""
+    with browser.new_context(timezone_id="Australia/Eucla", locale=locale) as context:
+        page = context.new_page()
+        page.goto(f"{console.url}/?q=order-3")
+        shown = page.locator("td time").first
+        copied, moment = shown.inner_text(), shown.get_attribute("datetime") or ""
+        page.fill("#q", copied)
+        page.press("#q", "Enter")
+        expect(page.locator("h2 time")).to_have_attribute("datetime", f"{moment[:19]}.000Z")
+        page.goto(f"{console.url}/?q=order-3")
+        page.locator('a[href^="/messages/"]').first.click()
+        whole = page.locator("time[data-whole]").first
+        copied, moment = whole.inner_text(), whole.get_attribute("datetime") or ""
+        expect(page.locator(".zone")).to_have_text("Times are in Australia/Eucla.")
+        page.goto(console.url)
+        page.fill("#q", copied)
+        page.press("#q", "Enter")
+        expect(page.locator("h2 time")).to_have_attribute("datetime", moment)
 
 
 def test_live_tail(console: RunningConsole, filled: Store, page: Page) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A CommitLog engine on a disk in memory whose calls are counted, and ways to let its store grow."""
 
-from collections.abc import Awaitable, Callable, Iterator
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 from services.commitlog.engine.open_log import OpenLog
@@ -20,6 +21,14 @@ class CountedMachine(Machine):
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)
         self.fs = CountingFs(self.fs)
+
+    @contextlib.asynccontextmanager
+    async def running(self, **changes: Any) -> AsyncIterator[OpenLog]:
+        """Open the store for a block, after its own topics were written: their files are not counted later."""
+        async with super().running(**changes) as log:
+            await log.topics.create_internal_topics()
+            await log.topics.finish()
+            yield log
 
 
 Growth = Callable[[OpenLog], Awaitable[None]]

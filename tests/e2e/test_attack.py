@@ -20,7 +20,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 FUZZ_COUNT = 2_500
 SECONDS = 2.0
-SMALL_ROWS = ("refused_requests", "scans_that_do_not_read", "broken_frames", "receives_that_do_not_read")
+SMALL_ROWS = (
+    "refused_requests", "scans_that_do_not_read", "broken_frames", "receives_that_do_not_read", "silent_readers",
+    "forged_requests",
+)  # fmt: skip
 SERVICE = messaging_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 
 

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 
-from cli.backup.restore import RESTORING
+from cli.commands.backups.backup import NICENESS
+from libs.formats.store_layout import RESTORING
 from tests.support.backups import check_sound, created, fill, messages, positions, restored
+from tests.support.patience import LIMIT_S
 from tests.support.reput_up import REPUT, Store, run, run_here, start, store
 
 pytestmark = pytest.mark.e2e
@@ -42,6 +45,8 @@ def test_a_restored_store_is_the_store(running: Store, tmp_path: Path) -> None:
     backup = created(running, tmp_path / "place")
     before, places = messages(running), positions(running)
     made = restored(tmp_path / "place", tmp_path / "again")
+    for path in (*(tmp_path / "place").rglob("*"), *(tmp_path / "again").rglob("*")):
+        assert not path.stat().st_mode & 0o077, f"other users may read {path}"
     assert made["end_physical_offset"] == backup["end_physical_offset"]
     assert made["history_id"] != backup["history_id"]
     compared = run_here("verify", str(tmp_path / "again"), "--against", str(running.data_dir), "--allow-running")
@@ -89,6 +94,16 @@ def test_restores_up_to_a_time(running: Store, tmp_path: Path) -> None:
     assert compared.code == 0
 
 
+def test_a_time_outside_of_the_backup_is_told(running: Store, tmp_path: Path) -> None:
+    """A restore to a time before the first record, or after the backup, is done, with a warning."""
+    created(running, tmp_path / "place")
+    for until, text in (("+5h", "it has no later message than its own"), ("0", "the restored store has no message")):
+        command = ["--from", str(tmp_path / "place"), "--data-dir", str(tmp_path / until), "--until", until]
+        found = run_here("restore", *command, "--json")
+        assert found.code == 0
+        assert text in " ".join(found.errors.split())
+
+
 def test_only_new_bytes_move(running: Store, tmp_path: Path) -> None:
     """The second backup moves nothing, the third the new records and the small files that changed."""
     place = tmp_path / "place"
@@ -102,6 +117,20 @@ def test_only_new_bytes_move(running: Store, tmp_path: Path) -> None:
     assert new <= int(str(third["new_bytes"])) <= new + 20_000
     listed = run_here("backup", "list", "--from", str(place), "--json").rows
     assert [row["backup_id"] for row in listed] == [first["backup_id"], again["backup_id"], third["backup_id"]]
+
+
+def test_a_backup_lets_the_services_go_first(running: Store, tmp_path: Path) -> None:
+    """The process of a running `create` has a lower priority than the process that started it."""
+    place = tmp_path / "place"
+    command = ["backup", "create", "--to", str(place), "--rate-mib-s", "0.001"]
+    with start([*REPUT, *command], running.client_environment(), stdout=subprocess.DEVNULL) as process:
+        try:
+            deadline_s = time.monotonic() + LIMIT_S
+            while not (place / "incomplete").is_dir() and time.monotonic() < deadline_s:
+                time.sleep(0.05)
+            assert psutil.Process(process.pid).nice() == min(psutil.Process().nice() + NICENESS, 19)
+        finally:
+            process.kill()
 
 
 def test_what_is_refused(running: Store, tmp_path: Path) -> None:

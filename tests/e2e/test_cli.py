@@ -416,7 +416,7 @@ def test_inspect(running: Store, tmp_path: Path) -> None:
         (("topics", "get", "missing"), 3, "error: TOPIC_NOT_FOUND: "),
         (("topics", "create", "../x"), 5, "error: BAD_TOPIC_NAME: "),
         (("put", "../x", "y"), 5, "BAD_TOPIC_NAME"),
-        (("query", "time", "orders", "--start", "soon"), 2, "ISO 8601"),
+        (("query", "time", "orders", "--start", "soon"), 2, "'soon' is no time: give"),
         (("put", "t", "x", "--property", "a"), 2, "NAME=VALUE"),
         (("pull", "orders", "--json", "--raw"), 2, "give --json or --raw, not both"),
         (("nonsense",), 2, "nonsense"),

@@ -66,3 +66,25 @@ def test_a_service_that_hangs(tmp_path: Path) -> None:
             assert f"Indexer at {running.targets['indexer']} does not answer" in result.output
         finally:
             os.kill(child, signal.SIGCONT)
+
+
+def test_the_age_of_backups(tmp_path: Path) -> None:
+    """A place without a backup is CRITICAL, a fresh backup is OK, an old one and a place that is away are told."""
+    place, file = tmp_path / "backups", tmp_path / "reput.prom"
+    with store(tmp_path / "data") as running:
+        until(running, 0, "--disk", "off,off")
+
+        def check(*arguments: str) -> Result:
+            return running.run("check", "--disk", "off,off", "--backups", str(place), *arguments)
+
+        assert (away := check()).code == 3, away
+        assert "UNKNOWN backup: no look at the backups of" in away.output
+        place.mkdir()
+        assert (none := check()).code == 2, none
+        assert "has no complete backup; look at the end of the last `reput backup create --to" in none.output
+        assert running.run("backup", "create", "--to", str(place)).code == 0
+        assert (fresh := check("--format", "prometheus", "--output", str(file))).code == 0, fresh
+        assert 'reput_check_level{subject="backup"} 0\n' in file.read_text()
+        assert "\nreput_check_backup_age_seconds " in file.read_text()
+        assert (old := check("--backup", "0,off")).code == 1, old
+        assert "WARNING backup: the newest backup of" in old.output

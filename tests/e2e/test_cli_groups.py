@@ -153,6 +153,14 @@ def test_a_group_is_moved_after_a_look(running: Store) -> None:
     (row,) = running.json("groups", "reset", "reader", "moved", "--to", "latest", "--dry-run")
     assert (row["from_queue_offset"], row["to_queue_offset"]) == (1, 2)
     assert running.json("groups", "list", "--group", "reader")[0]["queue_offset"] == 1
+    running.json("topics", "create", "wide", "--queues", "2")
+    for queue in ("0", "1"):
+        put(running, "wide", "x", options=("--queue", queue))
+    running.json("groups", "commit", "reader", "wide", "--queue", "1", "--offset", "0")
+    plan = running.json("groups", "reset", "reader", "wide", "--to", "latest", "--dry-run")
+    assert [(row["from_queue_offset"], row["to_queue_offset"]) for row in plan] == [(None, 1), (0, 1)]
+    made = running.json("groups", "reset", "reader", "wide", "--to", "latest", "--yes")
+    assert [row["queue_offset"] for row in made] == [1, 1]
     refused = running.run("groups", "delete", "moved", "--yes")
     assert (refused.code, "GROUP_IN_USE" in refused.errors, "--force" in refused.errors) == (5, True, True)
     assert running.run("groups", "delete", "moved", "--force", "--yes").code == 0
@@ -243,3 +251,18 @@ def test_a_query_of_a_topic_that_is_not_there(running: Store) -> None:
     for arguments in (("time", "gone"), ("key", "gone", "k"), ("time", "not-made"), ("key", "not-made", "k")):
         refused = running.run("query", *arguments)
         assert (refused.code, "TOPIC_NOT_FOUND" in refused.errors) == (3, True), refused
+
+
+def test_a_message_s_state_is_told(running: Store) -> None:
+    """The state of a message at a group, before and after it is settled; no such group is exit code 3."""
+    put(running, "told", "a", "b")
+    running.json("groups", "set", "told")
+    assert (
+        running.json("groups", "message", "told", "told", "--queue", "0", "--offset", "1")[0]["stage"] == "no_position"
+    )
+    assert consumed(running, "told", "--count", "1") == ["a"]
+    found = [running.json("groups", "message", "told", "told", "--queue", "0", "--offset", at)[0] for at in "01"]
+    assert found[0]["stage"] == "settled"
+    assert (found[1]["topic"], found[1]["queue_offset"]) == ("told", 1)
+    missing = running.run("groups", "message", "nobody", "told", "--queue", "0", "--offset", "0", "--json")
+    assert (missing.code, "GROUP_NOT_FOUND" in missing.errors) == (3, True)

@@ -9,6 +9,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,16 @@ def until_indexed(running: Store, topic: str, count: int) -> None:
         if sum(row["message_count"] for row in rows if row["name"] == topic) >= count:
             return
         assert time.monotonic() < end, rows
+
+
+def rates_of_a_still_store(running: Store) -> dict[str, Any]:
+    """Measure until nothing is appended meanwhile: a committed offset comes into the log a little later."""
+    end = time.monotonic() + LIMIT_S
+    while True:
+        (found,) = running.json("top", "0.2", "--once")
+        if found["commitlog"]["messages_per_s"] == found["indexer"]["records_per_s"] == 0.0:
+            return dict(found)
+        assert time.monotonic() < end, found
 
 
 def test_where(running: Store) -> None:
@@ -77,14 +88,13 @@ def test_top_once(running: Store) -> None:
     running.run("put", "flow", "--queue", "0", standard_input="a\nb\nc\n")
     until_indexed(running, "flow", 3)
     running.json("groups", "commit", "flowing", "flow", "--queue", "0", "--offset", "1")
-    (found,) = running.json("top", "0.2", "--once")
+    found = rates_of_a_still_store(running)
     assert found["is_healthy"] is True
     (topic,) = [row for row in found["topics"] if row["topic"] == "flow"]
     assert topic == {
         "topic": "flow", "in_per_s": 0.0, "out_per_s": 0.0, "message_count": 3, "queue_count": 1, "lag": 2
     }  # fmt: skip
     assert {"group": "flowing", "topic": "flow", "out_per_s": 0.0, "lag": 2, "left_s": None} in found["groups"]
-    assert found["commitlog"]["messages_per_s"] == found["indexer"]["records_per_s"] == 0.0
     assert found["commitlog"]["answer_ms"] > 0
     assert [disk["service"] for disk in found["disks"]] == ["commitlog", "indexer"]
     lines = running.run("top", "0.2", "--once").output.splitlines()

@@ -104,6 +104,17 @@ async def test_groups_are_looked_at_moved_and_forgotten(stack: Stack) -> None:
     (queue,) = [one for one in found.queues if one.queue_id == 0]
     assert (queue.committed_queue_offset, queue.next_queue_offset, queue.max_queue_offset) == (1, 2, 6)
     assert (queue.lag, queue.in_flight_count) == (5, 1)
+    places = [groups_pb.MessagePlace(topic=TOPIC, queue_id=0, queue_offset=offset) for offset in (0, 1, 5)]
+    asked = groups_pb.GetMessageStatesRequest(group=GROUP, messages=places)
+    settled, in_flight, later = (await stack.client.groups.GetMessageStates(asked)).states
+    assert (settled.stage, later.stage, later.before_count) == (
+        groups_pb.MESSAGE_STAGE_SETTLED,
+        groups_pb.MESSAGE_STAGE_NOT_DELIVERED,
+        3,
+    )
+    assert (in_flight.stage, in_flight.attempt) == (groups_pb.MESSAGE_STAGE_IN_FLIGHT, 1)
+    assert in_flight.until == received[1].invisible_until
+    assert in_flight.connection_number
     open_size = received[1].message.record_size_bytes
     assert queue.lag_bytes == 5 * open_size
     assert queue.HasField("lag_time")
@@ -121,6 +132,9 @@ async def test_groups_are_looked_at_moved_and_forgotten(stack: Stack) -> None:
     await stack.client.groups.DeleteGroup(groups_pb.DeleteGroupRequest(group=GROUP))
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await stack.client.groups.GetGroup(groups_pb.GetGroupRequest(group=GROUP))
+    assert Refusal(refused.value).reason == "GROUP_NOT_FOUND"
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stack.client.groups.GetMessageStates(asked)
     assert Refusal(refused.value).reason == "GROUP_NOT_FOUND"
 
 

@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from demo.cluster import SERVICES, Cluster
 from demo.load import LoadRecord
+from demo.source import TOPIC
 from tests.support.patience import LIMIT_S
 from tests.support.surroundings import interrupt_by_default
 
@@ -101,6 +104,28 @@ def test_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: signal.
         demo.communicate(timeout=LIMIT_S)
     assert demo.returncode == 130
     assert processes_of(keep) == []
+
+
+@pytest.mark.demo
+@pytest.mark.slow
+def test_the_end_stays_open(tmp_path: Path) -> None:
+    """With KEEP=1 the last line has the address of a console over the demo's store; Ctrl-C ends all of it."""
+    arguments, variables = ("--no-spark", "--flights", "5000"), {"KEEP": "1", "TMPDIR": str(tmp_path)}
+    with interrupt_by_default():
+        demo = subprocess.Popen(
+            command(*arguments), cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ | variables
+        )
+    with demo:
+        assert demo.stdout is not None
+        url = next(found[0] for line in demo.stdout if (found := re.search(r"http://127\.0\.0\.1:\d+(?= until)", line)))
+        with urllib.request.urlopen(f"{url}/topics.json", timeout=LIMIT_S) as answer:
+            topics = json.load(answer)
+        assert [row["message_count"] for row in topics["rows"] if row["name"] == TOPIC] == [5000]
+        demo.send_signal(signal.SIGINT)
+        demo.communicate(timeout=LIMIT_S)
+    assert demo.returncode == 0
+    assert processes_of(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.demo

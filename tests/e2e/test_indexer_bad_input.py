@@ -68,6 +68,10 @@ def topic_requests() -> dict[str, Any]:
         "QueueService/GetOffsetByTime": lambda t: (queue_pb.GetOffsetByTimeRequest(topic=t, time=Timestamp()), "topic"),
         "QueueService/GetQueueRange": lambda t: (queue_pb.GetQueueRangeRequest(topic=t), "topic"),
         "QueueService/ListQueues": lambda t: (queue_pb.ListQueuesRequest(topic=t), "topic"),
+        "QueueService/MeasureQueues": lambda t: (
+            queue_pb.MeasureQueuesRequest(parts=[queue_pb.QueuePart(topic="ok"), queue_pb.QueuePart(topic=t)]),
+            "parts[1].topic",
+        ),
         "QueryService/QueryByKey": lambda t: (query_pb.QueryByKeyRequest(topic=t, key="k"), "topic"),
         "QueryService/QueryByTime": lambda t: (query_pb.QueryByTimeRequest(topic=t), "topic"),
         "QueryService/QueryById": lambda t: (query_pb.QueryByIdRequest(topic=t, message_id="U"), "topic"),
@@ -125,6 +129,7 @@ def bad_queue_requests() -> list[Case]:
     """Return bad requests to QueueService."""
     pull, subscribe, by_time = "QueueService/Pull", "QueueService/Subscribe", "QueueService/GetOffsetByTime"
     make, sub, at = queue_pb.PullRequest, queue_pb.SubscribeRequest, queue_pb.GetOffsetByTimeRequest
+    measure, some, part = "QueueService/MeasureQueues", queue_pb.MeasureQueuesRequest, queue_pb.QueuePart
     return [
         bad(pull, make(topic=TOPIC, queue_id=-1), "queue_id"),
         bad(pull, make(topic=TOPIC, queue_offset=-1), "queue_offset"),
@@ -171,6 +176,10 @@ def bad_queue_requests() -> list[Case]:
             MISSING,
             "QUEUE_NOT_FOUND",
         ),
+        bad(measure, some(parts=[part(topic=TOPIC, queue_id=-1)]), "parts[0].queue_id"),
+        bad(measure, some(parts=[part(topic=TOPIC, start_queue_offset=-1)]), "parts[0].start_queue_offset"),
+        bad(measure, some(parts=[part(topic=TOPIC)] * 1_001), "parts"),
+        bad(measure, some(parts=[part(topic=TOPIC, queue_offsets=[1] * 5_001)] * 2), "parts.queue_offsets"),
         bad("QueueService/ListQueues", queue_pb.ListQueuesRequest(page_size=-1), "page_size"),
         bad("QueueService/ListQueues", queue_pb.ListQueuesRequest(page_token="AAAA"), "page_token", "BAD_PAGE_TOKEN"),
     ]
@@ -315,6 +324,7 @@ def malformed() -> list[Case]:
         "QueueService/GetOffsetByTime": queue_pb.GetOffsetByTimeRequest(topic=TOPIC, time=Timestamp(seconds=1)),
         "QueueService/GetQueueRange": queue_pb.GetQueueRangeRequest(topic=TOPIC),
         "QueueService/ListQueues": queue_pb.ListQueuesRequest(topic=TOPIC),
+        "QueueService/MeasureQueues": queue_pb.MeasureQueuesRequest(parts=[queue_pb.QueuePart(topic=TOPIC)]),
         "QueryService/QueryByKey": query_pb.QueryByKeyRequest(topic=TOPIC, key="k"),
         "QueryService/QueryByTime": query_pb.QueryByTimeRequest(topic=TOPIC),
         "QueryService/QueryById": query_pb.QueryByIdRequest(message_id="x"),

@@ -237,6 +237,18 @@ async def test_queues_and_offsets_by_time(tmp_path: Path) -> None:
         assert [await size_bytes(start) for start in range(4)] == [sum(sizes[start:]) for start in range(4)]
         assert await size_bytes(2, 0, 99) == sizes[0] + sizes[2]
 
+        parts = [
+            queue_pb.QueuePart(topic=T, queue_id=1, start_queue_offset=2, queue_offsets=[0, 99], time_queue_offset=1),
+            queue_pb.QueuePart(topic=T, queue_id=0, start_queue_offset=3, time_queue_offset=3),
+            queue_pb.QueuePart(topic=T, queue_id=9, time_queue_offset=0),
+            queue_pb.QueuePart(topic="nothing"),
+        ]
+        measured = (await client.queues.MeasureQueues(queue_pb.MeasureQueuesRequest(parts=parts))).measures
+        assert [measure.max_queue_offset for measure in measured] == [3, 3, 0, 0]
+        assert [measure.size_bytes for measure in measured] == [sizes[0] + sizes[2], 0, 0, 0]
+        assert [measure.HasField("store_time") for measure in measured] == [True, False, False, False]
+        assert measured[0].store_time.ToMilliseconds() == stamps[3]
+
         async def at(time_ms: int, boundary: int) -> int:
             time = Timestamp()
             time.FromMilliseconds(time_ms)

@@ -20,6 +20,7 @@ from libs.runtime.settings import ServerConfig, TelemetryConfig
 from services.commitlog.bootstrap import Service, Settings
 from tests.support.certificates import OPENSSL, self_signed
 from tests.support.commitlog import make_config
+from tests.support.console import console_of
 from tests.support.patience import LIMIT_S
 
 PROGRAM = (sys.executable, "-IS", probe.__file__)
@@ -89,8 +90,9 @@ async def test_a_server_that_trusts_nobody(tmp_path: Path, front: str) -> None:
     [
         ("127.0.0.1:1", "no answer: Connection refused"),
         ("unix:/nowhere", "no answer: No such file or directory"),
-        ("", "no target: give host:port or unix:PATH"),
-        ("host", "no target: give host:port or unix:PATH"),
+        ("http://127.0.0.1:1", "no answer: Connection refused"),
+        ("", "no target: give host:port, unix:PATH or http://host:port"),
+        ("host", "no target: give host:port, unix:PATH or http://host:port"),
     ],
 )
 async def test_nobody(target: str, reason: str) -> None:
@@ -130,6 +132,33 @@ def test_answers(answer: bytes, reason: str) -> None:
                 theirs.sendall(answer[at : at + size])
             theirs.shutdown(socket.SHUT_WR)
             assert probe.check("x:1") == reason
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"", "not serving"),
+        (b"HTTP/1.1 200 OK\r\n\r\nserving\n", ""),
+        (b"HTTP/1.1 503 Service Unavailable\r\n\r\n", "not serving"),
+        (probe.frame(probe.SETTINGS, 0, 0, b""), "not serving"),
+    ],
+)
+def test_answers_of_a_console(answer: bytes, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A console serves if its answer begins with status 200."""
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(probe, "connect", lambda _: ours)
+    with theirs:
+        theirs.sendall(answer)
+        theirs.shutdown(socket.SHUT_WR)
+        assert probe.check_page("x:1") == reason
+
+
+async def test_a_console() -> None:
+    """A console that serves is probed by its address with http://, and not by the probe of gRPC."""
+    away = dict.fromkeys(("commitlog", "indexer", "janitor", "delivery"), "127.0.0.1:1")
+    with console_of(away) as console:
+        assert await ask(console.url) == (0, "")
+        assert (await ask(f"127.0.0.1:{console.port}"))[0] == 1
 
 
 def test_it_is_small() -> None:

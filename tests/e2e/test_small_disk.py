@@ -34,7 +34,7 @@ SMALL_FILES = {
     "commitlog": (
         *("--segment-size-bytes", str(1 << 20), "--disk-reserve-bytes", str(1 << 20), "--disk-ballast-bytes", "65536"),
         *("--disk-interval-ms", "20", "--checkpoint-interval-ms", "50", "--snapshot-interval-ms", "100"),
-        *("--disk-full-percent", "90"),
+        *("--disk-full-percent", "90", "--disk-open-percent", "85"),
     ),
     "indexer": (
         *("--queue-file-size-bytes", "20000", "--index-slot-count", "1000", "--index-entry-capacity", "4000"),

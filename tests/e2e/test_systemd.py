@@ -21,14 +21,16 @@ from tests.support.service_process import REPOSITORY
 from tests.support.surroundings import ANY_DISK, free_port
 
 UNIT = REPOSITORY / "deploy" / "systemd" / "reput@.service"
+CONSOLE = UNIT.with_name("reput-console.service")
 PROGRAM, DATA_DIR = "/opt/reput/bin/reput", "/var/lib/reput/data"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
-def test_the_unit(tmp_path: Path) -> None:
-    """systemd accepts the unit with an existing program."""
-    unit = tmp_path / "reput@indexer.service"
-    unit.write_text(UNIT.read_text().replace(PROGRAM, "/bin/true"))
+@pytest.mark.parametrize(("file", "name"), [(UNIT, "reput@indexer.service"), (CONSOLE, CONSOLE.name)])
+def test_the_units(tmp_path: Path, file: Path, name: str) -> None:
+    """systemd accepts the units of the services and of the console with an existing program."""
+    unit = tmp_path / name
+    unit.write_text(file.read_text().replace(PROGRAM, "/bin/true"))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False, cwd=tmp_path
     )
@@ -59,6 +61,23 @@ def test_what_the_backup_starts(tmp_path: Path) -> None:
             done = running.run(*(place if word == "${BACKUP_PLACE}" else word for word in words))
             assert done.code == 0, done
     assert len(list((tmp_path / "place" / "backups").iterdir())) == 1
+
+
+def test_what_the_console_starts(tmp_path: Path) -> None:
+    """The console starts by its unit's command without any file of the store, and notifies systemd."""
+    lines = CONSOLE.read_text().splitlines()
+    program, *words = shlex.split(next(line for line in lines if line.startswith("ExecStart=")).partition("=")[2])
+    assert program == PROGRAM
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(tmp_path / "notify"))
+        heard.settimeout(LIMIT_S)
+        variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "HOME": "/nonexistent"}
+        process = subprocess.Popen([*REPUT, *words, "--port", "0", "--metrics-port", "0"], env=os.environ | variables)
+        try:
+            assert heard.recv(100) == b"READY=1"
+        finally:
+            process.send_signal(signal.SIGTERM)
+    assert process.wait(LIMIT_S) == 0
 
 
 def test_what_it_starts(tmp_path: Path) -> None:

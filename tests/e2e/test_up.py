@@ -14,7 +14,7 @@ from reput_client import connect
 
 from tests.support.etcd_server import ETCD, NO_ETCD, EtcdServer
 from tests.support.patience import LIMIT_S
-from tests.support.reput_up import FREE_PORTS, Store, run, store
+from tests.support.reput_up import FREE_PORTS, Store, run, run_here, store
 
 pytestmark = pytest.mark.e2e
 
@@ -284,3 +284,20 @@ def test_an_open_store_says_so(tmp_path: Path) -> None:
     assert "warning: the store is open: it listens on 0.0.0.0 with --allow-insecure" in ended.errors
     with store(tmp_path / "closed") as served, pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", int(served.targets["commitlog"].rpartition(":")[2])), timeout=LIMIT_S)
+
+
+def test_all_apis_are_at_one_port(tmp_path: Path) -> None:
+    """`reput up` runs a gateway whose door serves all commands; its end is a line, and the store goes on."""
+    with store(tmp_path, "--delivery", "--delivery-port", "0", "--gateway", "--gateway-port", "0") as running:
+        services = dict.fromkeys(("COMMITLOG", "INDEXER", "JANITOR", "DELIVERY"), running.door)
+        through = {f"REPUT_CLIENT_{name}_TARGET": target for name, target in services.items()}
+        for command in (("put", "t", "x", "--key", "k"), ("status",), ("groups", "list"), ("janitor", "status")):
+            result = run_here(*command, extra=through)
+            assert result.code == 0, (command, result)
+        assert [row["body"] for row in run_here("query", "key", "t", "k", "--json", extra=through).rows] == ["x"]
+        os.kill(running.child("gateway"), signal.SIGKILL)
+        assert running.process.stderr is not None
+        while "the store runs without it" not in (line := running.process.stderr.readline()):
+            assert line, "reput up ended"
+        assert line.startswith("gateway: was killed by SIGKILL")
+        assert running.run("health").code == 0

@@ -13,9 +13,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from pytest_reput import Reput
 
 from tests.support.patience import LIMIT_S
-from tests.support.reput_up import FREE_PORTS
+from tests.support.reput_up import FREE_PORTS, WITH_GATEWAY
 from tests.support.service_process import REPOSITORY
 from tests.support.surroundings import ANY_DISK, interrupt_by_default
 from tools import wheels
@@ -85,11 +86,19 @@ def test_the_bill_of_materials_has_each_locked_dependency(home: Path) -> None:
         assert all(file["hashes"] for file in component["externalReferences"])
 
 
+def test_an_extra_that_is_missing_is_named(environment: Path) -> None:
+    """`reput mcp` without its extra says which one to install."""
+    command = [environment / "bin/reput", "mcp"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'reput-server[mcp]'" in done.stderr
+
+
 def test_first_lines(environment: Path, tmp_path: Path) -> None:
     """`reput up` serves, and the README's Python example stores and finds a message."""
     variables = {**os.environ, **ANY_DISK, "PATH": f"{environment / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path)}
     variables.pop("PYTHONPATH", None)
-    command = [environment / "bin/reput", "up", "--data-dir", tmp_path / "data", *FREE_PORTS, "--json"]
+    command = [environment / "bin/reput", "up", "--data-dir", tmp_path / "data", *FREE_PORTS, *WITH_GATEWAY, "--json"]
     with (
         interrupt_by_default(),
         subprocess.Popen(command, env=variables, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as running,
@@ -97,15 +106,80 @@ def test_first_lines(environment: Path, tmp_path: Path) -> None:
         try:
             assert running.stdout is not None
             ready = json.loads(running.stdout.readline())
-            targets = {f"REPUT_CLIENT_{name.upper()}_TARGET": ready[name] for name in ("commitlog", "indexer")}
             readme = (REPOSITORY / "README.md").read_text()
             example = re.search(r"```python\n(from reput_client.*?)```", readme, re.DOTALL)
             assert example is not None
-            printed = _run([environment / "bin/python", "-c", example[1]], variables | targets, tmp_path)
+            code = example[1].replace("localhost:8081", ready["gateway"])
+            printed = _run([environment / "bin/python", "-c", code], variables, tmp_path)
             assert printed == "0 b'hello'\n"
         finally:
             running.send_signal(signal.SIGINT)
             running.wait(LIMIT_S)
+
+
+@pytest.mark.long
+def test_a_project_tests_with_its_own_pytest(home: Path, tmp_path: Path) -> None:
+    """A project outside of the repository installs pytest-reput, and its tests pass: the example, and processes.
+
+    The project has packages of the names that ours have in a checkout.
+    """
+    venv.create(tmp_path / "env", with_pip=True)
+    installed(tmp_path / "env", home / "dist/locked-pytest.txt")
+    project = tmp_path / "project"
+    for name in ("cli", "libs", "services"):
+        (project / name).mkdir(parents=True)
+        (project / name / "__init__.py").write_text(f"OWN = {name!r}\n")
+    shutil.copy(REPOSITORY / "clients/pytest/examples/test_orders.py", project)
+    (project / "test_own.py").write_text(
+        "import services\n"
+        "def test_both(reput, reput_processes):\n"
+        "    for store in (reput, reput_processes):\n"
+        "        with store.client().producer() as producer:\n"
+        "            assert producer.send(store.topic(), b'x').result().queue_offset == 0\n"
+        "    assert services.OWN == 'services'\n"
+    )
+    (project / "pytest.ini").write_text("[pytest]\npythonpath = .\nfilterwarnings = error\n")
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "REPUT"))
+    }
+    printed = _run([tmp_path / "env/bin/pytest", "-q"], variables, project)
+    assert "4 passed" in printed
+
+
+@pytest.mark.long
+def test_a_program_with_an_outbox(home: Path, tmp_path: Path, reput_processes: Reput) -> None:
+    """A program outside of the repository installs reput-outbox: its example runs, and so does its command."""
+    venv.create(tmp_path / "env", with_pip=True)
+    installed(tmp_path / "env", home / "dist/locked-outbox.txt")
+    shutil.copy(REPOSITORY / "clients/outbox/examples/shop_sqlalchemy.py", tmp_path)
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "REPUT"))}
+    variables |= reput_processes.environment
+    printed = _run([tmp_path / "env/bin/python", "shop_sqlalchemy.py"], variables, tmp_path)
+    assert printed == "an order of anna\nan order of ben\n"
+    status = [tmp_path / "env/bin/reput-outbox", "status", "--database", "sqlite:///shop.db"]
+    assert "2 sent" in _run(status, variables, tmp_path)
+    _run([tmp_path / "env/bin/python", "-c", "import reput_outbox.django.apps"], variables, tmp_path)
+
+
+@pytest.mark.long
+def test_an_application_of_celery(home: Path, tmp_path: Path, reput_processes: Reput) -> None:
+    """An application outside of the repository installs kombu-reput: a worker and the example run tasks."""
+    venv.create(tmp_path / "env", with_pip=True)
+    installed(tmp_path / "env", home / "dist/locked-kombu.txt")
+    shutil.copy(REPOSITORY / "clients/kombu/examples/tasks.py", tmp_path)
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "REPUT"))}
+    variables |= reput_processes.environment
+    worker = [tmp_path / "env/bin/celery", "-A", "tasks", "worker", "-c", "2"]
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen(worker, env=variables, cwd=tmp_path, stdout=log, stderr=log) as running,
+    ):
+        try:
+            printed = _run([tmp_path / "env/bin/python", "tasks.py"], variables, tmp_path)
+        finally:
+            running.send_signal(signal.SIGTERM)
+    assert "(3 + 4) + 5 = 12" in printed
+    assert running.returncode == 0, (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("place", ["PYTHONPATH", "."])

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TESTS = ("tests", "clients/python/tests", "clients/spark/tests")
+TESTS = ("tests", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("clients/*/tests")))
 NOT_OURS = {".venv", "build", "node_modules"}
 
 

@@ -18,6 +18,10 @@ PRODUCTION = {
     "cli": ROOT,
     "reput_client": ROOT / "clients/python/src",
     "reput_spark": ROOT / "clients/spark/src",
+    "pytest_reput": ROOT / "clients/pytest/src",
+    "reput_outbox": ROOT / "clients/outbox/src",
+    "kombu_reput": ROOT / "clients/kombu/src",
+    "faststream_reput": ROOT / "clients/faststream/src",
 }
 ENGINES = ("commitlog", "indexer", "delivery", "janitor", "gateway")
 FILES_OF_A_ROOM_MAX = 16

@@ -19,10 +19,11 @@ import pytest
 from reput.commitlog.v1 import append_service_pb2 as append_pb
 from reput.commitlog.v1 import append_service_pb2_grpc, log_service_pb2, log_service_pb2_grpc
 from reput.indexer.v1 import index_service_pb2, index_service_pb2_grpc
+from reput_client.frames.columns import schema_of
 from reput_spark.read.options import ReadOptions, parse
 from reput_spark.read.plan import plan
 from reput_spark.read.scan import read
-from reput_spark.read.schema import SPARK_TYPES, arrow_schema
+from reput_spark.read.schema import SPARK_TYPES
 
 from tests.support.fixed_service import FixedService
 from tests.support.patience import LIMIT_S
@@ -210,7 +211,7 @@ def test_options_mean_what_the_log_says(store: Store) -> None:
         options = parse({"endpoint": store.indexer, **given})
         partitions = plan(options)
         batches = [batch for partition in partitions for batch in read(options, columns, partition)]
-        assert all(batch.schema.equals(arrow_schema(columns)) for batch in batches)
+        assert all(batch.schema.equals(schema_of(columns)) for batch in batches)
         found = [shown(row, columns) for batch in batches for row in batch.to_pylist()]
         wanted = [shown(row, columns) for row in expected(options, store.rows)]
         assert sorted(found, key=repr) == sorted(wanted, key=repr), (given, columns)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes of docs/spark.md and of docs/spark-from-kafka.md run as written, and print the output below them."""
+"""The recipes of docs/spark.md, docs/spark-from-kafka.md and docs/python.md run as written, and print their output."""
 
 import contextlib
 import io
@@ -48,10 +48,11 @@ def steps(page: str, start: int, end: int) -> list[Step]:
 
 
 class Store(NamedTuple):
-    """The addresses of both services."""
+    """The addresses of a store's services and of its gateway."""
 
     log: str
     indexer: str
+    gateway: str
 
 
 @pytest.fixture
@@ -59,10 +60,13 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """An empty store, and an empty directory to work in."""
     log = FixedService("commitlog", tmp_path / "log").start()
     indexer = FixedService("indexer", tmp_path / "indexes", "--commitlog-target", log.target).start()
+    services = ("--commitlog-target", log.target, "--indexer-target", indexer.target)
+    gateway = FixedService("gateway", tmp_path / "gateway", *services).start()
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     with mock.patch.dict(os.environ, {"PYSPARK_PYTHON": sys.executable}):
-        yield Store(log.target, indexer.target)
+        yield Store(log.target, indexer.target, gateway.target)
+    gateway.stop()
     indexer.stop()
     log.stop()
 
@@ -83,8 +87,7 @@ def run(name: str, found: list[Step], store: Store, work: Path) -> None:
     """Run every block in turn, in a single session."""
     names: dict[str, Any] = {"__name__": "__main__"}
     for step in found:
-        code = step.code.replace("127.0.0.1:7101", store.log).replace("127.0.0.1:7102", store.indexer)
-        code = PATHS.sub(lambda found: f'"{work / found[1]}"', code)
+        code = PATHS.sub(lambda found: f'"{work / found[1]}"', step.code.replace("127.0.0.1:8081", store.gateway))
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile("\n" * step.line + code, str(DOCS / name), "exec"), names)
@@ -110,3 +113,11 @@ def test_coming_from_kafka(store: Store, tmp_path: Path) -> None:
     found = steps(page, 0, len(page))
     assert len(found) == 4
     run("spark-from-kafka.md", found, store, tmp_path / "work")
+
+
+def test_the_page_for_python_teams(store: Store, tmp_path: Path) -> None:
+    """The blocks about Spark of the page for Python teams run as written, and print the output below them."""
+    page = (DOCS / "python.md").read_text()
+    found = steps(page, page.index("\n## Spark"), len(page))
+    assert len(found) == 2
+    run("python.md", found, store, tmp_path / "work")

@@ -40,7 +40,7 @@ class RunningConsole:
     """A console that serves."""
 
     port: int
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[Any]
 
     @property
     def url(self) -> str:
@@ -79,7 +79,7 @@ def console_of(targets: Mapping[str, str], *flags: str) -> Iterator[RunningConso
     """A console of a store that serves within the block, and is stopped after it."""
     port = free_port()
     command = [sys.executable, "-m", "services.console", "--port", str(port), "--metrics-port", "0"]
-    for name, target in ({"delivery": ""} | dict(targets)).items():
+    for name, target in (({} if "store" in targets else {"delivery": ""}) | dict(targets)).items():
         command += [f"--{name}-target", target]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
     with subprocess.Popen([*command, *flags], cwd=REPOSITORY, env=kept, stderr=subprocess.PIPE) as process:

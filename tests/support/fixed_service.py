@@ -16,7 +16,7 @@ from tests.support.patience import LIMIT_S
 from tests.support.surroundings import ANY_DISK, free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-WITHOUT_FILES = ("delivery", "gateway")
+WITHOUT_FILES = ("delivery", "gateway", "console")
 
 
 class FixedService:

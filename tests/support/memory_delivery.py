@@ -23,7 +23,9 @@ from services.delivery.engine.ports.messages import (
     DeadLetter,
     Found,
     JournaledMessage,
+    Measure,
     Note,
+    Part,
     Pulled,
     Replayed,
     Stored,
@@ -225,12 +227,15 @@ class MemoryStore:
         before = [one for one in queue if (one.store_time_ms or one.queue_offset) < time_ms]
         return len(before)
 
-    async def size_bytes(self, topic: str, queue_id: int, start: int, others: Sequence[int]) -> int:
+    async def measures(self, parts: Sequence[Part]) -> Sequence[Measure]:
         """See Index."""
-        queue, least = self.queues(topic)[queue_id], self.min_offsets[topic, queue_id]
-        return sum(
-            one.size_bytes for one in queue if one.queue_offset >= max(start, least) or one.queue_offset in others
-        )
+        return list(map(self._measure, parts))
+
+    def _measure(self, part: Part) -> Measure:
+        queue, least = self.queues(part.topic)[part.queue_id], self.min_offsets[part.topic, part.queue_id]
+        counted = (at for at in queue if at.queue_offset >= max(part.start, least) or at.queue_offset in part.others)
+        times = (at.store_time_ms for at in queue if at.queue_offset >= max(part.oldest, least))
+        return Measure(sum(at.size_bytes for at in counted), next(times, None))
 
     async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """See Index."""

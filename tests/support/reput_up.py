@@ -16,14 +16,16 @@ from unittest import mock
 
 from cli.main import main
 from tests.support.patience import LIMIT_S
-from tests.support.surroundings import ANY_DISK, interrupt_by_default
+from tests.support.surroundings import ANY_DISK, free_port, interrupt_by_default
 
 REPUT = (sys.executable, "-m", "cli.main")
 SEGMENT_SIZE_BYTES = 1 << 20
 FREE_PORTS = (
     "--commitlog-port", "0", "--indexer-port", "0", "--janitor-port", "0",
-    "--no-delivery", "--no-metrics", "--no-console",
+    "--no-delivery", "--no-metrics", "--no-console", "--no-gateway",
 )  # fmt: skip
+WITH_GATEWAY = ("--delivery", "--delivery-port", "0", "--gateway", "--gateway-port", "0")
+"""Flags, after FREE_PORTS, for a store with a gateway, which needs Delivery."""
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -53,6 +55,8 @@ class Store:
     process: subprocess.Popen[str]
     data_dir: Path
     targets: dict[str, str]
+    door: str = ""
+    """The address of the gateway. Empty without one."""
 
     def run(self, *arguments: str, standard_input: str | None = None) -> Result:
         """Run a command against the store, inside this process, a hundred times faster than in a new process."""
@@ -96,6 +100,7 @@ def run_here(*arguments: str, standard_input: str | None = None, extra: Mapping[
         mock.patch.object(sys, "stdin", io.TextIOWrapper(input_bytes, encoding="utf-8")),
         mock.patch.object(sys, "stdout", output),
         mock.patch.object(sys, "stderr", errors),
+        mock.patch.object(os, "nice"),  # a priority ends with the process of a command
     ):
         try:
             code = main()
@@ -137,8 +142,22 @@ def store(data_dir: Path, *arguments: str, extra: Mapping[str, str] | None = Non
             assert line, process.communicate()
             ready = json.loads(line)
             targets = {name: ready[name] for name in ("commitlog", "indexer", "janitor", "delivery") if name in ready}
-            yield Store(process, data_dir, targets)
+            yield Store(process, data_dir, targets, ready.get("gateway", ""))
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
             process.communicate(timeout=LIMIT_S)
+
+
+@contextmanager
+def gateway(targets: Mapping[str, str], port: int = 0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A gateway with the APIs of a store: its address, and its process, which a test may kill."""
+    target = f"127.0.0.1:{port or free_port()}"
+    command = [*REPUT, "serve", "gateway", "--port", target.rpartition(":")[2], "--metrics-port", "0"]
+    command += [text for service, where in targets.items() for text in (f"--{service}-target", where)]
+    with start(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert run_here("health", "--target", target, "--wait", str(LIMIT_S)).code == 0
+            yield target, process
+        finally:
+            process.kill()

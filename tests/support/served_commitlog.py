@@ -57,7 +57,7 @@ class Process(ServiceProcess):
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
         """Stubs for it."""
-        async with trusted(grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")) as channel:
+        async with trusted(grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")) as channel, self.explained():
             yield Client(channel)
 
 

@@ -2,11 +2,13 @@
 """Helpers of the tests of both services: a real process, its refusals taken apart, a digest of its files."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import re
 import signal
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Self
 
@@ -19,6 +21,8 @@ from tests.support.surroundings import ANY_DISK, free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STATUS_KEY = "grpc-status-details-bin"
+LAST_WORDS_S = 1.0
+LAST_WORDS_BYTES = 1 << 16
 
 
 class Refusal:
@@ -110,6 +114,21 @@ class ServiceProcess:
         self.lines += rest.decode().splitlines(keepends=True)
         assert self.child.returncode is not None
         return self.child.returncode
+
+    @contextlib.asynccontextmanager
+    async def explained(self) -> AsyncIterator[None]:
+        """Add the state and the last log lines of the process to the error of a call within the block."""
+        try:
+            yield
+        except grpc.aio.AioRpcError as error:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.child.wait(), LAST_WORDS_S)
+            assert self.child.stderr is not None
+            said = b""
+            with contextlib.suppress(TimeoutError):
+                said = await asyncio.wait_for(self.child.stderr.read(LAST_WORDS_BYTES), LAST_WORDS_S)
+            error.add_note(f"{self.service}: exit code {self.child.returncode}, its last lines: {said.decode()}")
+            raise
 
     async def end(self, signal_number: int = signal.SIGTERM) -> int:
         """Send a signal and wait for the end."""

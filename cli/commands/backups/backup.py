@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -30,8 +31,12 @@ backup = command_group("Backups of a running store: create, list, verify, prune.
 COLUMNS = (
     "backup_id", "created_time", "end_physical_offset", "log_bytes", "new_bytes", "pieces", "history_id",
 )  # fmt: skip
-RATE_MIB_S = 32.0
+RATE_MIB_S = 16.0
 """Most MiB per second that a backup reads from the log, unless the option says otherwise."""
+NICENESS = 10
+"""A backup leaves the processor to the services when both want it."""
+CLOCK_NOTE_MS = 60_000
+"""A backup that is later than the clock by more than this comes with a warning."""
 ToOption = Annotated[str, typer.Option("--to", metavar="PLACE", help="Directory, or s3://BUCKET/PREFIX.")]
 FromOption = Annotated[str, typer.Option("--from", metavar="PLACE", help="Directory, or s3://BUCKET/PREFIX.")]
 
@@ -80,6 +85,7 @@ def create(
     from cli.backup.create import Creation, Pace
     from cli.backup.source import RunningStore
 
+    os.nice(NICENESS)
     services = ("commitlog", "indexer") if positions else ("commitlog",)
     with failing(), client_of(context, *services) as client, progress("backup") as meter:
         repository = repository_of(to, may_create=True)
@@ -90,7 +96,13 @@ def create(
                 Pace(rate_mib_s * MIB),
                 lambda done, total: meter.show(done, total=total),
             )
-            manifest = creation.run(round(time.time() * 1000))
+            now_ms = round(time.time() * 1000)
+            manifest = creation.run(now_ms)
+    if manifest.created_ms > now_ms + CLOCK_NOTE_MS:
+        warning_line(
+            f"an earlier backup here is of {time_text(manifest.created_ms - 1000)}, which is later than this machine's "
+            "clock: the new one counts as made after it; look at the clock"
+        )
     print_fields(row_of(manifest), as_json=as_json)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from cli.commands.backups.backup import FromOption, failing, repository_of
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.output.lines import JsonOption
+from cli.output.lines import JsonOption, warning_line
 from cli.output.moments import TIME_FORMS, parse_time, time_text
 from cli.output.progress import progress
 from cli.output.tables import print_fields
@@ -58,6 +58,12 @@ def restore(
             is_follower=as_follower,
         )
         restored = action.run()
+    if until_ms is not None and until_ms > manifest.created_ms:
+        warning_line(
+            f"{manifest.backup_id} was made before {time_text(until_ms)}: it has no later message than its own"
+        )
+    if manifest.pieces and not cut.record_count:
+        warning_line("no record of the backup is within the bound: the restored store has no message")
     if check:
         _verify(data_dir)
     fields = restored._asdict()

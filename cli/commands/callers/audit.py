@@ -106,8 +106,10 @@ def _row(line: Mapping[str, Any]) -> dict[str, object]:
     names = [str(name) for kind in KINDS for name in line.get(kind, ())]
     count = line.get("count", 1)
     method = str(line.get("method", "")).rpartition(".")[2]
+    person = f" for {line['on_behalf_of']}" if line.get("on_behalf_of") else ""
     return {
         **{column: line.get(column, "") for column in COLUMNS},
+        "subject": f"{line.get('subject', '')}{person}",
         "method": f"{method} ({count} more)" if line.get("event") == "repeated" else method,
         "names": ", ".join(names),
     }

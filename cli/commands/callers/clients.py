@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from reput_client import Options
 
 COLUMNS = (
-    "service", "peer", "subject", "client", "groups", "running", "call_count", "received_bytes", "sent_bytes", "open_s"
+    "service", "peer", "door", "subject", "client", "groups", "running", "call_count", "received_bytes", "sent_bytes",
+    "open_s",
 )  # fmt: skip
 PAGE_SIZE = 200
 
@@ -38,6 +39,7 @@ def clients(
     """List the connections of the services: address, subject, client, groups, running calls.
 
     It needs the token of an operator. Services have connections to each other, too, as the client reput-service. A
+    caller behind a gateway is listed with the gateway's address as its door, for some minutes after its last call. A
     group is shown where calls have named it: receives in Delivery and in the gateway, commits in the Indexer.
 
     Example: reput clients --group billing
@@ -48,7 +50,7 @@ def clients(
         [row for row in found if group is None or group in row["groups"]],
         COLUMNS,
         as_json=as_json,
-        spare=("sent_bytes", "received_bytes", "call_count"),
+        spare=("sent_bytes", "received_bytes", "call_count", "door"),
     )
 
 
@@ -75,6 +77,7 @@ def _row(service: str, connection: Connection) -> dict[str, Any]:
         "service": service,
         "number": connection.number,
         "peer": connection.peer,
+        "door": connection.door,
         "subject": connection.subject,
         "client": f"{connection.client_id} ({version})" if connection.client_id else library,
         "user_agent": connection.user_agent,

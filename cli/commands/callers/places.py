@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from cli.connection.addresses import BESIDE, SERVICES, beside_of, check_target, is_listening
+from cli.connection.addresses import beside_of, check_target, is_listening
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import warning_line
+from libs.service_names import BESIDE, SERVICES, meant_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +76,9 @@ class PlaceCaller:
             self._channel = self._options.channel(self.place.target, self._options.credentials())
         call = getattr(stub_type(self._channel), method)
         try:
-            answer = call(request, timeout=TIMEOUT_S, metadata=self._options.metadata())
+            answer = call(
+                request, timeout=TIMEOUT_S, metadata=(*self._options.metadata(), *meant_for(self.place.service))
+            )
         except grpc.RpcError as error:
             return self._report_failed(error)
         self._has_answered, self._is_away = True, False

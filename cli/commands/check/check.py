@@ -63,6 +63,10 @@ def check(
     janitor: Annotated[str, _pair("--janitor", "Age of the Janitor's last look.")] = "10m,1h",
     certificate: Annotated[str, _pair("--certificate", "Days that certificates last.")] = "21,7",
     groups: Annotated[str, _pair("--groups", "Groups that stand still.")] = "1,off",
+    backups: Annotated[
+        str, typer.Option(metavar="PLACE", help="The place of the backups, to see the age of the newest.")
+    ] = "",
+    backup: Annotated[str, _pair("--backup", "Age of the newest complete backup.")] = "3h,26h",
 ) -> None:
     """Check the store for a monitoring system: a line, the numbers, and a line for each finding with its cure.
 
@@ -77,10 +81,10 @@ def check(
     from cli.commands.check import forms
 
     texts = {"disk": disk, "index": index, "replica": replica, "janitor": janitor}
-    texts |= {"certificate": certificate, "groups": groups}
+    texts |= {"certificate": certificate, "groups": groups, "backup": backup}
     try:
         thresholds = thresholds_of(texts)
-        text, code = _checked(context, Form.JSON if as_json else form, thresholds)
+        text, code = _checked(context, Form.JSON if as_json else form, thresholds, backups)
         if output is not None:
             replace_file(output, text)
         else:
@@ -107,15 +111,16 @@ def thresholds_of(texts: dict[str, str]) -> Thresholds:
         janitor_s=limits_of(texts["janitor"], flag="--janitor", units=TIMES_S),
         certificate_days=limits_of(texts["certificate"], flag="--certificate", is_least=True),
         blocked_groups=limits_of(texts["groups"], flag="--groups"),
+        backup_s=limits_of(texts["backup"], flag="--backup", units=TIMES_S),
     )
 
 
-def _checked(context: typer.Context, form: Form, thresholds: Thresholds) -> tuple[str, int]:
+def _checked(context: typer.Context, form: Form, thresholds: Thresholds, backups: str) -> tuple[str, int]:
     from cli.commands.check import forms
     from cli.commands.check.gather import facts_of
     from cli.commands.check.rules import findings_of, level_of
 
-    facts = facts_of(context)
+    facts = facts_of(context, backups)
     findings = findings_of(facts, thresholds)
     texts = {
         Form.NAGIOS: lambda: forms.nagios_text(findings),

@@ -69,6 +69,7 @@ NAMES = {
     ("janitor", "s"): "reput_check_janitor_age_seconds",
     ("certificate", ""): "reput_check_certificate_days",
     ("groups", ""): "reput_check_blocked_groups",
+    ("backup", "s"): "reput_check_backup_age_seconds",
 }
 """The metric of each number."""
 

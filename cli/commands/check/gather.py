@@ -7,8 +7,6 @@ Imported only when the check is made, because it imports the client.
 from __future__ import annotations
 
 import contextlib
-import socket
-import ssl
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,14 +16,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
-from cryptography import x509
 from reput_client import Client, DeadlineExceededError, Options, ReputError, RetryPolicy, UnavailableError
 
-from cli.commands.check.rules import Facts
+from cli.backup.errors import BackupError, BackupNotFound
+from cli.backup.places import open_place
+from cli.backup.repository import Repository
+from cli.commands.check.rules import Backups, Facts
 from cli.commands.state.beside import look_beside
 from cli.commands.state.standing import look_still
-from cli.connection.addresses import BESIDE, OF_EVERY_STORE, RESOLVERS, SERVICES, is_listening
+from cli.connection.addresses import RESOLVERS, is_listening
 from cli.connection.client import new_client, options_of
+from libs.runtime.trust.certificates import certificate_end_s, file_end_s
+from libs.service_names import BESIDE, OF_EVERY_STORE, SERVICES
 
 CALLS_AT_ONCE = 16
 TIMEOUT_S = 4.0
@@ -42,8 +44,8 @@ class Answer(NamedTuple):
     is_refused: bool = False
 
 
-def facts_of(context: typer.Context) -> Facts:
-    """Ask all services. Raises BadParameter for an address that is none."""
+def facts_of(context: typer.Context, place: str = "") -> Facts:
+    """Ask all services, and look at the backups of a place. Raises BadParameter for an address that is none."""
     options = options_of(context)
     if context.find_root().obj.get("timeout_s") is None:
         options = replace(options, timeout_s=min(options.timeout_s, TIMEOUT_S))
@@ -72,7 +74,19 @@ def facts_of(context: typer.Context) -> Facts:
         others=others,
         certificates=certificates,
         blocked=_blocked(options) if has_delivery else None,
+        backups=_backups(place) if place else None,
     )
+
+
+def _backups(place: str) -> Backups:
+    """Look for the newest complete backup of a place."""
+    try:
+        newest = Repository(open_place(place, may_create=False)).load("latest")
+    except BackupNotFound:
+        return Backups(place)
+    except BackupError as error:
+        return Backups(place, why=str(error))
+    return Backups(place, newest.created_ms / 1000)
 
 
 def _name(answer: Answer) -> str:
@@ -107,23 +121,5 @@ def _certificates(options: Options, targets: Sequence[str], run: Callable[..., A
     found |= {target: end_s for target, end_s in zip(plain, run(look, plain), strict=True) if end_s is not None}
     if options.certificate_file:
         with contextlib.suppress(OSError, ValueError):
-            ends = x509.load_pem_x509_certificates(Path(options.certificate_file).read_bytes())
-            found[options.certificate_file] = min(one.not_valid_after_utc.timestamp() for one in ends)
+            found[options.certificate_file] = file_end_s(Path(options.certificate_file))
     return found
-
-
-def certificate_end_s(target: str, *, timeout_s: float) -> float | None:
-    """Return the end of the certificate that a server shows, None if it shows none. Nothing is sent to the server."""
-    host, _, port = target.rpartition(":")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # an ended certificate must be readable, too
-    context.set_alpn_protocols(["h2"])
-    try:
-        with (
-            socket.create_connection((host.strip("[]"), int(port)), timeout_s) as plain,
-            context.wrap_socket(plain, server_hostname=host.strip("[]")) as secure,
-        ):
-            shown = secure.getpeercert(binary_form=True)
-        return x509.load_der_x509_certificate(shown).not_valid_after_utc.timestamp() if shown else None
-    except (OSError, ValueError):
-        return None

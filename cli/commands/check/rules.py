@@ -15,8 +15,8 @@ from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.indexer.v1 import index_service_pb2 as index_pb
 from reput.janitor.v1 import retention_service_pb2 as retention_pb
 
-from cli.commands.state.verdict import DISK_FREE, NOT_LEADER, RIGHT_LOG, TOPIC_CURE, topic_text
 from libs.figures import duration_text, many, size_text
+from libs.verdict import DISK_FREE, NOT_LEADER, RIGHT_LOG, TOPIC_CURE, topic_text
 
 DAY_S = 86_400.0
 
@@ -77,6 +77,17 @@ class Thresholds(NamedTuple):
     janitor_s: Limits = Limits(600, 3600)
     certificate_days: Limits = Limits(21, 7, is_least=True)
     blocked_groups: Limits = Limits(1, math.inf)
+    backup_s: Limits = Limits(3 * 3600, 26 * 3600)
+
+
+class Backups(NamedTuple):
+    """The backups of a place."""
+
+    place: str
+    newest_s: float | None = None
+    """When the store was backed up last, in seconds since the epoch; None without a complete backup."""
+    why: str = ""
+    """Why nobody could look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,8 @@ class Facts:
     """The ends of certificates by service or file, in seconds since the epoch."""
     blocked: Sequence[str] | None = None
     """Groups that stand still; None without Delivery."""
+    backups: Backups | None = None
+    """None if no place of backups was given."""
 
 
 def findings_of(facts: Facts, thresholds: Thresholds) -> list[Finding]:
@@ -111,6 +124,7 @@ def findings_of(facts: Facts, thresholds: Thresholds) -> list[Finding]:
         *_of_topics(facts),
         *_of_certificates(facts, thresholds.certificate_days),
         *_of_groups(facts, thresholds.blocked_groups),
+        *_of_backups(facts, thresholds.backup_s),
     ]
     return sorted(found, key=lambda finding: -SEVERITY[finding.level])
 
@@ -283,3 +297,18 @@ def _of_groups(facts: Facts, limits: Limits) -> Iterator[Finding]:
         text += f": {'; '.join(facts.blocked[:5])}" if count else ""
         number = Number(count, "", limits)
         yield Finding("groups", limits.level(count), text, "`reput groups show GROUP` tells why", number)
+
+
+def _of_backups(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    if facts.backups is None:
+        return
+    place, newest_s, why = facts.backups
+    cure = f"look at the end of the last `reput backup create --to {place}`"
+    if why:
+        yield Finding("backup", Level.UNKNOWN, f"no look at the backups of {place}: {why}", cure)
+    elif newest_s is None:
+        yield Finding("backup", Level.CRITICAL, f"{place} has no complete backup", cure)
+    else:
+        age_s = max(facts.time_s - newest_s, 0.0)
+        text = f"the newest backup of {place} is {duration_text(age_s)} old"
+        yield Finding("backup", limits.level(age_s), text, cure, Number(round(age_s), "s", limits))

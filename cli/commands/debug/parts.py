@@ -11,7 +11,9 @@ import os
 import platform
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -22,6 +24,8 @@ from cli.commands.check.gather import facts_of
 from cli.commands.check.rules import Thresholds, findings_of
 from cli.connection.pages import Door, page_of
 from cli.exit_codes import CommandFailed
+from libs.runtime.errors import ConfigError
+from libs.runtime.trust.tokens import local_token_path
 from libs.runtime.version import VERSION
 
 PART_SIZE_BYTES_MAX = 4 << 20
@@ -30,6 +34,8 @@ FILE_COUNT_MAX = 20_000
 SECRET_FILE_SIZE_BYTES_MAX = 1 << 16
 SECRET_FILES = ("token_file", "password_file", "access_keys_file")
 """The ends of settings that name files with secrets."""
+RIGHTS_FILE = "rights_file"
+"""The setting whose file names files with the tokens of subjects."""
 
 Part = Callable[[], str]
 
@@ -119,22 +125,42 @@ def tail_text(file: Path) -> str:
 
 
 def secrets_of(texts: Mapping[str, str], token: str) -> set[str]:
-    """Return the secrets that are known here: the user's token, and the words of files that the settings name."""
-    found = {token}
+    """Return the secrets that are known here: the command's token, that of the user, and the words of secret files.
+
+    These are the files that settings name, and those that a rights file among them names for its subjects.
+    """
+    files: set[Path] = set()
+    with suppress(ConfigError):
+        files.add(local_token_path())
     for name, text in texts.items():
         if name.endswith("/settings.json"):
             try:
                 rows = json.loads(text)["settings"]
             except (ValueError, KeyError, TypeError):
                 continue
-            files = [str(row["value"]) for row in rows if str(row["setting"]).endswith(SECRET_FILES) and row["value"]]
-            for file in files:
-                try:
-                    with Path(file).open("rb") as secret:
-                        found.update(secret.read(SECRET_FILE_SIZE_BYTES_MAX).decode("utf-8", "replace").split())
-                except OSError:
-                    continue  # of another machine, or not for this user: then it is not in this bundle's logs either
+            given = [(str(row["setting"]), Path(str(row["value"]))) for row in rows if row["value"]]
+            files.update(path for setting, path in given if setting.endswith(SECRET_FILES))
+            for setting, path in given:
+                if setting == RIGHTS_FILE:
+                    files.update(_files_of_subjects(path))
+    found = {token}
+    for file in files:
+        try:
+            with file.open("rb") as secret:
+                found.update(secret.read(SECRET_FILE_SIZE_BYTES_MAX).decode("utf-8", "replace").split())
+        except OSError:
+            continue  # of another machine, or not for this user: then it is not in this bundle's logs either
     return found - {""}
+
+
+def _files_of_subjects(rights: Path) -> list[Path]:
+    """Return the files of tokens that a rights file names, also if it is wrong in another place."""
+    try:
+        subjects = tomllib.loads(rights.read_text(encoding="utf-8")).get("subjects", [])
+    except (OSError, ValueError):
+        return []
+    named = [one.get("token_file") for one in subjects if isinstance(one, dict)] if isinstance(subjects, list) else []
+    return [rights.parent / name for name in named if isinstance(name, str)]
 
 
 def _page(door: Door, path: str) -> str:

@@ -124,6 +124,36 @@ def _fields(group: ShareGroup) -> dict[str, object]:
     }
 
 
+@groups.command("message")
+def show_message(
+    context: typer.Context,
+    group: GroupArgument,
+    topic_name: TopicArgument,
+    queue: Annotated[int, typer.Option(min=0, max=INT32_MAX, help="Queue within the topic.")],
+    offset: Annotated[int, typer.Option(min=0, max=INT64_MAX, help="Queue offset of the message.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show the state of a message at a group that shares messages. Exit code 3 if there is no such group.
+
+    The `stage` is `not_delivered`, `in_flight`, `waiting` (for its next attempt), `held` (behind a message with the
+    same ordering key, or for a member whose filter it passes), `dying` (its dead letter is being written), `settled`
+    (also as a dead letter), or `no_position` (the group has not begun with the queue). `reput clients` has the
+    receiver's connection by its number.
+
+    Example: reput groups message billing orders --queue 0 --offset 12
+    """
+    from reput_client import NotFoundError
+
+    with client_of(context, "delivery") as client:
+        try:
+            (state,) = client.share_groups.message_states(group, [(topic_name, queue, offset)])
+        except NotFoundError:
+            text = f"no group that shares messages has the name {group}: `reput groups list` shows all groups"
+            raise CommandFailed("GROUP_NOT_FOUND", text, code=ExitCode.NOT_FOUND) from None
+    place = {"group": group, "topic": topic_name, "queue_id": queue, "queue_offset": offset}
+    print_fields(place | asdict(state), as_json=as_json)
+
+
 @groups.command("set")
 def set_group(
     context: typer.Context,
@@ -301,23 +331,21 @@ def _shared_moves(
 
 
 def _moves(client: Client, group: str, topic: str, place: Place) -> list[dict[str, object]]:
-    """Return the moves that a group that keeps offsets would make."""
-    queues = {queue.queue_id: queue for queue in client.queues.list(topic)}
+    """Return the moves that a group that keeps offsets would make: it gets a position in all queues of the topic."""
+    before = {one.queue_id: one.queue_offset for one in _offsets(client, [group], topic)}
     return [
         {
             "topic": topic,
-            "queue_id": one.queue_id,
-            "from_queue_offset": one.queue_offset,
-            "to_queue_offset": _offset_at(client, queues.get(one.queue_id), place),
+            "queue_id": queue.queue_id,
+            "from_queue_offset": before.get(queue.queue_id),
+            "to_queue_offset": _offset_at(client, queue, place),
             "settled_count": 0,
         }
-        for one in _offsets(client, [group], topic)
+        for queue in client.queues.list(topic)
     ]
 
 
-def _offset_at(client: Client, queue: Queue | None, place: Place) -> int:
-    if queue is None:
-        return 0
+def _offset_at(client: Client, queue: Queue, place: Place) -> int:
     if isinstance(place, str):
         return queue.min_queue_offset if place == "earliest" else queue.max_queue_offset
     return client.queues.offset_by_time(queue.topic, queue.queue_id, place)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import typer
 
 from cli.commands.state.health import SERVING, health_of
-from cli.connection.addresses import BESIDE, beside_of
+from cli.connection.addresses import beside_of
 from cli.connection.client import options_of
+from libs.service_names import BESIDE
 
 
 class Beside(NamedTuple):
@@ -36,7 +37,7 @@ def look_beside(context: typer.Context) -> list[Beside]:
     for service, (targets, is_named) in beside_of(context.find_root().obj).items():
         for target in targets:
             begun_s = time.monotonic()
-            health = health_of(options, target, begun_s).health
+            health = health_of(options, target, begun_s, service).health
             if is_named or health == SERVING:  # another program may use a usual port
                 found.append(Beside(service, target, health, 1000 * (time.monotonic() - begun_s)))
     return found

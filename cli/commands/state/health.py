@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from cli.connection.addresses import OF_EVERY_STORE, PORTS, beside_of, check_target, is_listening
+from cli.connection.addresses import beside_of, check_target, is_listening
 from cli.connection.client import options_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import JsonOption
 from cli.output.tables import print_rows
+from libs.service_names import OF_EVERY_STORE, PORTS, meant_for
 
 if TYPE_CHECKING:
     import grpc
@@ -40,23 +41,21 @@ def health(
     options = options_of(context)
     if target is not None:
         check_target(target, flag="--target", port=PORTS["commitlog"])
-    services = (
-        {target: ""} if target else {one: service for service in OF_EVERY_STORE for one in options.targets(service)}
-    )
+    servers = [("", target)] if target else [(one, at) for one in OF_EVERY_STORE for at in options.targets(one)]
     if not target:
         beside = beside_of(context.find_root().obj).items()
-        services |= {one: service for service, (named, is_named) in beside if is_named for one in named}
+        servers += [(service, one) for service, (named, is_named) in beside if is_named for one in named]
     end_s = time.monotonic() + wait
-    answers = {server: health_of(options, server, end_s) for server in services}
+    answers = {server: health_of(options, server[1], end_s, server[0]) for server in servers}
     rows = [
-        {"service": services[server], "target": server, "health": answer.health, "reason": answer.reason}
-        for server, answer in answers.items()
+        {"service": service, "target": at, "health": answer.health, "reason": answer.reason}
+        for (service, at), answer in answers.items()
     ]
     columns = ("service", "target", "health", "reason")[
         target is not None : 4 if any(row["reason"] for row in rows) else 3
     ]
     print_rows(rows, columns, as_json=as_json)
-    bad = [server for server, answer in answers.items() if answer.health != SERVING]
+    bad = dict.fromkeys(at for (_, at), answer in answers.items() if answer.health != SERVING)
     if bad:
         raise CommandFailed("NOT_SERVING", f"not serving: {', '.join(bad)}", code=ExitCode.UNAVAILABLE)
 
@@ -68,24 +67,28 @@ class Answer(NamedTuple):
     reason: str = ""
 
 
-def health_of(options: Options, target: str, end_s: float) -> Answer:
-    """Return a server's health once it is SERVING or the time is over, UNREACHABLE if there is no answer."""
+def health_of(options: Options, target: str, end_s: float, service: str = "") -> Answer:
+    """Return a server's health once it is SERVING or the time is over, UNREACHABLE if there is no answer.
+
+    A gateway answers for the service with this name, which is behind it.
+    """
     while not is_listening(target):
         if time.monotonic() >= end_s:
             return Answer(UNREACHABLE, "no process listens there")
         time.sleep(POLL_INTERVAL_S)
     with options.channel(target, options.credentials()) as channel:
-        return _wait_serving(channel, end_s)
+        return _wait_serving(channel, end_s, service)
 
 
-def _wait_serving(channel: grpc.Channel, end_s: float) -> Answer:
+def _wait_serving(channel: grpc.Channel, end_s: float, service: str) -> Answer:
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     stub: Any = health_pb2_grpc.HealthStub(channel)
     while True:
         try:
-            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=ONE_CHECK_TIMEOUT_S)
+            request = health_pb2.HealthCheckRequest()
+            answer = stub.Check(request, timeout=ONE_CHECK_TIMEOUT_S, metadata=meant_for(service))
             found = Answer(str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)))
         except grpc.RpcError as error:
             found = Answer(UNREACHABLE, reason_of(error))

@@ -13,12 +13,12 @@ from reput.commitlog.v1.log_service_pb2 import GetStatusResponse
 from cli.commands.state.beside import beside_lines
 from cli.commands.state.standing import level_lines, still_lines
 from cli.commands.state.states import States
-from cli.commands.state.verdict import Trouble, verdict_of
-from cli.connection.addresses import SERVICES
 from cli.output.lines import printable, styled
 from cli.output.moments import short_text
 from cli.output.wrapping import VALUE_WIDTH_MIN, wrapped
 from libs.figures import duration_text, many, rate_text, size_rate_text, size_text
+from libs.service_names import SERVICES
+from libs.verdict import Trouble, verdict_of
 
 LABEL_WIDTH = 11
 DISKS_MAX = 4

@@ -16,6 +16,7 @@ from reput_client import Client, DeadlineExceededError, DelayLevel, ReputError, 
 
 from cli.commands.state.beside import Beside
 from cli.commands.state.standing import Still
+from libs.verdict import is_recovering
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ class States:
     @property
     def is_recovering(self) -> bool:
         """Whether the CommitLog still searches the end of its log. The rest of its state is not known then."""
-        return self.log is not None and self.log.state == log_pb.LOG_STATE_RECOVERING
+        return is_recovering(self.log)
 
 
 def look(client: Client, time_s: float, away: dict[str, str], *, is_brief: bool = False) -> States:

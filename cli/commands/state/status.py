@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reput status`: a look at all services, or repeated looks with --watch.
 
-The text is made in cli/commands/state/verdict.py and page.py; they, and the client, are imported when a service
-listens.
+The text is made in libs/verdict.py and page.py; they, and the client, are imported when a service listens.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.connection.addresses import OF_EVERY_STORE, away_text, is_listening, is_reached, targets_of
+from cli.connection.addresses import away_text, is_listening, is_reached, targets_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import JsonOption, print_json, printable, styled, write
 from cli.output.wrapping import wrapped
+from libs.service_names import OF_EVERY_STORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -77,15 +77,14 @@ def first_look(context: typer.Context) -> States | dict[str, str]:
 
 def _looks(context: typer.Context, pause_s: float | None) -> Iterator[States | dict[str, str]]:
     """Yield a look, or a look after each pause: states, or the reason for each service if all are away."""
-    all_targets = targets_of(context.find_root().obj)
-    targets = {service: all_targets[service] for service in OF_EVERY_STORE}
+    targets = targets_of(context.find_root().obj)
     while True:
         away = {
-            service: away_text(service, where)
-            for service, where in targets.items()
-            if not any(map(is_listening, where))
+            service: away_text(service, targets)
+            for service in OF_EVERY_STORE
+            if not any(map(is_listening, targets[service]))
         }
-        if len(away) == len(targets):
+        if len(away) == len(OF_EVERY_STORE):
             yield away
         else:
             yield _look(context, away)
@@ -128,7 +127,7 @@ def _asked(targets: Mapping[str, Sequence[str]]) -> dict[str, str]:
 def _show(states: States, before: States | None, *, as_json: bool, in_place: bool, is_first: bool) -> bool:
     """Show the states. Returns whether the store is healthy."""
     from cli.commands.state.page import Rates, page_lines
-    from cli.commands.state.verdict import troubles_of
+    from libs.verdict import troubles_of
 
     troubles = troubles_of(states)
     is_well = all(trouble.is_note for trouble in troubles)
@@ -143,12 +142,16 @@ def _show(states: States, before: States | None, *, as_json: bool, in_place: boo
 def _show_nobody(away: dict[str, str], *, as_json: bool, in_place: bool, is_first: bool) -> None:
     """Show that no service is there, without importing the client."""
     if as_json:
-        troubles = [{"text": why, "action": "", "is_note": False} for why in away.values()]
+        troubles = [{"text": why, "action": "", "is_note": False} for why in dict.fromkeys(away.values())]
         states = {service: {"unavailable": why} for service, why in away.items()}
         print_json({**states, "verdict": {"is_healthy": False, "troubles": troubles}})
         return
     verdict = styled("not well: no service is there", fg="red", bold=True)
-    lines = [line for why in away.values() for line in wrapped(printable(why), page_width(), first="- ", indent="  ")]
+    lines = [
+        line
+        for why in dict.fromkeys(away.values())
+        for line in wrapped(printable(why), page_width(), first="- ", indent="  ")
+    ]
     print_page(iter([verdict, *lines]), in_place=in_place, is_first=is_first)
 
 
@@ -173,8 +176,8 @@ def document(states: States) -> dict[str, object]:
     from dataclasses import asdict
 
     from cli.commands.state.beside import beside_document
-    from cli.commands.state.verdict import troubles_of
     from cli.output.protos import plain
+    from libs.verdict import troubles_of
 
     found: dict[str, object] = {}
     answers = {"commitlog": states.log, "indexer": states.index, "janitor": states.retention}

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.connection.addresses import OF_EVERY_STORE, away_text, is_listening, targets_of
+from cli.connection.addresses import away_text, is_listening, targets_of
 from cli.connection.client import new_client, options_of
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.input_lines import is_terminal
 from cli.output.lines import JsonOption, print_json, write
+from libs.service_names import OF_EVERY_STORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,7 +71,7 @@ def top(
     if view.states.away:
         away = ", ".join(view.states.away)
         raise CommandFailed("UNAVAILABLE", f"no answer from {away}", code=ExitCode.UNAVAILABLE)
-    from cli.commands.state.verdict import troubles_of
+    from libs.verdict import troubles_of
 
     if not all(trouble.is_note for trouble in troubles_of(view.states)):
         raise typer.Exit(ExitCode.NOT_WELL)
@@ -92,10 +93,11 @@ def _look(context: typer.Context, client: Client, before: View | None) -> View:
     from cli.commands.state.top_page import View
     from cli.commands.state.traffic import Traffic, look_at_traffic
 
+    targets = targets_of(context.find_root().obj)
     away = {
-        service: away_text(service, where)
-        for service, where in targets_of(context.find_root().obj).items()
-        if service in OF_EVERY_STORE and not any(map(is_listening, where))
+        service: away_text(service, targets)
+        for service in OF_EVERY_STORE
+        if not any(map(is_listening, targets[service]))
     }
     states = look(client, time.time(), away, is_brief=True)
     states.beside = look_beside(context)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from cli.commands.state.beside import beside_document
 from cli.commands.state.page import disk_lines, labelled_lines, verdict_lines
 from cli.commands.state.traffic import Traffic, group_rows, topic_rows
-from cli.commands.state.verdict import troubles_of
 from cli.output.moments import time_text
 from cli.output.tables import table_lines
 from libs.figures import duration_text, rate_text, size_rate_text, size_text
+from libs.verdict import troubles_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

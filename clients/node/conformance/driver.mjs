@@ -9,9 +9,10 @@ let client = connect();
 let sent;
 
 const STEPS = {
-  async connect({ commitlog, indexer, ca_file, certificate_file, key_file, token, timeout_s, retries }) {
+  async connect({ store, commitlog, indexer, ca_file, certificate_file, key_file, token, timeout_s, retries }) {
     await client.close();
     client = connect({
+      store,
       commitlog,
       indexer,
       caFile: ca_file,

@@ -145,6 +145,10 @@ test("what is given counts before the environment, and that before the defaults"
   assert.deepEqual([settings.token, settings.caFile, settings.keyFile, settings.timeoutMs], ["t", "ca", "k", 30_000]);
   assert.deepEqual(clientSettings({}, environment, noFile).targets.commitlog, ["e:1", "f:2"]);
   assert.equal(clientSettings({}, {}, noFile).targets.commitlog[0], "127.0.0.1:7101");
+  const withStore = { ...environment, REPUT_CLIENT_STORE_TARGET: "door:1" };
+  assert.deepEqual(clientSettings({}, withStore, noFile).targets, { commitlog: ["e:1", "f:2"], indexer: ["door:1"] });
+  const door = clientSettings({ store: "a:1,b:1", indexer: "i:2" }, withStore, noFile);
+  assert.deepEqual(door.targets, { commitlog: ["a:1", "b:1"], indexer: ["i:2"] });
 });
 
 test("a token comes from its file only if none is given", () => {

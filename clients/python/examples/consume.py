@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: INP001, T201 - a program to read and run
+
 """Follow a topic as a group, with asyncio, until no message came for ten seconds. Needs a running store: `reput up`."""
 
 import asyncio

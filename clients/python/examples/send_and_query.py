@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: INP001, T201 - a program to read and run
+
 """Send a few messages and find them again. Needs a running store: `reput up`."""
 
 from reput_client import connect

@@ -17,7 +17,7 @@ from reput.indexer.v1 import (
     rebuild_service_pb2,
 )
 from reput_client import ConsumerOffset, Options, PullStatus, RetryPolicy, Topic, aio
-from reput_client.core.options import first_token
+from reput_client.core.options import SERVICES, first_token
 from reput_client.core.records import are_wanted
 from reput_client.core.types import from_ms, to_ms
 
@@ -326,6 +326,23 @@ def test_options(tmp_path) -> None:
         Options.load({"ca_file": str(tmp_path / "missing.pem")}, {}).credentials()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "variables", "expected"),
+    [
+        ({"store": "door:1"}, {}, ["door:1"] * 4),
+        ({"store": "door:1", "indexer": "index:2"}, {}, ["door:1", "index:2", "door:1", "door:1"]),
+        ({}, {"STORE": "door:1", "JANITOR": "old:3"}, ["door:1", "door:1", "old:3", "door:1"]),
+        ({"store": "door:1"}, {"STORE": "away:9", "INDEXER": "away:2"}, ["door:1"] * 4),
+        ({"commitlog": "log:1"}, {"STORE": "door:1"}, ["log:1", "door:1", "door:1", "door:1"]),
+        ({"store": "a:1,b:1"}, {}, ["a:1,b:1"] * 4),
+    ],
+)
+def test_one_address(arguments: dict[str, str], variables: dict[str, str], expected: list[str]) -> None:
+    """The store's address is that of each service without one. An argument never mixes with another store's parts."""
+    loaded = Options.load(arguments, {f"REPUT_CLIENT_{name}_TARGET": value for name, value in variables.items()})
+    assert [getattr(loaded, service) for service in SERVICES] == expected
+
+
 def test_a_proxy_is_for_what_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store on this machine is reached although `http_proxy` is set."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
@@ -347,6 +364,7 @@ def test_a_proxy_is_for_what_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> No
         ({"commitlog": "127.0.0.1"}, "commitlog is '127.0.0.1': expected host:port"),
         ({"indexer": "a:7102,http://b:7102"}, "indexer is 'http://b:7102'"),
         ({"janitor": "[::1]"}, "janitor is"),
+        ({"store": "http://door:8081"}, "store is 'http://door:8081': expected host:port"),
         ({"timeout_s": 0}, "timeout_s is 0"),
         ({"timeout_s": "soon"}, "timeout_s is 'soon'"),
     ],

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import reput_client
-from reput_client import aio
+from reput_client import aio, frames
 
 TWINS = [
     (getattr(reput_client, name.removeprefix("Async")), getattr(aio, name))
@@ -19,7 +19,7 @@ IMPORTING = {"Any", "TYPE_CHECKING", "import_module"}
 """The names that the package itself needs to import a name at its first use."""
 
 
-@pytest.mark.parametrize("module", [reput_client, aio])
+@pytest.mark.parametrize("module", [reput_client, aio, frames])
 def test_all_is_the_door(module) -> None:
     """`__all__` is sorted, complete, and names nothing that is missing."""
     assert module.__all__ == sorted(module.__all__)
@@ -29,8 +29,8 @@ def test_all_is_the_door(module) -> None:
 
 def test_everything_is_documented(subtests: pytest.Subtests) -> None:
     """Each public class and function, and each public method, has a docstring."""
-    for name in reput_client.__all__:
-        thing = getattr(reput_client, name)
+    for name in (*reput_client.__all__, *frames.__all__):
+        thing = getattr(reput_client if name in reput_client.__all__ else frames, name)
         with subtests.test(name):
             assert inspect.getdoc(thing)
             for method_name, method in vars(thing).items() if inspect.isclass(thing) else ():

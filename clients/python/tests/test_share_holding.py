@@ -25,6 +25,7 @@ class Channels:
         self.left = [pb.ReceivedMessage(handle="h", attempt=1)]
         self.retry = RetryPolicy()
         self.extended: list[str] = []
+        self.waits: list[float] = []
         self.was_asked = asyncio.Event()
         self.policy_is_told = asyncio.Event()
 
@@ -37,6 +38,7 @@ class Channels:
             answer.group.policy.invisible.FromMilliseconds(30)
             return call.convert(answer)
         if isinstance(request, pb.ReceiveRequest):
+            self.waits.append(request.wait.ToTimedelta().total_seconds())
             await asyncio.sleep(0.001)
             given, self.left = self.left, []
             return call.convert(pb.ReceiveResponse(messages=given))
@@ -108,3 +110,18 @@ async def test_a_roll_back_that_fails_hides_no_exception() -> None:
     with pytest.raises(ReputError, match="nobody is there"):
         async with AsyncTransaction(channels, "t1", "shop"):
             pass
+
+
+async def test_a_consumer_waits_as_long_as_it_is_told() -> None:
+    """`poll_s` is the wait of each call of `run`, and is refused outside of what the store takes."""
+    channels = Channels()
+    subject = consumer(channels, invisible_s=30, poll_s=0.25)
+    running = asyncio.create_task(subject.run(lambda _: asyncio.sleep(0)))
+    await eventually(lambda: channels.waits)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert set(channels.waits) == {0.25}
+    for poll_s in (0, 31):
+        with pytest.raises(ValueError, match=f"poll_s is {poll_s}: expected 0.01 to 30 seconds"):
+            consumer(channels, poll_s=poll_s)

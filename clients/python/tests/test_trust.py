@@ -105,3 +105,15 @@ def test_the_name_comes_from_the_environment() -> None:
     """As the other addresses do."""
     options = Options.load({"ca_pem": b"x"}, {"REPUT_CLIENT_SERVER_NAME": "log"})
     assert ("grpc.ssl_target_name_override", "log") in options.channel_options("10.0.0.7:7101")
+
+
+def test_a_call_names_for_whom_it_is_made() -> None:
+    """The name is asked for at each call, is of ASCII characters alone, and cut."""
+    people = iter(["anna@example.com", "Jörg\n", "x" * 1_000])
+    options = Options(on_behalf_of=lambda: next(people))
+    assert [dict(options.metadata())["reput-on-behalf-of"] for _ in range(3)] == [
+        "anna@example.com", "J%C3%B6rg%0A", "x" * 100
+    ]  # fmt: skip
+    assert Options().metadata() == ()
+    with pytest.raises(TypeError, match="on_behalf_of is of type int: expected a str, or a function"):
+        Options(on_behalf_of=7)  # type: ignore[arg-type]

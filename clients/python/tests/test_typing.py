@@ -12,7 +12,8 @@ from clients.python.tests.support import LIMIT_S
 PROGRAM = """
 import asyncio
 import reput_client
-from reput_client import Message, NewMessage, ProducerOptions, SendResult, aio, connect
+import pyarrow as pa
+from reput_client import Message, NewMessage, ProducerOptions, SendResult, aio, connect, frames
 
 with connect(token=lambda: "t") as client:
     with client.producer(ProducerOptions(compression="zstd")) as producer:
@@ -35,6 +36,16 @@ with connect(token=lambda: "t") as client:
         lag: int = sum(consumer.lag().values())
     client.consumer("orders", start="middle")  # E: arg-type
     client.query.by_key("orders", "k", limit=3)  # E: call-arg
+    with frames.read(client, "orders", offsets={0: (5, None)}, decode=frames.Json({"id": pa.int64()})) as orders:
+        for batch in orders:
+            count: int = batch.num_rows
+        name: str = orders.to_arrow()  # E: assignment
+        total: int = orders.planned_row_count  # E: assignment
+    frames.read("127.0.0.1:7102", ["orders"], progress=lambda step: print(step.row_count), columns=["key"])
+    frames.read(client, 7)  # E: arg-type
+    frames.read(client, "orders", bodies=True)  # E: call-arg
+    written: int = frames.write(client, "orders", orders, properties=["tag"]).message_count
+    frames.write("127.0.0.1:7101", "orders", orders)  # E: arg-type
 
 
 async def main() -> None:

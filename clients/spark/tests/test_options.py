@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from reput_spark.errors import BadOption
 from reput_spark.read.options import ALIASES, NAMES, ReadOptions, parse
+from reput_spark.write.options import parse_write
 
 NEEDED = {"endpoint": "indexer:7102", "subscribe": "orders"}
 
@@ -143,6 +144,18 @@ def test_bad_options_are_refused(given: dict[str, str], option: str, words: str)
     with pytest.raises(BadOption, match=words.replace(".", r"\.")) as caught:
         parse(NEEDED | given)
     assert caught.value.option == option
+
+
+def test_one_address() -> None:
+    """The address of the store is that of the Indexer for reads and that of the CommitLog for writes."""
+    given = {"store": "a:1, b:1", "subscribe": "orders"}
+    assert parse(given).endpoints == ("a:1", "b:1")
+    assert parse(given | {"endpoint": "i:2"}).endpoints == ("i:2",)
+    assert parse_write({"Store": "a:1", "topic": "orders"}).endpoints == ("a:1",)
+    assert parse_write({"store": "a:1", "commitlog.endpoint": "c:2"}).endpoints == ("c:2",)
+    for parsed in (parse, parse_write):
+        with pytest.raises(BadOption, match="option 'store': 'a' is not host:port"):
+            parsed({"store": "a", "subscribe": "orders"} if parsed is parse else {"store": "a"})
 
 
 @pytest.mark.parametrize("missing", sorted(NEEDED))

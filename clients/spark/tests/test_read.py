@@ -184,8 +184,8 @@ def test_binary_keys(spark: SparkSession, indexer: Any) -> None:
 def test_a_service_that_is_down(spark: SparkSession) -> None:
     """A read and a write name the unreachable service in this package's words, after a few attempts."""
     options = {"numRetries": 9, "retryIntervalMs": 1}
-    with pytest.raises(Exception, match=r"is the Indexer running \(`reput up`\).*option 'endpoint'"):
+    with pytest.raises(Exception, match=r"is the Indexer running \(`reput up`\).*option 'store' or 'endpoint'"):
         reput_spark.load(spark, endpoint="127.0.0.1:1", subscribe="orders", **options).count()
     one = spark.sql("SELECT 'x' AS value")
-    with pytest.raises(Exception, match=r"is the CommitLog running .*option 'commitlog.endpoint'"):
+    with pytest.raises(Exception, match=r"is the CommitLog running .*option 'store' or 'commitlog.endpoint'"):
         reput_spark.append(one, commitlog_endpoint="127.0.0.1:1", topic="orders", **options)

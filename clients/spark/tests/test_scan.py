@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import pyarrow as pa
 import pytest
+from reput_client.frames.columns import TYPES, schema_of
 from reput_spark.errors import BadAnswer, BadOption, CallFailed, DataLoss
 from reput_spark.read.options import parse
 from reput_spark.read.plan import plan
-from reput_spark.read.scan import conform, frames, read
-from reput_spark.read.schema import DEFAULT_COLUMNS, arrow_schema
+from reput_spark.read.scan import read
+from reput_spark.read.schema import DEFAULT_COLUMNS, SPARK_TYPES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +28,7 @@ def rows_of(indexer: Any, columns: tuple[str, ...] = DEFAULT_COLUMNS, **options:
     """Plans and reads everything, as Spark would."""
     parsed = parse({"endpoint": indexer.endpoint, "subscribe": "orders", **FAST, **options})
     batches = [batch for partition in plan(parsed) for batch in read(parsed, columns, partition)]
-    assert all(batch.schema.equals(arrow_schema(columns)) for batch in batches)
+    assert all(batch.schema.equals(schema_of(columns)) for batch in batches)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -251,12 +253,15 @@ def test_token_comes_from_a_file_or_the_environment(
         rows_of(indexer, **{"auth.token.file": str(tmp_path / "no-such-file")})
 
 
-def test_bad_frames_are_refused() -> None:
-    """A frame that is not Arrow, lacks a column or has another type is an error, not a guess."""
-    with pytest.raises(BadAnswer, match="not Arrow"):
-        list(frames(memoryview(b"garbage" * 10)))
-    batch = pa.record_batch({"offset": pa.array([1], pa.int32())})
-    with pytest.raises(BadAnswer, match="int32, not int64"):
-        conform(batch, arrow_schema(("offset",)), {})
-    with pytest.raises(BadAnswer, match="'key' is missing"):
-        conform(batch, arrow_schema(("key",)), {})
+def test_bad_answers_are_errors_of_this_package(indexer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame with a column of another type is refused. The error goes from an executor to the driver."""
+    indexer.fill("orders", 1, 3)
+    monkeypatch.setitem(sys.modules[type(indexer).__module__].TYPES, "offset", pa.int32())
+    with pytest.raises(BadAnswer, match="'offset' came as int32, not int64") as caught:
+        rows_of(indexer, ("offset",))
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_columns_are_the_columns_of_the_client() -> None:
+    """In the same order, so that a read has the types that Spark planned with."""
+    assert list(SPARK_TYPES) == list(TYPES)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reput-probe [TARGET]`: asks a server for its gRPC health, once. Exit code 0 if it is SERVING, else 1.
+"""`reput-probe [TARGET]`: asks a server for its health, once. Exit code 0 if it serves, else 1.
 
 For callers that ask every few seconds, with a new process each time: it imports almost nothing, while `reput health`
 imports gRPC. The image contains it as a separate program (deploy/docker/Dockerfile).
 TARGET is host:port of a port without TLS, or unix:PATH; without it $HEALTH_TARGET. With TLS give the service a
-`unix_socket`: it needs neither certificate nor token.
-It implements the part of HTTP/2 that a single call needs. The answer comes from the service's own loop, so a blocked
-loop is noticed.
+`unix_socket`: it needs neither certificate nor token. The console has no gRPC: http://host:port asks its /healthz.
+For gRPC it implements the part of HTTP/2 that a single call needs. The answer comes from the service's own loop, so a
+blocked loop is noticed.
 """
 
 import _socket  # the base of `socket`, whose import takes longer than all the rest
@@ -48,6 +48,19 @@ CALL = (
     + frame(HEADERS, END_HEADERS, STREAM, HEAD)
     + frame(DATA, END_STREAM, STREAM, bytes(5))  # an empty message: the health of the whole server
 )
+
+
+REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+def check_page(target: str) -> str:
+    """Return "" if the console at host:port serves, else the reason. Raises OSError if there is no answer."""
+    connection = connect(target)
+    try:
+        connection.sendall(REQUEST)
+        return "" if connection.recv(1 << 12).startswith(b"HTTP/1.1 200 ") else "not serving"
+    finally:
+        connection.close()
 
 
 def check(target: str) -> str:
@@ -96,7 +109,11 @@ def connected(family: int, address: object) -> _socket.socket:
     """Return a connection to an address. Raises OSError."""
     connection = _socket.socket(family, _socket.SOCK_STREAM)
     connection.settimeout(TIMEOUT_S)
-    connection.connect(address)  # type: ignore[arg-type]
+    try:
+        connection.connect(address)  # type: ignore[arg-type]
+    except OSError:
+        connection.close()
+        raise
     return connection
 
 
@@ -104,9 +121,10 @@ def main() -> int:
     """Ask the server, and write the reason to standard error if it is not SERVING."""
     target = sys.argv[1] if sys.argv[1:] else os.environ.get("HEALTH_TARGET", "")
     try:
-        reason = check(target)
+        page = target.removeprefix("http://")
+        reason = check(target) if page == target else check_page(page)
     except ValueError:
-        reason = "no target: give host:port or unix:PATH"
+        reason = "no target: give host:port, unix:PATH or http://host:port"
     except OSError as error:
         reason = f"no answer: {error.strerror or error}"
     if reason:

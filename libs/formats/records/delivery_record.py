@@ -50,6 +50,10 @@ class Flight(msgspec.Struct, frozen=True, array_like=True):
     """When the message may be delivered again, in milliseconds since the epoch."""
     key: Key = 0
 
+    def is_with_receiver(self, now_ms: int) -> bool:
+        """Return whether a member has the message: it was not given back, and the member's time is not over."""
+        return self.until_ms > max(now_ms, self.stamp)
+
 
 BACKOFFS_MS = (
     10_000,

@@ -41,6 +41,12 @@ LEVELS_GROUP = "rmq_sys_reput_levels"
 """The group whose offsets in the queues of the schedule topic are the progress of the delay levels."""
 OWN_GROUPS = frozenset({DELIVERY_GROUP, LEVELS_GROUP})
 """Groups whose offsets are Delivery's own progress. No member can receive for them, and they have no policy."""
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_SYSTEM_GROUPS = OWN_GROUPS | {
+    "CID_ONS-HTTP-PROXY", "CID_ONSAPI_OWNER", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_PULL", "FILTERSRV_CONSUMER",
+    "SCHEDULE_CONSUMER", "SELF_TEST_C_GROUP", "TOOLS_CONSUMER", "__MONITOR_CONSUMER",
+}  # fmt: skip
+"""Groups of the store and of RocketMQ itself (MixAll)."""
 INTERNAL_TOPICS = (HALF_TOPIC, OP_TOPIC, CHECKED_TOPIC, DELIVERY_TOPIC, STATE_TOPIC, TIMER_TOPIC)
 """Topics to which only the services of the store append, by AppendState, which creates them. Producers' messages that
 have to wait are stored in some of these topics, too."""
@@ -52,6 +58,11 @@ SYSTEM_NAMES = frozenset([CHECKED_TOPIC, *(topic.name for topic in SYSTEM_TOPICS
 def is_system_topic(name: str) -> bool:
     """Return whether the store itself needs the topic. No client may append to it, change it or delete it."""
     return name in SYSTEM_NAMES or name.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_system_group(name: str) -> bool:
+    """Return whether the store, or RocketMQ itself, keeps its own positions as this group."""
+    return name in _SYSTEM_GROUPS or name.startswith(_SYSTEM_GROUP_PREFIX) or is_system_topic(name)
 
 
 def is_made_by_store(name: str) -> bool:

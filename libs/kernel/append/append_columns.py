@@ -4,12 +4,12 @@
 Callers own the columns and may use them again for the next call. A single thread at a time may use them.
 """
 
-from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from libs.formats.records.delay_level import DELAY_LEVEL_COUNT_MAX, DELAY_LEVEL_MAX
 from libs.kernel.layout import PLAN_QUEUE_ID, PLAN_ROW, PLAN_STRIDE, PLAN_TOPIC_SIZE, PLAN_TOPIC_START
+from libs.kernel.zeros import zeros
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,10 +68,10 @@ class AppendColumns:
         """The bytes of the request that contain the writer. -1 if the request names none."""
         self.durability = 0
         """Field 2 of the request."""
-        self.physical_offsets = array("q", bytes(8 * message_count_max))
-        self.queue_offsets = array("q", bytes(8 * message_count_max))
-        self.queue_ids = array("i", bytes(4 * message_count_max))
-        self.plan = array("q", bytes(8 * PLAN_STRIDE * message_count_max))
+        self.physical_offsets = zeros("q", message_count_max)
+        self.queue_offsets = zeros("q", message_count_max)
+        self.queue_ids = zeros("i", message_count_max)
+        self.plan = zeros("q", PLAN_STRIDE * message_count_max)
 
     def places(self) -> Iterator[tuple[int, int]]:
         """Yield the row of the topic and the queue id of each planned message, -1 where the server chooses."""

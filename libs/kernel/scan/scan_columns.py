@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from libs.formats.limits import INT32_MAX
 from libs.formats.records.delay_level import DELAY_LEVELS_MS
 from libs.kernel.layout import INT32_SPAN, QUEUE_ROW_STRIDE, STAMP_STRIDE
+from libs.kernel.zeros import zeros
 
 KEY_COUNT_PER_RECORD_MAX = 16384
 """32,767 bytes of properties cannot hold more keys; a scan that starts empty always has room for a record."""
@@ -36,20 +37,19 @@ class ScanColumns:
         """Segment position behind the last record of the columns."""
         self.error_position = -1
         """Segment position of the record that stopped the walk; -1 if no record did."""
-        longs, ints = bytes(8 * record_count_max), bytes(4 * record_count_max)
-        self.physical_offsets = array("q", longs)
-        self.queue_offsets = array("q", longs)
-        self.tags_codes = array("q", longs)
-        self.store_times_ms = array("q", longs)
-        self.positions = array("q", longs)
-        self.record_sizes = array("i", ints)
-        self.queue_indexes = array("i", ints)
-        self.sys_flags = array("i", ints)
-        self.key_counts = array("i", ints)
-        self.key_hashes = array("i", bytes(4 * max(key_count_max, KEY_COUNT_PER_RECORD_MAX)))
-        self.queue_rows = array("q", longs * QUEUE_ROW_STRIDE)
-        self.slots = array("i", bytes(4 << (2 * record_count_max - 1).bit_length()))  # row + 1; at most half full
-        self.stamp_places = array("q", longs * STAMP_STRIDE)
+        self.physical_offsets = zeros("q", record_count_max)
+        self.queue_offsets = zeros("q", record_count_max)
+        self.tags_codes = zeros("q", record_count_max)
+        self.store_times_ms = zeros("q", record_count_max)
+        self.positions = zeros("q", record_count_max)
+        self.record_sizes = zeros("i", record_count_max)
+        self.queue_indexes = zeros("i", record_count_max)
+        self.sys_flags = zeros("i", record_count_max)
+        self.key_counts = zeros("i", record_count_max)
+        self.key_hashes = zeros("i", max(key_count_max, KEY_COUNT_PER_RECORD_MAX))
+        self.queue_rows = zeros("q", record_count_max * QUEUE_ROW_STRIDE)
+        self.slots = zeros("i", 1 << (2 * record_count_max - 1).bit_length())  # row + 1; at most half full
+        self.stamp_places = zeros("q", record_count_max * STAMP_STRIDE)
         self.stamps: list[tuple[int, bytes]] = []
         """Writers' stamps: the record's index and the value of its property (libs/formats/records/writer_stamp.py)."""
         self.batch_queues: frozenset[int] = frozenset()

@@ -171,7 +171,8 @@ class MemoryFs:
 
     def after_crash(self, survives: Survives = nothing_survives, tear: Tear = whole_pages) -> Self:
         """Return another disk: the state of this disk after a `crash` now."""
-        return type(self)(self.capacity_bytes, root=self._root.after_crash(Path("/"), survives, tear))
+        with self._mutex:
+            return type(self)(self.capacity_bytes, root=self._root.after_crash(Path("/"), survives, tear))
 
     def crash(self, survives: Survives = nothing_survives, tear: Tear = whole_pages) -> None:
         """Cut the power: return to the state of the disk. Locks end, and existing handles belong to no file."""

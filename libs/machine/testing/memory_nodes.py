@@ -147,7 +147,7 @@ class File:
         return file
 
     def _make_clean(self) -> None:
-        self.believed = bytes(self.data)
+        self.believed = self.durable if self.durable == self.data else bytes(self.data)
         self._written_pages.clear()
 
     def _dirty_pages(self) -> Iterator[int]:

@@ -11,9 +11,13 @@ wire         the package: bytes in, events out; the caller's side. The only modu
 session      the session of a caller's connection: whole calls and events out. Two builds, in Python and compiled.
 turns        Turns: the whole calls of a turn of the loop, handed to their methods together.
 endpoint     Endpoint: an end of a connection, on either side. Its invariants hold for `connection` and `calling`.
+peers        The address and the certificate of the other side of a connection.
 call         Call: a call on the server's side, as a handler sees it.
+behind       CallersBehind: callers whose calls come on the connection of a door.
+relay        RelayedCall: a call that goes on to another server, as bytes.
 early_ends   EarlyEnds: how a call ends whose request has not ended.
 connections  Connections: all connections of a server, and which of them are closed.
+serving      Server: what a connection needs of its server.
 connection   Connection: the connection of a caller, and its calls.
 server       Http2Server: listens, and hands calls to handlers.
 calling      the client's side: LoopChannel makes a Link, a Link has OutgoingCalls.

@@ -38,6 +38,10 @@ class CallTransport(Protocol):
         """Return the names of the caller's certificate, as gRPC has them."""
         ...
 
+    def caller_of(self, head: Head) -> Any:
+        """Return the caller of a call on it: itself, or a caller behind a door."""
+        ...
+
     def begin(self, call: "Call") -> None:
         """Send the head, unless it was sent."""
         ...
@@ -175,6 +179,11 @@ class Call:
         if not self._is_running:
             self._end_cancelled()
 
+    def halt(self) -> None:
+        """Stop its handler: the caller has its end."""
+        if self._task is not None:
+            self._task.cancel()
+
     def drop(self) -> None:
         """Release all that is held for the call: the caller is gone, or has the whole answer."""
         was_over, self.is_over = self.is_over, True
@@ -197,13 +206,14 @@ class Call:
     # Methods for the handler, with the names of grpc.aio but for `connection`
 
     @property
-    def connection(self) -> CallTransport:
-        """The caller's connection."""
-        return self._transport
+    def connection(self) -> Any:
+        """The caller's connection, or the caller behind a door."""
+        return self._transport.caller_of(self.head)
 
     def peer(self) -> str:
         """Return the caller's address in gRPC's notation."""
-        return self._transport.peer
+        origin = self.head.origin
+        return self._transport.peer if origin is None else origin.peer
 
     def invocation_metadata(self) -> Metadata:
         """Return the metadata that the caller sent."""
@@ -211,7 +221,8 @@ class Call:
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]:
         """Return the names of the caller's certificate by gRPC's properties. Empty without a certificate."""
-        return self._transport.auth_context()
+        origin = self.head.origin
+        return self._transport.auth_context() if origin is None else origin.names
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the deadline. None without a deadline."""

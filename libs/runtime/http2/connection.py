@@ -6,81 +6,37 @@ Invariants: the invariants of an endpoint; the end of the connection ends its ca
 """
 
 import asyncio
-import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc
 
 from libs.runtime.http2 import wire as h2
+from libs.runtime.http2.behind import CallerBehind, CallersBehind
 from libs.runtime.http2.call import Call
-from libs.runtime.http2.connections import Connections
-from libs.runtime.http2.deadlines import Deadlines
 from libs.runtime.http2.early_ends import EarlyEnds
 from libs.runtime.http2.endpoint import LEAVE_S, Endpoint
 from libs.runtime.http2.framing import CallRefused, TooManyCalls
 from libs.runtime.http2.heads import HEAD, OK, Fields, Head, HttpRefused
+from libs.runtime.http2.peers import names_of_certificate, peer_of
+from libs.runtime.http2.relay.call import RelayedCall
+from libs.runtime.http2.relay.upstream import RelayHandler
+from libs.runtime.http2.serving import Server
 from libs.runtime.http2.session.plain import PlainSession
 from libs.runtime.http2.session.whole import WholeCall
-from libs.runtime.http2.turns import TurnHandler, Turns
+from libs.runtime.http2.turns import TurnHandler
 
 NO_ERROR: Final = 0
 BEGINNINGS: Final = frozenset((h2.RequestReceived, WholeCall))
 """Events that begin a call."""
 
+DOOR_WINDOW_BYTES: Final = 2**31 - 1
+"""Bytes of requests that may be under way on the connection of a door. A caller whose stream is not read has a window
+of its own, and the budget of all requests counts them, so it holds no other caller up."""
+
 FLOOD_COUNT, FLOOD_S = 1_000, 5.0
 """A connection floods when it ends after the caller has reset `FLOOD_COUNT` calls within `FLOOD_S`."""
-
-
-class Budget(Protocol):
-    """Bytes that are held for callers."""
-
-    charged_bytes: int
-
-    @property
-    def is_half_used(self) -> bool:
-        """Whether callers should wait."""
-        ...
-
-    def charge(self, size_bytes: int) -> None:
-        """Count bytes. Raises CallRefused."""
-        ...
-
-    def give_back(self, size_bytes: int) -> None:
-        """Stop counting bytes."""
-        ...
-
-
-class Server(Protocol):
-    """The part of a server that a connection needs."""
-
-    connections: Connections
-    deadlines: Deadlines
-    incoming: Budget
-    """Bytes of requests that no handler has taken yet, over all connections."""
-    arriving: memoryview
-    turns: Turns
-    request_size_bytes_max: int
-    call_count: int
-    call_count_max: int
-    """Maximum number of calls whose answers have not left, over all connections."""
-
-    def handler_of(self, head: Head) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """Return the handler of a call. None for an unknown method."""
-        ...
-
-    def refusing(self, head: Head) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """Return the handler that refuses a call of a known method. None for a call that is permitted."""
-        ...
-
-    def ending(self, refusal: CallRefused) -> Fields:
-        """Return the end of a call that is refused before a handler sees it."""
-        ...
-
-    def open_session(self) -> PlainSession:
-        """Return HTTP/2 for a connection."""
-        ...
 
 
 class Connection(Endpoint):
@@ -102,7 +58,7 @@ class Connection(Endpoint):
             },
         )
         self._server = server
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, Call | RelayedCall] = {}
         self._waiting: set[int] = set()
         """Streams of whole calls that are answered at the end of this turn."""
         self._leaving_count = 0
@@ -115,11 +71,15 @@ class Connection(Endpoint):
         self._certificate_names: Mapping[str, Sequence[bytes]] | None = None
         self.when_lost: dict[object, Callable[[], None]] = {}
         """Functions that are called when the connection is lost, by their owner."""
+        self.relayed_fields: dict[Head, Fields] = {}
+        """The fields of heads that were passed on, for calls with the same heads."""
         self.number = 0
         self.begun_count = 0
         """Calls that have begun here."""
         self.last_head: Head | None = None
         """The head of the call that has begun last."""
+        self.behind: CallersBehind | None = None
+        """The callers behind the door at the other end. None if it is no door."""
         self.groups: dict[str, None] = {}
         """Consumer groups that calls have named, the latest last. Servicers add them, and bound them."""
 
@@ -145,6 +105,8 @@ class Connection(Endpoint):
         super().connection_lost(error)
         self._early_ends.close()
         self._server.connections.closed(self)
+        if self.behind is not None:
+            self.behind.lose()
         for told in self.when_lost.values():
             told()
         self.when_lost.clear()
@@ -157,11 +119,28 @@ class Connection(Endpoint):
             self._certificate_names = names_of_certificate(self._transport.get_extra_info("peercert"))
         return self._certificate_names
 
+    def caller_of(self, head: Head) -> "Connection | CallerBehind":
+        """Return the caller of a call on it: itself, or a caller behind a door."""
+        if head.origin is None or self.behind is None:
+            return self
+        return self.behind.get(head.origin) or self
+
     def begin(self, call: Call) -> None:
         """Send the head, unless it was sent."""
         if not call.is_begun:
             call.is_begun = True
             self._tell(self._wire.send_response, call.stream_id, HEAD)
+
+    def begin_with(self, call: RelayedCall, fields: Fields) -> None:
+        """Send the head of a relayed answer."""
+        if not call.is_begun:
+            call.is_begun = True
+            self._tell(self._wire.send_response, call.stream_id, fields)
+
+    @property
+    def header_size_bytes_max(self) -> int:
+        """The size of the largest head, as HTTP/2 counts it."""
+        return self._server.connections.limits.call_header_size_bytes_max
 
     def send(self, call: Call, message: bytes) -> None:
         """Send a message, after the head if it is the first."""
@@ -183,7 +162,7 @@ class Connection(Endpoint):
         """Wait until few enough bytes of the call's answers are held here."""
         await self._sent(call.stream_id)
 
-    def finish(self, call: Call, fields: Fields) -> None:
+    def finish(self, call: Call | RelayedCall, fields: Fields) -> None:
         """End a call."""
         call.is_over = True
         if call.is_expired and call.stream_id in self._unfinished:
@@ -221,7 +200,7 @@ class Connection(Endpoint):
     # Methods for the server
 
     @property
-    def calls(self) -> Collection[Call]:
+    def calls(self) -> Collection[Call | RelayedCall]:
         """Calls whose answers have not left."""
         return self._calls.values()
 
@@ -278,7 +257,7 @@ class Connection(Endpoint):
             head.check()
             handler = self._server.handler_of(head)
             if handler is None:
-                raise CallRefused(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")  # noqa: TRY301 - gRPC's own words
+                raise CallRefused(grpc.StatusCode.UNIMPLEMENTED, self._server.unknown_text)  # noqa: TRY301 - it is short
             if self._server.call_count >= self._server.call_count_max:
                 raise TooManyCalls(self._server.call_count_max)
         except HttpRefused as refusal:
@@ -299,11 +278,25 @@ class Connection(Endpoint):
             self._server.connections.busy(self)
         self._server.call_count += 1
         self.begun_count += 1
-        self.last_head = head
+        if head.origin is None:
+            self.last_head = head
+            return
+        if self.behind is None:
+            self.behind = CallersBehind(self, self._server.connections.next_number)
+            self._tell(self._wire.set_local_window_size, DOOR_WINDOW_BYTES)
+        self.behind.begin(head.origin, head)
 
     def _begin_call(
         self, stream_id: int, head: Head, timeout_s: float | None, handler: "grpc.RpcMethodHandler[Any, Any]"
-    ) -> Call:
+    ) -> Call | RelayedCall:
+        if isinstance(handler, RelayHandler):
+            is_whole = head.handler is handler  # the session has looked it up
+            relayed = RelayedCall(self, stream_id, head, handler, timeout_s, is_whole=is_whole)
+            self._calls[stream_id] = relayed
+            relayed.start()
+            return relayed
+        if isinstance(caller := self.caller_of(head), CallerBehind):
+            caller.running[head.method] += 1
         size_bytes_max = self._server.request_size_bytes_max
         call = self._calls[stream_id] = Call(self, stream_id, head, handler, size_bytes_max, timeout_s)
         return call
@@ -334,7 +327,10 @@ class Connection(Endpoint):
         call = self._begin_call(event.stream_id, event.head, event.timeout_s, handler)
         if event.timeout_s is not None:
             call.tick = self._server.deadlines.set(call, event.timeout_s)
-        call.take_whole(event.message)
+        try:
+            call.take_whole(event.message)
+        except CallRefused as refusal:
+            self._end(call, self._server.ending(refusal))
 
     # Methods for the turns of the server
 
@@ -353,7 +349,7 @@ class Connection(Endpoint):
         self._waiting.discard(event.stream_id)
         self._begin_whole(event, handler)
 
-    def _set_deadline(self, call: Call, *, is_whole: bool) -> None:
+    def _set_deadline(self, call: Call | RelayedCall, *, is_whole: bool) -> None:
         """Set the deadline of a call. A call whose request is incomplete ends sooner, after the limit for requests."""
         timeout_s = call.timeout_s
         request_s = self._server.connections.limits.call_request_timeout_ms / 1000
@@ -363,7 +359,7 @@ class Connection(Endpoint):
         if timeout_s is not None:
             call.tick = self._server.deadlines.set(call, timeout_s)
 
-    def _finish_request(self, call: Call) -> None:
+    def _finish_request(self, call: Call | RelayedCall) -> None:
         self._unfinished.discard(call.stream_id)
         if call.tick is not None and not call.is_over:
             self._server.deadlines.take_back(call, call.tick)
@@ -378,7 +374,7 @@ class Connection(Endpoint):
         else:
             self._feed(call, event.data, is_last=event.end_stream)
 
-    def _feed(self, call: Call, data: bytes, *, is_last: bool) -> None:
+    def _feed(self, call: Call | RelayedCall, data: bytes, *, is_last: bool) -> None:
         try:
             if data:
                 call.feed(data, is_last=is_last)
@@ -425,11 +421,10 @@ class Connection(Endpoint):
             self._flush_soon()
         return True
 
-    def _end(self, call: Call, fields: Fields) -> None:
+    def _end(self, call: Call | RelayedCall, fields: Fields) -> None:
         """End a call whose handler has not seen its request, or gets no more of it."""
         self.finish(call, fields)
-        if call.task is not None:
-            call.task.cancel()
+        call.halt()
 
     def _write(self) -> bool:
         """Write as much output as the transport takes, and count the calls whose answers have left."""
@@ -445,11 +440,13 @@ class Connection(Endpoint):
         if not self._has_calls:
             self._server.connections.idle(self)
 
-    def _forget(self, call: Call) -> None:
+    def _forget(self, call: Call | RelayedCall) -> None:
         self._unfinished.discard(call.stream_id)
         if call.tick is not None:
             self._server.deadlines.take_back(call, call.tick)
         call.drop()
+        if isinstance(call, Call) and isinstance(caller := self.caller_of(call.head), CallerBehind):
+            caller.end(call.head)
         self._uncount_calls(1)
 
     def _break(self, error: Exception) -> None:
@@ -464,27 +461,3 @@ class Connection(Endpoint):
             self._is_broken = True
             self._read_more(may_read=False)
             self._last_moment = self.loop.call_later(LEAVE_S, self._transport.abort)
-
-
-def names_of_certificate(certificate: Mapping[str, Any] | None) -> Mapping[str, Sequence[bytes]]:
-    """Return the names of a certificate as gRPC's properties of a connection: alternative names, and common names."""
-    if not certificate:
-        return {}
-    alternative = [value for _, value in certificate.get("subjectAltName", ()) if isinstance(value, str)]
-    common = [value for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"]
-    return {
-        "x509_subject_alternative_name": [value.encode() for value in alternative],
-        "x509_common_name": [value.encode() for value in common],
-    }
-
-
-def peer_of(transport: asyncio.BaseTransport) -> str:
-    """Return the address of the other side, in gRPC's notation."""
-    connection = transport.get_extra_info("socket")
-    name = transport.get_extra_info("peername")
-    if connection is not None and connection.family == socket.AF_UNIX:
-        return "unix:"
-    if not isinstance(name, tuple):
-        return "unknown:"
-    host, port = name[0], name[1]
-    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"

@@ -126,6 +126,7 @@ class Connections:
         self._leaving: dict[Connection, float] = {}
         """Maps each connection that was asked to leave to the earliest time of its close."""
         self._is_shut = False
+        self._last_number = 0
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
@@ -158,12 +159,17 @@ class Connections:
             self.counts.refused += 1
             return False
         self.counts.opened += 1
-        connection.number = self.counts.opened
+        connection.number = self.next_number()
         now_s, age_s = self._loop.time(), self.limits.connection_age_max_ms / 1000
         age_s *= 1 + AGE_SPREAD * (self.counts.opened * GOLDEN_RATIO % 1 - 0.5)
         self._old_at_s[connection] = now_s + age_s if age_s else float("inf")
         self._idle_since_s[connection] = now_s
         return True
+
+    def next_number(self) -> int:
+        """Return the number of a new connection, or of a new caller behind a door."""
+        self._last_number += 1
+        return self._last_number
 
     def shut(self) -> None:
         """Refuse new connections, and ask all open connections to leave."""

@@ -50,6 +50,8 @@ class Endpoint(asyncio.BufferedProtocol):
         self.loop = asyncio.get_running_loop()
         self._unsent: dict[int, asyncio.Future[None]] = {}
         """Maps each stream to the future of the sender that waits until its output has left."""
+        self._leaving: dict[int, Callable[[int], None]] = {}
+        """Maps each stream of a relayed call to the function that gets the number of its unsent bytes."""
         self._events: deque[Any] = deque()
         self._is_taking, self._may_read = False, True
         self._is_paused = self._is_flush_due = self._is_broken = self._is_ending = False
@@ -100,6 +102,7 @@ class Endpoint(asyncio.BufferedProtocol):
         for waiting in self._unsent.values():
             waiting.cancel()
         self._unsent.clear()
+        self._leaving.clear()
         if self._last_moment is not None:
             self._last_moment.cancel()
         self._receivers = {}  # they hold the connection: nothing of it shall wait for the cyclic collector
@@ -123,6 +126,29 @@ class Endpoint(asyncio.BufferedProtocol):
         """Allow the other side to send `size_bytes` more bytes."""
         if size_bytes:
             self._tell(self._wire.acknowledge_received_data, size_bytes, stream_id)
+
+    # Relayed calls: this is a Side of them
+
+    def pass_on(self, stream_id: int, data: bytes) -> None:
+        """Send bytes of a stream as they are."""
+        self._tell(self._wire.send_data, stream_id, data)
+
+    def acknowledge_bytes(self, stream_id: int, size_bytes: int) -> None:
+        """Allow the other side to send `size_bytes` more bytes."""
+        self._acknowledge(stream_id, size_bytes)
+
+    def tell_left(self, stream_id: int, told: Callable[[int], None]) -> None:
+        """Call `told` after each write with the unsent bytes of a stream, until there are none."""
+        if not self._is_broken:
+            self._leaving[stream_id] = told
+            self._flush_soon()
+
+    def _tell_leaving(self) -> None:
+        for stream_id, told in list(self._leaving.items()):
+            size_bytes = self._wire.queued_body_size(stream_id)
+            if not size_bytes:
+                del self._leaving[stream_id]
+            told(size_bytes)
 
     def ping(self) -> None:
         """Ask for a sign of life."""
@@ -247,6 +273,8 @@ class Endpoint(asyncio.BufferedProtocol):
             self._take_some()
         if self._unsent:
             self._wake_unsent()
+        if self._leaving:
+            self._tell_leaving()
         if self._is_ending:
             self._close()
 

@@ -7,7 +7,7 @@ Source: PROTOCOL-HTTP2.md of gRPC, "Requests" and "Responses". No I/O.
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import grpc
@@ -24,6 +24,9 @@ HEAD: Final = (
 )
 RICH_STATUS: Final = b"grpc-status-details-bin"
 """The only field with the prefix grpc- that gRPC shows to callers."""
+
+DOOR_PREFIX: Final = b"reput-door"
+"""The names of fields that only a door sends begin so."""
 
 OK: Final = ((b"grpc-status", b"0"),)
 
@@ -43,10 +46,19 @@ class HttpRefused(Exception):
         self.status = status
 
 
+class Origin:
+    """Where a call through a door comes from. `names` are the names of the caller's certificate."""
+
+    __slots__ = ("key", "names", "peer")
+
+    def __init__(self, peer: str, names: Mapping[str, Sequence[bytes]], key: bytes) -> None:
+        self.peer, self.names, self.key = peer, names, key
+
+
 class Head:
     """The head of a call. It is also the HandlerCallDetails of gRPC."""
 
-    __slots__ = ("_fields", "_metadata", "encoding", "handler", "method", "timeout_s", "work")
+    __slots__ = ("_fields", "_metadata", "encoding", "handler", "is_passed_on", "method", "origin", "timeout_s", "work")
 
     def __init__(self, fields: Fields) -> None:
         """Raises HttpRefused and CallRefused."""
@@ -58,6 +70,10 @@ class Head:
         """The handler of its method. None if it was not looked up."""
         self.work = 0
         """The work of a whole call with this head, in the unit of an endpoint."""
+        self.is_passed_on = False
+        """Whether it has fields of a door."""
+        self.origin: Origin | None = None
+        """Where the call comes from, if a door has passed it on and was believed."""
         path = verb = kind = b""
         for name, value in fields:
             if name == b":path":
@@ -70,6 +86,8 @@ class Head:
                 self.timeout_s = timeout_s_of(value)
             elif name == b"grpc-encoding":
                 self.encoding = value
+            elif name.startswith(DOOR_PREFIX):
+                self.is_passed_on = True
         if verb != b"POST":
             raise HttpRefused(405)
         if not kind.startswith(b"application/grpc") or kind.startswith(b"application/grpc-web"):
@@ -79,6 +97,11 @@ class Head:
     def check(self) -> None:
         """Raise CallRefused for a head that no servicer should see."""
         check_encoding(self.encoding)
+
+    @property
+    def fields(self) -> Fields:
+        """All fields, in their order."""
+        return self._fields
 
     @property
     def invocation_metadata(self) -> Metadata:

@@ -15,13 +15,16 @@ from typing import Any, Final, cast
 
 import grpc
 
-from libs.runtime.http2.connection import Budget, Connection
+from libs.runtime.http2.connection import Connection
 from libs.runtime.http2.connections import CLOSE_S, Connections
 from libs.runtime.http2.deadlines import Deadlines
 from libs.runtime.http2.endpoint import ARRIVING_BYTES_MAX, WORK_OF_A_CALL
 from libs.runtime.http2.framing import CallRefused
 from libs.runtime.http2.heads import Fields, Head, HttpRefused, ending
 from libs.runtime.http2.limits import ConnectionLimits
+from libs.runtime.http2.relay.call import RelayedCall
+from libs.runtime.http2.relay.upstream import RelayHandler
+from libs.runtime.http2.serving import Budget
 from libs.runtime.http2.session import build
 from libs.runtime.http2.session.opener import SessionLimits
 from libs.runtime.http2.session.plain import PlainSession
@@ -50,6 +53,7 @@ class Http2Server:
         self.deadlines = Deadlines()
         self.call_count = 0
         self.call_count_max = call_count_max
+        self.unknown_text = "Method not found!"
         self.incoming = incoming
         self.arriving = memoryview(bytearray(ARRIVING_BYTES_MAX))
         self.request_size_bytes_max = request_size_bytes_max
@@ -58,6 +62,8 @@ class Http2Server:
         """Handlers with a fixed table of methods."""
         self._judges: list[grpc.GenericRpcHandler] = []
         """All other handlers."""
+        self._door: grpc.GenericRpcHandler | None = None
+        """The first of them, if it passes calls on."""
         self._methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         """Methods that were called, and their handlers."""
         self._listeners: list[asyncio.Server] = []
@@ -74,6 +80,11 @@ class Http2Server:
         """
         for handler in handlers:
             (self._handlers if type(handler) is _FIXED else self._judges).append(handler)
+
+    def add_first(self, handler: grpc.GenericRpcHandler) -> None:
+        """Add a handler that is asked about each call before all others, and may pass calls on."""
+        self._door = handler
+        self._judges.insert(0, handler)
 
     async def listen_tcp(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
         """Listen on all addresses of a host, and return the port. Raises OSError."""
@@ -105,6 +116,13 @@ class Http2Server:
         """Start the periodic checks of the connections. Calls are answered as soon as the server listens."""
         self._looking = asyncio.create_task(self.connections.look_after(), name="connections")
 
+    def end_relayed_streams(self) -> None:
+        """End calls that were passed on and may last for ever. Other calls go on."""
+        for connection in self.open_connections():
+            for call in list(connection.calls):
+                if isinstance(call, RelayedCall) and call.is_stream:
+                    call.cancel()
+
     async def stop(self, grace_s: float) -> None:
         """Stop listening. Calls that still run after the grace are cancelled."""
         self.close_listeners()
@@ -131,6 +149,9 @@ class Http2Server:
         """Return the handler that refuses a call of a known method. None for a call that is permitted."""
         return _first(self._judges, head)
 
+    def _relaying(self, head: Head) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        return None if self._door is None else self._door.service(cast("grpc.HandlerCallDetails", head))
+
     def _method(self, head: Head) -> "grpc.RpcMethodHandler[Any, Any] | None":
         found = self._methods.get(head.method)
         if found is None:
@@ -149,7 +170,10 @@ class Http2Server:
             head.check()
         except (HttpRefused, CallRefused):
             return None
-        head.handler = self._method(head)
+        head.handler = self._relaying(head) or self._method(head)
+        if isinstance(head.handler, RelayHandler):
+            head.work = WORK_OF_A_CALL
+            return head
         if head.handler is None or head.handler.request_streaming:
             return None
         is_quick = isinstance(head.handler, TurnHandler) and head.handler.is_quick

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from libs.runtime.http2.heads import Metadata
+from libs.runtime.http2.heads import Head, Metadata
 from libs.runtime.http2.session.whole import WholeCall
 
 Behaviour = Callable[[Any, Any], Any]
@@ -51,6 +51,10 @@ class Connection(Protocol):
         """Return the names of the caller's certificate, as gRPC has them."""
         ...
 
+    def caller_of(self, head: Head) -> Any:
+        """Return the caller of a call on it: itself, or a caller behind a door."""
+        ...
+
     def waits(self, stream_id: int) -> bool:
         """Return whether a call waits for the end of the turn."""
         ...
@@ -67,19 +71,26 @@ class Connection(Protocol):
 class TurnCall:
     """A whole call that waits for the end of the turn. For its method it is the context, with names of grpc.aio."""
 
-    __slots__ = ("connection", "event")
+    __slots__ = ("event", "transport")
 
-    def __init__(self, connection: Connection, event: WholeCall) -> None:
-        self.connection = connection
+    def __init__(self, transport: Connection, event: WholeCall) -> None:
+        self.transport = transport
         self.event = event
+
+    @property
+    def connection(self) -> Any:
+        """The caller's connection, or the caller behind a door."""
+        return self.transport.caller_of(self.event.head)
 
     def peer(self) -> str:
         """Return the caller's address in gRPC's notation."""
-        return self.connection.peer
+        origin = self.event.head.origin
+        return self.transport.peer if origin is None else origin.peer
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]:
         """Return the names of the caller's certificate by gRPC's properties. Empty without a certificate."""
-        return self.connection.auth_context()
+        origin = self.event.head.origin
+        return self.transport.auth_context() if origin is None else origin.names
 
     def invocation_metadata(self) -> Metadata:
         """Return the metadata that the caller sent."""
@@ -110,7 +121,7 @@ class Turns:
         handler = next(iter(self._calls))
         calls = self._calls.pop(handler)
         try:
-            self._hand_over(handler, [call for call in calls if call.connection.waits(call.event.stream_id)])
+            self._hand_over(handler, [call for call in calls if call.transport.waits(call.event.stream_id)])
         finally:
             if self._calls:
                 self._loop.call_soon(self._end)
@@ -124,9 +135,9 @@ class Turns:
             outcomes = [_fail] * len(calls)
         for call, outcome in zip(calls, outcomes, strict=True):
             if isinstance(outcome, bytes):
-                call.connection.answer_whole(call.event, outcome)
+                call.transport.answer_whole(call.event, outcome)
             else:
-                call.connection.run_whole(call.event, TurnHandler(outcome))
+                call.transport.run_whole(call.event, TurnHandler(outcome))
 
 
 async def _fail(_request: bytes, context: Any) -> bytes:

@@ -112,6 +112,10 @@ class EndpointWire(Protocol):
         """Send a message of gRPC on a stream. Raises WireError."""
         ...
 
+    def send_data(self, stream_id: int, data: bytes, /) -> None:
+        """Send bytes on a stream. Raises WireError."""
+        ...
+
     def queued_body_size(self, stream_id: int, /) -> int:
         """Return the number of unsent bytes of a stream."""
         ...
@@ -133,7 +137,19 @@ class EndpointWire(Protocol):
         ...
 
 
-def open_calling() -> Wire:
+RELAYED_WINDOW_BYTES: Final = 1 << 20
+"""The limit for the answers of a relayed call: what a slow reader costs a door."""
+
+RELAYING_WINDOW_BYTES: Final = 2**31 - 1
+"""The same limit for a connection to which calls of many callers are passed on: slow readers hold nobody else up."""
+
+
+def open_relaying() -> "Wire":
+    """Return the side of a door on its connection to a service, whose settings are ready to be sent."""
+    return open_calling(RELAYED_WINDOW_BYTES, RELAYING_WINDOW_BYTES)
+
+
+def open_calling(call_window_bytes: int = ANSWER_WINDOW_BYTES, window_bytes: int = CALLING_WINDOW_BYTES) -> Wire:
     """Return the caller's side of a connection, whose settings are ready to be sent."""
     configuration = ngh2.Configuration(
         auto_window_update=False,
@@ -144,10 +160,10 @@ def open_calling() -> Wire:
     wire.initiate_connection(
         {
             ngh2.Setting.ENABLE_PUSH: 0,
-            ngh2.Setting.INITIAL_WINDOW_SIZE: ANSWER_WINDOW_BYTES,
+            ngh2.Setting.INITIAL_WINDOW_SIZE: call_window_bytes,
             ngh2.Setting.MAX_FRAME_SIZE: FRAME_SIZE_BYTES_MAX,
             ngh2.Setting.MAX_HEADER_LIST_SIZE: ANSWER_HEADER_SIZE_BYTES_MAX,
         }
     )
-    wire.set_local_window_size(CALLING_WINDOW_BYTES)
+    wire.set_local_window_size(window_bytes)
     return wire

@@ -73,6 +73,19 @@ class Peer:
         channel = cast("grpc.aio.Channel", RenewedChannel(make, files)) if files else make()
         return Connection(channel, self.config.timeout_ms / 1000, self._metadata)
 
+    def connect_relaying(self, *, reconnect_ms_max: int) -> Connection:
+        """Return a connection to which a door passes calls on. Raises ConfigError, also for a target of gRPC alone."""
+        from libs.runtime.http2.calling.channel import LoopChannel
+        from libs.runtime.http2.wire import open_relaying
+
+        if not _PLAIN_TARGET.fullmatch(self.config.target):
+            raise ConfigError(f"{self.name}_target: {self.config.target!r} must be host:port or unix:PATH for the door")
+        config = self.config
+        files = [file for file in (config.tls_ca_file, config.tls_certificate_file, config.tls_key_file) if file]
+        make = partial(self._make_in_loop, partial(LoopChannel, open_wire=open_relaying), reconnect_ms_max)
+        channel = cast("grpc.aio.Channel", RenewedChannel(make, files)) if self._has_tls else make()
+        return Connection(channel, config.timeout_ms / 1000, self._metadata)
+
     def _make(self, interceptors: Sequence[grpc.aio.ClientInterceptor], reconnect_ms_max: int) -> grpc.aio.Channel:
         if self.config.channel == "http2" and not interceptors and _PLAIN_TARGET.fullmatch(self.config.target):
             try:
@@ -85,7 +98,7 @@ class Peer:
                 return self._make_in_loop(LoopChannel, reconnect_ms_max)
         return self._make_by_grpcio(interceptors, reconnect_ms_max)
 
-    def _make_in_loop(self, kind: "type[LoopChannel]", reconnect_ms_max: int) -> grpc.aio.Channel:
+    def _make_in_loop(self, kind: "Callable[..., LoopChannel]", reconnect_ms_max: int) -> grpc.aio.Channel:
         channel = kind(
             self.config.target,
             context=self._context() if self._has_tls else None,
@@ -166,6 +179,10 @@ class RenewedChannel:
             return method(*call_arguments, **call_options)
 
         return call
+
+    def relay(self, *arguments: Any) -> None:
+        """Begin a call that is passed on. See LoopChannel."""
+        cast("LoopChannel", self._current()).relay(*arguments)
 
     unary_unary = partialmethod(_callable, "unary_unary")
     unary_stream = partialmethod(_callable, "unary_stream")

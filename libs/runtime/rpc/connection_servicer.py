@@ -17,6 +17,7 @@ from reput.common.v1 import connection_service_pb2 as pb
 
 from libs.machine.clock import SystemClock
 from libs.requests.checks import check_range, size_of_page
+from libs.runtime.http2.behind import CallerBehind
 from libs.runtime.rpc.timestamps import timestamp
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ class ConnectionServicer:
         """Return a page of the open connections."""
         size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         after_number = check_range(request.after_number, "after_number")
-        found = list(self._connections())
+        found: list[Connection | CallerBehind] = list(self._connections())
+        found += [caller for connection in self._connections() if connection.behind for caller in connection.behind]
+        found.sort(key=lambda one: one.number)
         later = (connection for connection in found if connection.number > after_number)
         page = list(islice(later, size))
         return pb.ListConnectionsResponse(
@@ -52,8 +55,12 @@ class ConnectionServicer:
             has_more=next(later, None) is not None,
         )
 
-    def _shown(self, connection: Connection) -> pb.Connection:
-        running = Counter(call.head.method for call in connection.calls)
+    def _shown(self, connection: Connection | CallerBehind) -> pb.Connection:
+        if isinstance(connection, CallerBehind):
+            running, received_bytes, sent_bytes, door = connection.running, 0, 0, connection.door
+        else:
+            running, door = Counter(call.head.method for call in connection.calls), ""
+            received_bytes, sent_bytes = connection.received_bytes, connection.sent_bytes
         shown = pb.Connection(
             number=connection.number,
             peer=connection.peer,
@@ -61,8 +68,9 @@ class ConnectionServicer:
             received_time=self._time_of(connection.received_at_s),
             groups=connection.groups,
             call_count=connection.begun_count,
-            received_bytes=connection.received_bytes,
-            sent_bytes=connection.sent_bytes,
+            received_bytes=received_bytes,
+            sent_bytes=sent_bytes,
+            door=door,
         )
         for method, count in running.most_common(METHOD_COUNT_MAX):
             shown.running.add(method=method[:TEXT_SIZE_MAX], call_count=count)
@@ -87,7 +95,7 @@ class ConnectionServicer:
 class LastCall:
     """The call that has begun last on a connection, as the rights see it."""
 
-    def __init__(self, connection: Connection, head: Head) -> None:
+    def __init__(self, connection: Connection | CallerBehind, head: Head) -> None:
         self._connection, self._head = connection, head
 
     def invocation_metadata(self) -> Metadata:
@@ -107,3 +115,9 @@ def note_group(context: Any, group: str) -> None:
     connection.groups[group] = None
     if len(connection.groups) > GROUP_COUNT_MAX:
         del connection.groups[next(iter(connection.groups))]
+
+
+def number_of(context: Any) -> int:
+    """Return the number of a call's connection in the list of connections, 0 if it is not known."""
+    connection = getattr(context, "connection", None)  # gRPC's own server does not show it
+    return 0 if connection is None else int(connection.number)

@@ -20,7 +20,8 @@ from google.rpc.status_pb2 import Status
 from reput.common.v1.error_reason_pb2 import ErrorReason
 
 from libs.requests import errors
-from libs.runtime.trust.rights.access import AccessDenied, NoToken
+from libs.runtime.rpc.planned import PlannedRefusal
+from libs.runtime.trust.rights.access import AccessDenied, NoDoor, NoToken
 from libs.runtime.trust.rights.quota import QuotaExceeded
 from libs.runtime.trust.roles import Role
 
@@ -133,6 +134,7 @@ BASE_TABLE: ErrorTable = {
     RequestTooLarge: ErrorRow(grpc.StatusCode.INVALID_ARGUMENT, "REQUEST_TOO_LARGE", ("value", "limit")),
     NotReady: ErrorRow(grpc.StatusCode.UNAVAILABLE, "RECOVERING", retry_after_ms=1_000),
     errors.Stopping: ErrorRow(grpc.StatusCode.UNAVAILABLE, "STOPPING"),
+    NoDoor: ErrorRow(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
     NoToken: ErrorRow(grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
     NotPermitted: ErrorRow(grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED", metadata=("role",)),
     AccessDenied: ErrorRow(
@@ -175,6 +177,8 @@ def status_of(error: Exception, table: ErrorTable, *, is_counted: bool = True) -
 
     An error with a retry time of its own has it as `retry_after_ms`.
     """
+    if isinstance(error, PlannedRefusal):
+        return error.status
     row = _find(error, table)
     if row is None:
         _log.error("unexpected %s: %s", type(error).__name__, error, exc_info=error)

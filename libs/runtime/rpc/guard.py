@@ -18,7 +18,8 @@ from libs.runtime.rpc.errors import (
     status_of,
 )
 from libs.runtime.trust.callers import Callers, bearer_token
-from libs.runtime.trust.rights.access import Access, NoToken
+from libs.runtime.trust.passed_on import DOOR_KEY, origin_of
+from libs.runtime.trust.rights.access import Access, NoDoor, NoToken
 from libs.runtime.trust.roles import ROLES, Role
 from libs.runtime.trust.trail import Trail
 from libs.runtime.watch.telemetry import Telemetry
@@ -42,11 +43,17 @@ class Guard(grpc.GenericRpcHandler):
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
         """Return None if the call is permitted, so that the next handlers get it, else the handler that refuses it."""
         method = handler_call_details.method
+        origin = None
+        if self._is_passed_on(handler_call_details):
+            origin = origin_of(handler_call_details, self._callers)
+            if origin is None:
+                return self._refusal(method, NoDoor())
         if method in self._open_methods or method.startswith(f"/{HEALTH_SERVICE}/"):
             return None
         needed = ROLES.get(method, Role.CLIENT)
         if self._access.is_set and needed is not Role.SERVICE:
-            may_begin = self._access.may_begin(bearer_token(handler_call_details.invocation_metadata))
+            token = bearer_token(handler_call_details.invocation_metadata)
+            may_begin = self._access.may_begin(token, has_certificate=origin is not None and bool(origin.names))
             return None if may_begin else self._refusal(method, NoToken())
         if needed in self._open_roles:
             return None
@@ -56,6 +63,14 @@ class Guard(grpc.GenericRpcHandler):
         if roles:
             return self._refusal(method, NotPermitted(method, needed))
         return self._refusal(method, NoToken())
+
+    @staticmethod
+    def _is_passed_on(details: Any) -> bool:
+        """Return whether a call has fields of a door. gRPC's own server has only their metadata."""
+        found = getattr(details, "is_passed_on", None)
+        if found is not None:
+            return bool(found)
+        return any(key.startswith(DOOR_KEY) for key, _ in details.invocation_metadata or ())
 
     def _refusal(self, method: str, error: Exception) -> "grpc.RpcMethodHandler[Any, Any]":
         status = status_of(error, BASE_TABLE)

@@ -34,6 +34,7 @@ from google.protobuf.message import Message
 
 from libs.requests.errors import Stopping
 from libs.runtime.http2.turns import Outcome, Turn, TurnCall, TurnHandler
+from libs.runtime.rpc import planned
 from libs.runtime.rpc.bounds import SMALL_ANSWER_BYTES, CallBounds
 from libs.runtime.rpc.errors import (
     STATUS_METADATA_KEY,
@@ -45,10 +46,11 @@ from libs.runtime.rpc.errors import (
     status_of,
 )
 from libs.runtime.rpc.first_step import Rest, first_step
+from libs.runtime.rpc.planned import PlannedRefusal
 from libs.runtime.rpc.request_check import DEFAULT_LIMITS, Limits, RequestParser
 from libs.runtime.rpc.rights_check import RightsCheck
 from libs.runtime.trust.audit.change import Change, noting
-from libs.runtime.trust.rights.access import Access
+from libs.runtime.trust.rights.access import Access, RefusedRequest
 from libs.runtime.trust.rights.accesses import ACCESSES
 from libs.runtime.trust.rights.quota import QuotaExceeded
 from libs.runtime.trust.roles import ROLES, Role
@@ -157,6 +159,7 @@ def service_handler(
             around=around.get(method.name, _alone),
             bounds=surroundings.bounds if is_of_clients else surroundings.trusted_bounds,
             surroundings=surroundings,
+            goes_on=method.name in goes_on,
             rights=surroundings.rights_check(method, f"/{served_as}/{method.name}", goes_on=method.name in goes_on),
             note=surroundings.telemetry.message_note(f"{served_as}/{method.name}"),
         )
@@ -194,6 +197,8 @@ class _Call:
     around: Around
     bounds: CallBounds
     surroundings: Surroundings
+    goes_on: bool = False
+    """Whether the method answers a RefusedRequest by itself."""
     rights: RightsCheck | None = None
     note: Note | None = None
     """Makes the spans of messages. None while nothing is traced."""
@@ -212,6 +217,7 @@ class _Call:
                 or gate.is_stopping
                 or not gate.is_ready
                 or not bounds.calls.has_room(len(requests))
+                or planned.is_planned(name)
             ):
                 return [alone] * len(requests)
             started_s = time.monotonic()
@@ -302,8 +308,9 @@ class _Call:
     def _taken(self, request: Any, context: Any) -> Any:
         """Return the argument of a servicer's method: the request, or the iterator of a stream of requests."""
         if self.method.client_streaming:
-            requests = self._parse_all(request)
+            requests = self._parse_all(request, context)
             return requests if self.rights is None else self.rights.checking(requests, context)
+        planned.check(self.name, context)
         if self.rights is None:
             return self.parse(request)
         subject = self.rights.admit(len(request), context)
@@ -311,8 +318,17 @@ class _Call:
         self.rights.check(argument, subject)
         return argument
 
-    async def _parse_all(self, requests: AsyncIterator[bytes]) -> AsyncGenerator[Any, None]:
+    async def _parse_all(self, requests: AsyncIterator[bytes], context: Any) -> AsyncGenerator[Any, None]:
         async for request in requests:
+            try:
+                planned.check(self.name, context)
+            except PlannedRefusal as error:
+                if not self.goes_on:
+                    raise
+                refused = RefusedRequest(request)
+                refused.error = error
+                yield refused
+                continue
             if self.note is not None:
                 self.note(request, time.time_ns())
             yield self.parse(request)

@@ -6,7 +6,9 @@ watchers keep no callers out. A watch ends when the server stops.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from typing import Any
 
 from grpc_health.v1 import health_pb2
 
@@ -19,6 +21,12 @@ WATCH_COUNT_MAX = 128
 CALL_COUNT_MAX = 1_024
 """Maximum number of health calls, watches included. This room is separate from the room of all other calls."""
 
+LOOK_AGAIN_S = 1.0
+"""Time between two looks at the health of a service elsewhere, for those that watch it."""
+
+Checked = Callable[[str], Awaitable[Any]]
+"""Returns the health of a service elsewhere."""
+
 _STATUSES = health_pb2.HealthCheckResponse
 
 
@@ -27,6 +35,7 @@ class HealthServicer:
 
     def __init__(self) -> None:
         self._names: set[str] = {""}
+        self._elsewhere: dict[str, Checked] = {}
         self.is_serving = False
         """Whether health says SERVING. From any thread."""
         self._is_over = False
@@ -36,6 +45,10 @@ class HealthServicer:
     def add(self, names: Iterable[str]) -> None:
         """Add services."""
         self._names.update(names)
+
+    def add_elsewhere(self, services: Mapping[str, Checked]) -> None:
+        """Add services of other processes, with the functions that return their health."""
+        self._elsewhere.update(services)
 
     def set_serving(self, is_serving: bool) -> None:
         """Set the health, and notify all watchers."""
@@ -52,6 +65,8 @@ class HealthServicer:
         self, request: health_pb2.HealthCheckRequest, _: object
     ) -> health_pb2.HealthCheckResponse:
         """Return the health now. Raises ServiceNotFound."""
+        if request.service in self._elsewhere:
+            return await self._status_elsewhere(request.service)
         if request.service not in self._names:
             raise ServiceNotFound(request.service)
         return self._status(request.service)
@@ -60,19 +75,34 @@ class HealthServicer:
         self, request: health_pb2.HealthCheckRequest, _: object
     ) -> AsyncGenerator[health_pb2.HealthCheckResponse, None]:
         """Yield the health now and whenever it changes. Raises ServerFull."""
+        is_elsewhere = request.service in self._elsewhere
         with self._watches:
             told = None
             while True:
                 changed, is_over, status = self._changed, self._is_over, self._status(request.service)
+                if is_elsewhere and not is_over:
+                    status = await self._status_elsewhere(request.service)
                 if status != told:
                     yield status
                     told = status
                 if is_over:
                     return
                 if changed is self._changed:
-                    await changed.wait()
+                    await _either(changed, LOOK_AGAIN_S if is_elsewhere else None)
+
+    async def _status_elsewhere(self, service: str) -> health_pb2.HealthCheckResponse:
+        if not self.is_serving:
+            return _STATUSES(status=_STATUSES.NOT_SERVING)
+        return _STATUSES(status=await self._elsewhere[service](service))
 
     def _status(self, service: str) -> health_pb2.HealthCheckResponse:
-        if service not in self._names:
+        if service not in self._names and service not in self._elsewhere:
             return _STATUSES(status=_STATUSES.SERVICE_UNKNOWN)
         return _STATUSES(status=_STATUSES.SERVING if self.is_serving else _STATUSES.NOT_SERVING)
+
+
+async def _either(changed: asyncio.Event, timeout_s: float | None) -> None:
+    """Wait for a change, at most `timeout_s`."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await changed.wait()

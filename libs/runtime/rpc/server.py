@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import structlog
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
@@ -32,7 +32,7 @@ from libs.runtime.rpc.fronts.front import front_of
 from libs.runtime.rpc.guard import Guard
 from libs.runtime.rpc.handlers import Around, Surroundings, TakeTurn, service_handler
 from libs.runtime.rpc.health import CALL_COUNT_MAX as HEALTH_CALL_COUNT_MAX
-from libs.runtime.rpc.health import HealthServicer
+from libs.runtime.rpc.health import Checked, HealthServicer
 from libs.runtime.rpc.request_check import Limits
 from libs.runtime.settings import ServerConfig
 from libs.runtime.trust.callers import Callers
@@ -40,8 +40,12 @@ from libs.runtime.trust.exposure import check_reach
 from libs.runtime.trust.rights.access import Access
 from libs.runtime.trust.trail import Trail
 from libs.runtime.watch.telemetry import Telemetry
+from libs.service_names import SERVICES, STORE_PORT
 
-_log = structlog.get_logger(__name__)
+if TYPE_CHECKING:
+    import grpc
+
+_log = logging.getLogger(__name__)
 
 TRUSTED_CALL_COUNT_MAX = 256
 """Maximum number of running calls of other services and of operators."""
@@ -99,6 +103,8 @@ class GrpcServer:
         )
         self._health = HealthServicer()
         self._service_names: list[str] = []
+        self._elsewhere: list[str] = []
+        """Services behind the door."""
         rooms = (config.concurrent_rpc_max, TRUSTED_CALL_COUNT_MAX, HEALTH_CALL_COUNT_MAX, REFLECTION_CALL_COUNT_MAX)
         self._front = front_of(config, request_size_bytes_max=request_size_bytes_max, call_count_max=sum(rooms))
         self._front.observe(telemetry)
@@ -135,6 +141,20 @@ class GrpcServer:
         self._front.add_generic_rpc_handlers((handler,))
         self._service_names.append(served_as or service.full_name)
 
+    def add_door(self, door: grpc.GenericRpcHandler, services: Mapping[str, Checked]) -> None:
+        """Let a door take calls before the roles of their callers are judged here. Call it before `start`.
+
+        `services` are the services behind the door, with the checks of their health.
+        """
+        self._front.add_first(door)
+        self._health.add_elsewhere(services)
+        self._elsewhere.extend(services)
+
+    @property
+    def may_have_door(self) -> bool:
+        """Whether the front can pass calls on."""
+        return self._front.open_connections is not None
+
     def _room(self, call_count_max: int) -> CallBounds:
         """Return the bounds of a separate room for calls and their answers."""
         return CallBounds(
@@ -153,7 +173,7 @@ class GrpcServer:
             connection = connection_service_pb2.DESCRIPTOR.services_by_name["ConnectionService"]
             servicer = ConnectionServicer(self._front.open_connections, self.access.name_of)
             self.add_service(connection, servicer, early={"ListConnections"})
-        names = [*self._service_names, HEALTH_SERVICE, reflection.SERVICE_NAME]
+        names = [*self._service_names, *self._elsewhere, HEALTH_SERVICE, reflection.SERVICE_NAME]
         room = self._room(REFLECTION_CALL_COUNT_MAX)
         self._add("ServerReflection", reflection_pb2, reflection.aio.ReflectionServicer(names), room)
 
@@ -165,6 +185,7 @@ class GrpcServer:
     async def start(self) -> None:
         """Listen and answer. Calls get RECOVERING until `admit`. Raises PortInUse, ListenFailed or ConfigError."""
         self._add_own_services()
+        self._front.unknown_text += whose(self._surroundings.telemetry.service, has_door=bool(self._elsewhere))
         check_reach(self._config)
         for sentence in shortages(self._config.connections):
             _log.warning(sentence)
@@ -200,9 +221,23 @@ class GrpcServer:
         """Refuse new calls with STOPPING, so that load balancers and clients go elsewhere. Running calls continue."""
         self.is_stopping = True
         self._health.end()
+        if self._elsewhere:
+            self._front.end_relayed_streams()
 
     async def stop(self, grace_s: float) -> None:
         """Stop listening. Calls that still run after the grace are cancelled."""
         self.is_stopping = True
         await self._front.stop(grace_s)
         await asyncio.to_thread(self.trail.close)
+
+
+def whose(service: str, *, has_door: bool) -> str:
+    """Return a sentence for callers of an unknown method, which may be meant for another service. Empty without one."""
+    if service in SERVICES:
+        return (
+            f" This is the {SERVICES[service]}, which serves its own API alone; a gateway serves the APIs of all "
+            f"services, usually at port {STORE_PORT}"
+        )
+    if service == "gateway" and not has_door:
+        return " This gateway serves RocketMQ's clients alone: its setting door is off"
+    return ""

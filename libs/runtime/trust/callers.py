@@ -17,10 +17,13 @@ class Callers:
     def __init__(self, config: ServerConfig) -> None:
         self.open_roles = Role.CLIENT if config.token_file is None else Role.NOBODY
         """Roles of callers without a token."""
+        is_shared = config.door_token_file is None
         self._tokens = [
-            (Role.SERVICE | Role.CLIENT, service_token_of(config)),
+            (Role.SERVICE | Role.CLIENT | (Role.DOOR if is_shared else Role.NOBODY), service_token_of(config)),
             (Role.OPERATOR | Role.CLIENT, _token_of("operator_token_file", config)),
         ]
+        if not is_shared:
+            self._tokens.append((Role.DOOR, door_token_of(config)))
         if config.token_file is not None:
             self._tokens.append((Role.CLIENT, TokenFile("token_file", config.token_file)))
 
@@ -36,6 +39,11 @@ class Callers:
 def service_token_of(config: ServerConfig) -> TokenFile:
     """Return the token that the services of a store show to each other. Raises ConfigError."""
     return _token_of("service_token_file", config)
+
+
+def door_token_of(config: ServerConfig) -> TokenFile:
+    """Return the token with which a gateway passes the identity of its callers on. Raises ConfigError."""
+    return service_token_of(config) if config.door_token_file is None else _token_of("door_token_file", config)
 
 
 def _token_of(setting: str, config: ServerConfig) -> TokenFile:

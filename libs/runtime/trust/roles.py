@@ -25,6 +25,8 @@ class Role(enum.Flag):
     CLIENT = enum.auto()
     SERVICE = enum.auto()
     OPERATOR = enum.auto()
+    DOOR = enum.auto()
+    """Gateways: they may pass the identity of their callers on. No method needs it."""
 
 
 def rule_of(method: MethodDescriptor) -> MethodRule:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 import grpc
 from google.rpc.error_details_pb2 import ErrorInfo
@@ -33,12 +34,16 @@ from libs.runtime.trust.roles import ROLES, RULES, Role
 
 LIST_LINES = "/reput.common.v1.AuditService/ListLines"
 """The call that reads the trail: it changes nothing."""
-TOLD = frozenset(path for path, rule in RULES.items() if rule.is_logged or ROLES[path] is Role.OPERATOR) - {LIST_LINES}
+LISTS = frozenset({LIST_LINES, "/reput.common.v1.ConnectionService/ListConnections"})
+"""Lists that operators, and open pages of the console, repeat: of these only refusals have lines."""
+TOLD = frozenset(path for path, rule in RULES.items() if rule.is_logged or ROLES[path] is Role.OPERATOR) - LISTS
 """Calls with a line: of operators, and of clients so that other clients of the topic or group can look them up."""
 REASONS_OF_REFUSALS = frozenset({"UNAUTHENTICATED", "NOT_PERMITTED", "QUOTA_EXCEEDED"})
 """Reasons of errors for callers without the right to call, and for callers that call too much."""
 
 
+ON_BEHALF_OF, PERSON_CHARACTERS_MAX = "reput-on-behalf-of", 100
+"""The metadata in which a program names the person for whom it calls, with `%` escapes, and its length in a line."""
 KEPT_COUNT_MAX = 1_000
 """Number of lines that stay in memory for the call that lists them."""
 LINE_COUNT_MAX, LINE_AGAIN_S = 100, 1.0
@@ -174,6 +179,7 @@ class Trail:
             event=event,
             subject=self.name_of(context),
             address=context.peer(),
+            on_behalf_of=_person_of(context),
             method=method,
             code=code,
             reason="" if status is None else reason_of(status),
@@ -200,6 +206,14 @@ class Trail:
 def reason_of(status: Status) -> str:
     """Return the reason of an error's status."""
     return str(_info(status).reason)
+
+
+def _person_of(context: Context) -> str:
+    """Return for whom the caller says that it calls, "" if it does not say. It is no proof, and gives no right."""
+    for key, value in context.invocation_metadata() or ():
+        if key == ON_BEHALF_OF:
+            return unquote(value if isinstance(value, str) else value.decode("latin-1"))[:PERSON_CHARACTERS_MAX]
+    return ""
 
 
 def _resource_in(status: Status | None) -> dict[str, list[str | int]]:

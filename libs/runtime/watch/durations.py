@@ -2,24 +2,27 @@
 """Histograms of durations, as families of metrics."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector
+from typing import TYPE_CHECKING
 
 from libs.machine.durations import Durations
+
+if TYPE_CHECKING:
+    from prometheus_client.core import HistogramMetricFamily
 
 Read = Callable[[], Mapping[tuple[str, ...], Durations]]
 """Returns durations by the values of their labels. Quick, from any thread, and without need of the event loop."""
 
 
-class DurationsFamily(Collector):
+class DurationsFamily:
     """The histogram `name`, whose samples `read` returns with each collection."""
 
     def __init__(self, name: str, description: str, labels: Sequence[str], read: Read) -> None:
         self._name, self._description, self._labels, self._read = name, description, labels, read
 
-    def collect(self) -> Iterator[HistogramMetricFamily]:
+    def collect(self) -> "Iterator[HistogramMetricFamily]":
         """Yield the histogram."""
+        from prometheus_client.core import HistogramMetricFamily
+
         family = HistogramMetricFamily(self._name, self._description, labels=self._labels)
         for values, durations in list(self._read().items()):
             family.add_metric(values, durations.buckets(), durations.sum_s)

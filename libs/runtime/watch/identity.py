@@ -5,25 +5,26 @@ import logging
 import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-from cryptography import x509
-from prometheus_client import Metric
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from typing import TYPE_CHECKING
 
 from libs.runtime.version import VERSION
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 _log = logging.getLogger(__name__)
 
 
-class Build(Collector):
+class Build:
     """`reput_build_info`: the version of a service and of Python, as labels of a 1."""
 
     def __init__(self, service: str) -> None:
         self._service = service
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> "Iterator[Metric]":
         """Yield the family."""
+        from prometheus_client.core import GaugeMetricFamily
+
         family = GaugeMetricFamily(
             "reput_build_info", "The version of the service and of Python.", labels=("service", "version", "python")
         )
@@ -31,7 +32,7 @@ class Build(Collector):
         yield family
 
 
-class Certificates(Collector):
+class Certificates:
     """`reput_certificate_not_after_seconds`: the end of each certificate file, in seconds since the epoch.
 
     The files are read at each collection, because they are replaced while the service runs. A file with several
@@ -42,20 +43,24 @@ class Certificates(Collector):
         self._files = files
         self._told: set[str] = set()
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> "Iterator[Metric]":
         """Yield the family."""
+        from prometheus_client.core import GaugeMetricFamily
+
         family = GaugeMetricFamily(
             "reput_certificate_not_after_seconds",
             "The end of the certificates of a file, in seconds since the epoch.",
             labels=("setting",),
         )
+        if self._files:
+            from libs.runtime.trust.certificates import file_end_s  # 11 MB, which a process without certificates saves
         for setting, file in self._files:
             try:
-                found = x509.load_pem_x509_certificates(file.read_bytes())
+                end_s = file_end_s(file)
             except (OSError, ValueError) as error:
                 self._tell(f"{setting} {file}: the end of the certificate can't be read: {error}")
                 continue
-            family.add_metric((setting,), min(one.not_valid_after_utc.timestamp() for one in found))
+            family.add_metric((setting,), end_s)
         yield family
 
     def _tell(self, sentence: str) -> None:

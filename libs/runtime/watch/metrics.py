@@ -14,18 +14,16 @@ gauge at the end of its name.
 """
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
-
-from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from libs.runtime.sentences import field_sentences
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from prometheus_client import Metric
 
 _log = logging.getLogger(__name__)
 
@@ -57,8 +55,10 @@ class Column:
         """Whether the values only grow, from the start of the process."""
         return self.name.endswith(TOTAL)
 
-    def family(self, labels: Sequence[str], found: Mapping[tuple[str, ...], "DataclassInstance"]) -> Metric:
+    def family(self, labels: Sequence[str], found: Mapping[tuple[str, ...], "DataclassInstance"]) -> "Metric":
         """Return the family with a sample for each object."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
         made = (
             CounterMetricFamily(self.name.removesuffix(TOTAL), self.help, labels=labels)
             if self.is_counter
@@ -74,8 +74,12 @@ class Column:
         return dataclasses.replace(self, name=self.old_name, help=f"Old name of {self.name}.", factor=1.0)
 
 
-def columns(prefix: str, kind: type["DataclassInstance"]) -> list[Column]:
-    """Return the families of a kind of statistics. Raises ValueError for a field without a sentence."""
+@functools.cache
+def columns(prefix: str, kind: type["DataclassInstance"]) -> tuple[Column, ...]:
+    """Return the families of a kind of statistics. Raises ValueError for a field without a sentence.
+
+    The first call parses the source of the class: this takes milliseconds.
+    """
     sentences = field_sentences(kind)
     made = []
     for field in dataclasses.fields(kind):
@@ -91,7 +95,7 @@ def columns(prefix: str, kind: type["DataclassInstance"]) -> list[Column]:
                 factor,
             )
         )
-    return made
+    return tuple(made)
 
 
 def _family_name(field: str) -> tuple[str, float]:
@@ -103,26 +107,26 @@ def _family_name(field: str) -> tuple[str, float]:
     return field, 1.0
 
 
-class Metrics(Collector):
+class Metrics:
     """The families of a service. `add` statistics at the start; each collection reads all of them once.
+
+    The names and help of the families are made by the first collection: a start does not wait for them.
 
     Statistics that fail are left out of a collection, and the log says why: they must not hide all other metrics.
     """
 
     def __init__(self, *, has_old_names: bool) -> None:
         self._has_old_names = has_old_names
-        self._sources: list[tuple[Sequence[str], list[Column], Read]] = []
+        self._sources: list[tuple[str, Sequence[str], type[DataclassInstance], Read]] = []
 
     def add(self, prefix: str, labels: Sequence[str], kind: type["DataclassInstance"], read: Read) -> None:
         """Add the families of a kind of statistics. `read` is called once for each collection."""
-        families = columns(prefix, kind)
-        if self._has_old_names:
-            families += [family.former for family in families if family.old_name != family.name]
-        self._sources.append((labels, families, read))
+        self._sources.append((prefix, labels, kind, read))
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> "Iterator[Metric]":
         """Yield all families, also families without samples. Callers: any thread."""
-        for labels, families, read in self._sources:
+        for prefix, labels, kind, read in self._sources:
+            families = self._families(prefix, kind)
             try:
                 found = read()
             except Exception:  # noqa: BLE001 - the other families are still needed
@@ -130,3 +134,9 @@ class Metrics(Collector):
                 found = {}
             for column in families:
                 yield column.family(labels, found)
+
+    def _families(self, prefix: str, kind: type["DataclassInstance"]) -> Sequence[Column]:
+        families = columns(prefix, kind)
+        if not self._has_old_names:
+            return families
+        return families + tuple(family.former for family in families if family.old_name != family.name)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Telemetry: logs to standard error, metrics for Prometheus, traces by OTLP. The engines count; this room reports.
 
+OpenTelemetry's SDK and exporters are imported where an endpoint is set: they take longer than the rest of a service.
+
 Invariants: while no OTLP endpoint is set, no span is made and no interceptor runs, so tracing costs nothing. Metrics
 are collected only on request. A process has a single object, which is passed to its users. Only logging is global.
 """
@@ -9,28 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import logging
 import ssl
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import grpc
-import structlog
-from opentelemetry import propagate, trace
-from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
-from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-from opentelemetry.instrumentation.grpc import aio_client_interceptors
-from opentelemetry.sdk._logs.export import LogRecordExporter
-from opentelemetry.sdk.metrics.export import MetricExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+from opentelemetry import trace
 from opentelemetry.trace import SpanKind, Status, StatusCode
-from prometheus_client import CollectorRegistry, ProcessCollector
 
 from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
 from libs.runtime.settings import ListenConfig, TelemetryConfig
@@ -38,14 +28,23 @@ from libs.runtime.trust.credentials import ssl_context
 from libs.runtime.trust.tokens import TokenFile
 from libs.runtime.watch.durations import CallDurations, DurationsFamily, Read
 from libs.runtime.watch.identity import Build
-from libs.runtime.watch.log_export import LogExport
+from libs.runtime.watch.logs import set_up_logging
 from libs.runtime.watch.message_spans import Note, note_of
 from libs.runtime.watch.metrics import Metrics
-from libs.runtime.watch.metrics_export import MetricsExport
-from libs.runtime.watch.metrics_server import MetricsServer
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from opentelemetry.sdk._logs.export import LogRecordExporter
+    from opentelemetry.sdk.metrics.export import MetricExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from prometheus_client import CollectorRegistry
+
+    from libs.runtime.watch.log_export import LogExport
+    from libs.runtime.watch.metrics_export import MetricsExport
+    from libs.runtime.watch.metrics_server import MetricsServer
+    from libs.runtime.watch.registry import Source
 
 EXPORT_TIMEOUT_S = 1.0
 """Maximum delay of a stop by the export of the last spans."""
@@ -68,12 +67,9 @@ class Telemetry:
     def __init__(
         self, service: str, *, exporter: SpanExporter | None, trace_ratio: float, has_old_names: bool = False
     ) -> None:
-        resource = Resource.create({"service.name": f"reput-{service}"})
         self.service = service
-        self.registry = CollectorRegistry()
         self._metrics = Metrics(has_old_names=has_old_names)
-        for collector in (self._metrics, ProcessCollector(registry=None), Build(service)):
-            self.registry.register(collector)
+        self._sources: list[Source] = [self._metrics, Build(service)]
         calls = CallDurations()
         self.observe_durations(
             "rpc_duration", ("method", "code"), "Duration of served calls; streams count when they end.",
@@ -84,11 +80,7 @@ class Telemetry:
         self.tracer_provider: TracerProvider | None = None
         self._tracer: trace.Tracer | None = None
         if exporter is not None:
-            sampler = ParentBasedTraceIdRatio(trace_ratio)
-            self.tracer_provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
-            self.tracer_provider.add_span_processor(BatchSpanProcessor(exporter))
-            self._tracer = self.tracer_provider.get_tracer("reput")
-        self._resource = resource
+            self._begin_traces(exporter, trace_ratio)
         self._http: MetricsServer | None = None
         self._metrics_export: MetricsExport | None = None
         self._log_export: LogExport | None = None
@@ -96,6 +88,21 @@ class Telemetry:
         """Returns for /settings the settings in force. None before a service exists."""
         self.is_serving: Callable[[], bool] | None = None
         """Returns for /healthz whether the service's gRPC health is SERVING. None before a service exists."""
+
+    def _begin_traces(self, exporter: SpanExporter, trace_ratio: float) -> None:
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+
+        sampler = ParentBasedTraceIdRatio(trace_ratio)
+        self.tracer_provider = TracerProvider(sampler, self._resource(), shutdown_on_exit=False)
+        self.tracer_provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self.tracer_provider.get_tracer("reput")
+
+    def _resource(self) -> Resource:
+        from opentelemetry.sdk.resources import Resource
+
+        return Resource.create({"service.name": f"reput-{self.service}"})
 
     @classmethod
     def off(cls, service: str = "test") -> Self:
@@ -106,6 +113,8 @@ class Telemetry:
         self, host: str, port: int, *, context: ssl.SSLContext | None = None, tokens: TokenFile | None = None
     ) -> int:
         """Open the Prometheus endpoint and return its port. Raises PortInUse or ListenFailed."""
+        from libs.runtime.watch.metrics_server import MetricsServer
+
         address = f"{host}:{port}"
         try:
             self._http = MetricsServer(
@@ -119,13 +128,28 @@ class Telemetry:
 
     def export_metrics(self, exporter: MetricExporter, *, interval_s: float) -> None:
         """Send all metrics by OTLP at an interval, until `shutdown`."""
-        self._metrics_export = MetricsExport(self.registry, exporter, self._resource, interval_s=interval_s)
+        from libs.runtime.watch.metrics_export import MetricsExport
+
+        self._metrics_export = MetricsExport(self.registry, exporter, self._resource(), interval_s=interval_s)
         self._metrics_export.start()
 
     def export_logs(self, exporter: LogRecordExporter) -> None:
         """Send all log lines by OTLP, too, until `shutdown`."""
-        self._log_export = LogExport(exporter, self._resource)
+        from libs.runtime.watch.log_export import LogExport
+
+        self._log_export = LogExport(exporter, self._resource())
         logging.getLogger().addHandler(self._log_export)
+
+    @functools.cached_property
+    def registry(self) -> CollectorRegistry:
+        """The registry of all metrics, also of metrics that are added later."""
+        from libs.runtime.watch.registry import registry_of
+
+        return registry_of(self._sources)
+
+    def add(self, source: Source) -> None:
+        """Report further families of metrics."""
+        self._sources.append(source)
 
     def _settings(self) -> object:
         return None if self.settings is None else self.settings()
@@ -160,7 +184,7 @@ class Telemetry:
 
         `read` returns the durations by the values of their labels, and is called like the function of `observe`.
         """
-        self.registry.register(DurationsFamily(f"reput_{self.service}_{name}_seconds", description, labels, read))
+        self.add(DurationsFamily(f"reput_{self.service}_{name}_seconds", description, labels, read))
 
     @property
     def is_tracing(self) -> bool:
@@ -173,6 +197,8 @@ class Telemetry:
         """Run a block as the span of a served call, child of the caller's span if the metadata carry one (W3C)."""
         if self._tracer is None:
             return _NO_SPAN
+        from opentelemetry import propagate
+
         carrier = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         return self._tracer.start_as_current_span(
             method,
@@ -191,6 +217,8 @@ class Telemetry:
         """Return the interceptors that trace a channel's calls. Empty when no spans are exported."""
         if self.tracer_provider is None:
             return []
+        from opentelemetry.instrumentation.grpc import aio_client_interceptors
+
         interceptors = aio_client_interceptors(tracer_provider=self.tracer_provider)  # type: ignore[no-untyped-call]
         return [
             interceptor for interceptor in interceptors if isinstance(interceptor, grpc.aio.UnaryUnaryClientInterceptor)
@@ -229,16 +257,14 @@ def set_up(service: str, config: TelemetryConfig, server: ListenConfig) -> Telem
     Raises PortInUse or ListenFailed, and ConfigError for files of TLS and tokens.
     """
     set_up_logging(service, config.log_level, config.log_format)
-    endpoint, is_insecure = config.otlp_endpoint, config.otlp_endpoint.startswith("http://")
-    exporter = OTLPSpanExporter(endpoint, insecure=is_insecure) if endpoint else None
     telemetry = Telemetry(
-        service, exporter=exporter, trace_ratio=config.trace_ratio, has_old_names=config.metrics_old_names
+        service,
+        exporter=_span_exporter(config) if config.otlp_endpoint else None,
+        trace_ratio=config.trace_ratio,
+        has_old_names=config.metrics_old_names,
     )
-    if endpoint and config.otlp_metrics_interval_ms:
-        metrics = OTLPMetricExporter(endpoint, insecure=is_insecure)
-        telemetry.export_metrics(metrics, interval_s=config.otlp_metrics_interval_ms / 1000)
-    if endpoint and config.otlp_logs:
-        telemetry.export_logs(OTLPLogExporter(endpoint, insecure=is_insecure))
+    if config.otlp_endpoint:
+        _export(telemetry, config)
     if config.metrics_port:
         context = ssl_context(server, protocol="http/1.1") if config.metrics_tls else None
         if config.metrics_tls and context is None:
@@ -249,68 +275,24 @@ def set_up(service: str, config: TelemetryConfig, server: ListenConfig) -> Telem
     return telemetry
 
 
-# local variables stay out of the log: they are long, and may contain a token
-_TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+def _span_exporter(config: TelemetryConfig) -> SpanExporter:
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
-_CHATTY = "httpx2"
-"""It logs each request to Kubernetes at level info: a line for each renewal of the lease."""
-
-
-def is_console(log_format: str) -> bool:
-    """Return whether the log is for a reader at a terminal."""
-    return log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
+    return OTLPSpanExporter(config.otlp_endpoint, insecure=_is_insecure(config))
 
 
-def set_up_logging(service: str, level: str, log_format: str) -> None:
-    """Send structlog's and the standard library's records to standard error in the same format."""
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _adder(service),
-        _add_trace,
-    ]
-    has_fields = not is_console(log_format)
-    renderer: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
-        if not has_fields
-        else [structlog.processors.ExceptionRenderer(_TRACEBACKS), structlog.processors.JSONRenderer()]
-    )
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(allow=["audit"])] if has_fields else shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
-    handler.addFilter(_is_no_departure)
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(level.upper())
-    logging.getLogger(_CHATTY).setLevel(max(root.level, logging.WARNING))
-    structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,
-    )
+def _export(telemetry: Telemetry, config: TelemetryConfig) -> None:
+    """Send metrics and log lines, as far as they are wanted."""
+    from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
+    from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+
+    endpoint, is_insecure = config.otlp_endpoint, _is_insecure(config)
+    if config.otlp_metrics_interval_ms:
+        metrics = OTLPMetricExporter(endpoint, insecure=is_insecure)
+        telemetry.export_metrics(metrics, interval_s=config.otlp_metrics_interval_ms / 1000)
+    if config.otlp_logs:
+        telemetry.export_logs(OTLPLogExporter(endpoint, insecure=is_insecure))
 
 
-def _is_no_departure(record: logging.LogRecord) -> bool:
-    """Return False for gRPC's traceback of an answer whose caller has left. This is no error."""
-    error = record.exc_info[1] if record.exc_info else None
-    return not (isinstance(error, grpc.aio.InternalError) and record.name.startswith("grpc."))
-
-
-def _adder(service: str) -> structlog.typing.Processor:
-    def add(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        event["service"] = service
-        return event
-
-    return add
-
-
-def _add_trace(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    span = trace.get_current_span().get_span_context()
-    if span.is_valid:
-        event["trace_id"] = trace.format_trace_id(span.trace_id)
-    return event
+def _is_insecure(config: TelemetryConfig) -> bool:
+    return config.otlp_endpoint.startswith("http://")

@@ -4,14 +4,18 @@
 import asyncio
 from collections.abc import Sequence
 
+from msgspec.structs import replace
 from reput_client import Message, Queue, Topic
 
 from services.console.ask.groups import known_groups
+from services.console.ask.look import looked
 from services.console.ask.store import Asking, Store, each, together
 from services.console.ask.tail import NEWEST_COUNT, cursor_text
 from services.console.pages.rows import row_of
 from services.console.pages.topics import (
     Arrivals,
+    Look,
+    Sort,
     TopicPage,
     TopicsPage,
     arrivals_of,
@@ -23,51 +27,56 @@ from services.console.pages.topics import (
 
 TOPICS_LISTED_MAX = 20_000
 QUEUES_SHOWN_MAX = 256
-TIMED_QUEUES_MAX = 64
-"""Queues of a topic whose first and last time are read: a call for each."""
 CHARTED_QUEUES_MAX = 16
 STEP_MS, STEP_COUNT = 300_000, 24
 PAST_OFFSETS_MAX = 50_000
 """Queue offsets at past moments that the process remembers, some 200 bytes each."""
 
 
-async def topics(store: Store, part: str, number: int) -> TopicsPage:
+async def topics(store: Store, part: str, number: int, *, has_system: bool = False, sort: Sort = "") -> TopicsPage:
     """Return a part of the list of topics."""
     asking = Asking(store)
-    listed, is_cut = await asking.first("topics", asking.client.topics.list(), TOPICS_LISTED_MAX)
+    listing = asking.client.topics.list(include_system=has_system)
+    listed, is_cut = await asking.first("topics", listing, TOPICS_LISTED_MAX)
     if is_cut:
         asking.left_out("further topics", f"the first {TOPICS_LISTED_MAX} are listed")
-    shown, *place = shown_topics(listed, part, number)
+    rates = store.ring.last("topic", "in_per_s", store.clock.now_ms())
+    shown, *place = shown_topics(listed, part, number, has_system=has_system, rates=rates if sort == "growth" else None)
     queues = dict(await each([topic.name for topic in shown], lambda name: _queues(asking, name)))
     groups = (await known_groups(asking)).facts()
-    return topics_page(shown, queues, groups, asking.gaps, part=part, place=(place[0], place[1], place[2]))
+    total, number, page_count = place
+    return topics_page(
+        shown, queues, groups, asking.gaps, part=part, has_system=has_system, place=(total, number, page_count),
+        rates=rates, sort=sort,
+    )  # fmt: skip
 
 
-async def topic(store: Store, name: str) -> TopicPage:
-    """Return the page of a topic."""
+async def topic(store: Store, name: str, span: str, look: Look | None = None, zone: str = "") -> TopicPage:
+    """Return the page of a topic, with a look at a time or at an offset if it is asked for."""
     asking = Asking(store)
     found = await asking.ask("the topic", asking.client.topics.get(name))
-    queues = await _queues(asking, name)
+    queues = await _queues(asking, name, with_times=True)
     if found is None and queues:
         found = Topic(name, len(queues), len(queues), is_readable=True, is_writable=False, is_system=False)
     if found is None:
         return no_topic(name, asking.gaps)
     known_queues = queues or []
-    timed, known, arrivals, newest = await asyncio.gather(
-        _timed(asking, known_queues),
-        known_groups(asking),
-        _arrivals(asking, known_queues),
+    newest, known, arrivals, found_look = await asyncio.gather(
         _newest(asking, known_queues),
+        known_groups(asking, has_system=True),
+        _arrivals(asking, known_queues),
+        looked(asking, known_queues, look or Look(), zone),
     )
-    return topic_page(
+    page = topic_page(
         found,
-        None if queues is None else timed,
+        queues,
         known.facts(),
         asking.gaps,
         arrivals=arrivals,
-        newest=[row_of(message, hides_bodies=store.hides_bodies) for message in newest],
+        newest=[row_of(message, store.mask) for message in newest],
         cursor=_cursor(found, known_queues),
     )
+    return replace(page, look=found_look, history=store.ring.history("topic", name, span, store.clock.now_ms()))
 
 
 def _cursor(topic: Topic, queues: Sequence[Queue]) -> str:
@@ -76,29 +85,20 @@ def _cursor(topic: Topic, queues: Sequence[Queue]) -> str:
     return cursor_text(empty | {queue.queue_id: queue.max_queue_offset for queue in queues})
 
 
-async def _queues(asking: Asking, name: str) -> list[Queue] | None:
+async def _queues(asking: Asking, name: str, *, with_times: bool = False) -> list[Queue] | None:
     """Return the queues of a topic that have had messages, None if they could not be asked."""
     before = len(asking.found_gaps)
-    queues, is_cut = await asking.first(f"the queues of {name}", asking.client.queues.list(name), QUEUES_SHOWN_MAX)
+    listing = asking.client.queues.list(name, with_times=with_times)
+    queues, is_cut = await asking.first(f"the queues of {name}", listing, QUEUES_SHOWN_MAX)
     if is_cut:
         asking.left_out(f"further queues of {name}", f"the first {QUEUES_SHOWN_MAX} are counted")
     return None if len(asking.found_gaps) > before and not queues else queues
 
 
-async def _timed(asking: Asking, queues: Sequence[Queue]) -> list[Queue]:
-    """Return the queues with their times, as far as they were asked."""
-
-    async def ask(queue: Queue) -> Queue:
-        what = f"the times of queue {queue.queue_id}"
-        return await asking.ask(what, asking.client.queues.range(queue.topic, queue.queue_id)) or queue
-
-    timed = await together(map(ask, queues[:TIMED_QUEUES_MAX]))
-    return [*timed, *queues[TIMED_QUEUES_MAX:]]
-
-
 async def _newest(asking: Asking, queues: Sequence[Queue]) -> list[Message]:
-    """Return the newest messages of all queues together."""
-    filled = [queue for queue in queues if queue.max_queue_offset > queue.min_queue_offset][:CHARTED_QUEUES_MAX]
+    """Return the newest messages of all queues together, the newest first. The queues with the last times have them."""
+    filled = [queue for queue in queues if queue.max_queue_offset > queue.min_queue_offset]
+    filled.sort(key=lambda queue: queue.last_store_time.timestamp() if queue.last_store_time else 0, reverse=True)
 
     async def pull(queue: Queue) -> list[Message]:
         start = max(queue.max_queue_offset - NEWEST_COUNT, queue.min_queue_offset)
@@ -106,8 +106,8 @@ async def _newest(asking: Asking, queues: Sequence[Queue]) -> list[Message]:
         answer = await asking.ask(f"the newest messages of queue {queue.queue_id}", pulled)
         return answer.messages if answer is not None else []
 
-    messages = [message for some in await together(map(pull, filled)) for message in some]
-    return sorted(messages, key=lambda message: message.store_time_ms)[-NEWEST_COUNT:]
+    messages = [message for some in await together(map(pull, filled[:NEWEST_COUNT])) for message in some]
+    return sorted(messages, key=lambda message: message.physical_offset, reverse=True)[:NEWEST_COUNT]
 
 
 async def _arrivals(asking: Asking, queues: Sequence[Queue]) -> Arrivals | None:

@@ -3,15 +3,18 @@
 
 import json
 from collections.abc import Iterable
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from msgspec import Struct
 from reput_client import Message
 
+from libs.formats.state.system_topics import HALF_TOPIC, TIMER_TOPIC
 from services.console.pages.body import Body, body_of
 from services.console.pages.groups import GroupFacts, GroupQueue
+from services.console.pages.mask import Mask
 from services.console.pages.page import Gap, Page, command
-from services.console.pages.rows import MessageRow, row_of
+from services.console.pages.rows import MessageRow, WaitsAs, row_of
+from services.console.pages.states import GroupState, State
 
 MEANINGS = {
     "TAGS": "tag",
@@ -36,8 +39,10 @@ MEANINGS = {
 """What properties of RocketMQ mean."""
 PROPERTIES_SHOWN_MAX = 200
 VALUE_CHARACTERS_MAX = 2_000
+COMMANDS_MAX = 3
+"""Groups for which the page names the command that tells the state of the message."""
 
-State = Literal["settled", "open", "not_delivered", "read", "not_read"]
+WAITING: dict[str, WaitsAs] = {TIMER_TOPIC: "delayed", HALF_TOPIC: "transaction"}
 
 
 class Property(Struct, frozen=True):
@@ -47,16 +52,6 @@ class Property(Struct, frozen=True):
     value: str
     meaning: str
     is_cut: bool
-
-
-class GroupState(Struct, frozen=True):
-    """The state of the message at a group."""
-
-    group: str
-    is_shared: bool
-    state: State
-    behind: int
-    """Messages between the group's position and this message."""
 
 
 class Call(Struct, frozen=True):
@@ -72,6 +67,8 @@ class MessagePage(Page, frozen=True, kw_only=True):
     template: ClassVar = "message.html"
 
     id: str
+    refusal: str = ""
+    """Why this is no id of a message."""
     row: MessageRow | None = None
     physical_offset: int = 0
     record_size_bytes: int = 0
@@ -86,26 +83,35 @@ class MessagePage(Page, frozen=True, kw_only=True):
     body: Body | None = None
     calls: tuple[Call, ...] = ()
     states: tuple[GroupState, ...] = ()
+    waits_as: WaitsAs = ""
+    """What the message waits as, where the store keeps messages that no group gets yet."""
+    real_topic: str = ""
+    """The topic to which such a message goes; empty for a message without it."""
 
 
 def page_of(
     message_id: str,
     message: Message | None,
-    groups: Iterable[GroupFacts],
+    states: tuple[GroupState, ...],
     gaps: tuple[Gap, ...],
     *,
+    indexer_target: str,
     form: str,
-    hides_bodies: bool,
+    mask: Mask,
+    body_start: int = 0,
+    refusal: str = "",
 ) -> MessagePage:
-    """Return the page of a message, None if it was not found."""
+    """Return the page of a message, None if it was not found, or if its id is refused."""
     commands = (command("query", "id", message_id),)
     if message is None:
-        return MessagePage(commands=commands, gaps=gaps, is_found=False, id=message_id)
+        return MessagePage(commands=commands, gaps=gaps, is_found=False, id=message_id, refusal=refusal)
+    place = (message.topic, "--queue", str(message.queue_id), "--offset", str(message.queue_offset))
+    shared = [one.group for one in states if one.is_shared]
     return MessagePage(
-        commands=commands,
+        commands=(*commands, *(command("groups", "message", group, *place) for group in shared[:COMMANDS_MAX])),
         gaps=gaps,
         id=message_id,
-        row=row_of(message, hides_bodies=hides_bodies),
+        row=row_of(message, mask),
         physical_offset=message.physical_offset,
         record_size_bytes=message.record_size_bytes,
         born_time_ms=message.born_time_ms,
@@ -114,17 +120,20 @@ def page_of(
         flag=message.flag,
         sys_flag=message.sys_flag,
         reconsume_times=message.reconsume_times,
-        properties=_properties(message),
+        properties=_properties(message, mask),
         property_count=len(message.properties),
-        body=body_of(message, form, hides=hides_bodies),
-        calls=_calls(message),
-        states=states_of(message.topic, message.queue_id, message.queue_offset, groups),
+        body=body_of(message, form, mask, start=body_start),
+        calls=_calls(message, indexer_target),
+        waits_as=WAITING.get(message.topic, ""),
+        real_topic=mask.value("REAL_TOPIC", message.properties.get("REAL_TOPIC", "")),
+        states=states,
     )
 
 
-def _properties(message: Message) -> tuple[Property, ...]:
+def _properties(message: Message, mask: Mask) -> tuple[Property, ...]:
     """Return the properties: the properties of users first, then those of RocketMQ, by name."""
-    pairs = sorted(message.properties.items(), key=lambda pair: (pair[0] in MEANINGS, pair[0]))
+    pairs = [(name, mask.value(name, value)) for name, value in message.properties.items()]
+    pairs.sort(key=lambda pair: (pair[0] in MEANINGS, pair[0]))
     return tuple(
         Property(name, value[:VALUE_CHARACTERS_MAX], MEANINGS.get(name, ""), len(value) > VALUE_CHARACTERS_MAX)
         for name, value in pairs[:PROPERTIES_SHOWN_MAX]
@@ -138,7 +147,13 @@ def states_of(topic: str, queue_id: int, queue_offset: int, groups: Iterable[Gro
         for queue in group.queues:
             if (queue.topic, queue.queue_id) == (topic, queue_id):
                 behind = max(queue_offset - queue.queue_offset, 0)
-                found.append(GroupState(group.name, group.share is not None, _state(queue, queue_offset), behind))
+                state = _state(queue, queue_offset)
+                is_first = state == "open" and queue_offset == queue.queue_offset
+                caused = tuple(one.text for one in queue.reasons if one.queue_offset == queue_offset)
+                most = group.share.policy.attempts_max if group.share is not None else 0
+                found.append(
+                    GroupState(group.name, group.share is not None, state, behind, is_first, caused, attempts_max=most)
+                )
     return tuple(found)
 
 
@@ -151,17 +166,18 @@ def _state(queue: GroupQueue, queue_offset: int) -> State:
     return "open" if queue_offset < queue.next_queue_offset else "not_delivered"
 
 
-def _calls(message: Message) -> tuple[Call, ...]:
+def _calls(message: Message, indexer_target: str) -> tuple[Call, ...]:
     topic, queue_id, offset = message.topic, message.queue_id, message.queue_offset
     at, end = ({topic: {str(queue_id): place}} for place in (offset, offset + 1))
     python = (
         "import reput_client\n\n"
-        "with reput_client.connect() as client:\n"
+        f"with reput_client.connect(indexer={indexer_target!r}) as client:\n"
         f"    message = client.query.by_id({message.offset_message_id!r})\n"
         "    print(message.properties, message.body)"
     )
     spark = (
-        'frame = (\n    spark.read.format("reput")\n    .option("endpoint", "127.0.0.1:7102")  # the Indexer\n'
+        'frame = (\n    spark.read.format("reput")\n'
+        f'    .option("endpoint", {json.dumps(indexer_target)})\n'
         f"    .option(\"assign\", '{json.dumps({topic: [queue_id]})}')\n"
         f"    .option(\"startingOffsets\", '{json.dumps(at)}')\n"
         f"    .option(\"endingOffsets\", '{json.dumps(end)}')\n"

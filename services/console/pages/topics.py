@@ -3,17 +3,22 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 from reput_client import Queue, Topic
 
+from libs.formats.state.system_topics import is_made_by_store
 from services.console.pages.chart import Bar, bars
-from services.console.pages.groups import GroupFacts, Lag, lag_of
+from services.console.pages.groups import GroupFacts, Lag, Reason, lag_of, reasons_of
+from services.console.pages.history import History
 from services.console.pages.page import Gap, Page, command
 from services.console.pages.rows import MessageRow, place_of
 
 ROWS_OF_A_PAGE = 100
+Sort = Literal["", "growth"]
+"""By name, or those first that grow fastest."""
 
 
 class TopicRow(Struct, frozen=True):
@@ -32,6 +37,8 @@ class TopicRow(Struct, frozen=True):
     group_count: int
     lag: Lag | None
     """The lag of the group that is furthest behind, None without a group."""
+    in_per_s: float | None = None
+    """Messages a second of the last sample; None if the console does not remember the topic."""
 
 
 class TopicsPage(Page, frozen=True, kw_only=True):
@@ -41,11 +48,14 @@ class TopicsPage(Page, frozen=True, kw_only=True):
 
     part: str
     """Only topics whose name has this part."""
+    has_system: bool
+    """Topics of the store and of RocketMQ itself are listed, too."""
     rows: tuple[TopicRow, ...]
     total_count: int
     number: int
     """The part that is shown, from 1."""
     page_count: int
+    sort: Sort = ""
 
 
 class QueueRow(Struct, frozen=True):
@@ -64,7 +74,7 @@ class GroupOfTopic(Struct, frozen=True):
     name: str
     is_shared: bool
     lag: Lag
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
 
 
 class Arrivals(Struct, frozen=True):
@@ -74,6 +84,30 @@ class Arrivals(Struct, frozen=True):
     step_ms: int
     counts: tuple[int, ...]
     bars: tuple[Bar, ...]
+
+
+class Look(Struct, frozen=True):
+    """A look into a topic: at a time over all queues, or at an offset of a queue."""
+
+    at: str = ""
+    """The time, as it was typed."""
+    queue: str = ""
+    offset: str = ""
+    cursor: str = ""
+    """Where a look at a time goes on: an offset in each queue."""
+    refusal: str = ""
+    """Why it can't be answered."""
+    note: str = ""
+    """Where the messages begin, if not where the reader asked."""
+    rows: tuple[MessageRow, ...] = ()
+    next_cursor: str = ""
+    """`cursor` of the next messages; empty at the end, as `next_offset`."""
+    next_offset: str = ""
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the reader asked for a place."""
+        return bool(self.at or self.queue or self.offset or self.cursor)
 
 
 class TopicPage(Page, frozen=True, kw_only=True):
@@ -86,6 +120,8 @@ class TopicPage(Page, frozen=True, kw_only=True):
     queues: tuple[QueueRow, ...] = ()
     groups: tuple[GroupOfTopic, ...] = ()
     arrivals: Arrivals | None = None
+    history: History | None = None
+    look: Look = Look()
     newest: tuple[MessageRow, ...] = ()
     """The newest messages, the newest first."""
     cursor: str = ""
@@ -117,17 +153,36 @@ def groups_of(topic: str, groups: Iterable[GroupFacts]) -> tuple[GroupOfTopic, .
     for group in groups:
         queues = [queue for queue in group.queues if queue.topic == topic]
         if queues:
-            reasons = tuple(dict.fromkeys(reason for queue in queues for reason in queue.reasons))
-            found.append(GroupOfTopic(group.name, group.share is not None, lag_of(queues), reasons))
+            is_shared = group.share is not None
+            found.append(GroupOfTopic(group.name, is_shared, lag_of(queues), reasons_of(group, topic)))
     return tuple(sorted(found, key=lambda one: (-one.lag.messages, one.name)))
 
 
-def shown_topics(topics: Sequence[Topic], part: str, number: int) -> tuple[list[Topic], int, int, int]:
-    """Return the topics of a part of the list, their total, the number of this part, and the count of parts."""
-    found = [topic for topic in topics if part.lower() in topic.name.lower()]
+def shown_topics(
+    topics: Sequence[Topic],
+    part: str,
+    number: int,
+    *,
+    has_system: bool = False,
+    rates: Mapping[str, float] | None = None,
+) -> tuple[list[Topic], int, int, int]:
+    """Return the topics of a part of the list, their total, the number of this part, and the count of parts.
+
+    With `rates` those that grow fastest come first.
+    """
+    found = [
+        topic for topic in topics if part.lower() in topic.name.lower() and (has_system or not _is_own(topic.name))
+    ]
+    if rates is not None:
+        found.sort(key=lambda topic: -rates.get(topic.name, -1.0))
     page_count = max(-(-len(found) // ROWS_OF_A_PAGE), 1)
     number = min(max(number, 1), page_count)
     return found[(number - 1) * ROWS_OF_A_PAGE : number * ROWS_OF_A_PAGE], len(found), number, page_count
+
+
+def _is_own(name: str) -> bool:
+    """Return whether a topic is the store's or RocketMQ's own, and of no group."""
+    return is_made_by_store(name) and not place_of(name)
 
 
 def topics_page(
@@ -137,16 +192,24 @@ def topics_page(
     gaps: tuple[Gap, ...],
     *,
     part: str,
+    has_system: bool,
     place: tuple[int, int, int],
+    rates: Mapping[str, float] | None = None,
+    sort: Sort = "",
 ) -> TopicsPage:
     """Return the page of a part of the list. `place` is the total, the number of the part, and the count of parts."""
     total, number, page_count = place
     return TopicsPage(
-        commands=(command("topics", "list"),),
+        commands=(command("topics", "list", *(("--system",) if has_system else ())),),
         gaps=gaps,
         is_found=bool(topics) or not gaps,
         part=part,
-        rows=tuple(topic_row(topic, queues.get(topic.name), groups) for topic in topics),
+        has_system=has_system,
+        rows=tuple(
+            replace(topic_row(topic, queues.get(topic.name), groups), in_per_s=(rates or {}).get(topic.name))
+            for topic in topics
+        ),
+        sort=sort,
         total_count=total,
         number=number,
         page_count=page_count,
@@ -172,7 +235,7 @@ def topic_page(
         queues=tuple(map(_queue_row, queues or ())),
         groups=groups_of(topic.name, groups),
         arrivals=arrivals,
-        newest=tuple(sorted(newest, key=lambda row: (-row.store_time_ms, row.queue_id, -row.queue_offset))),
+        newest=tuple(newest),
         cursor=cursor,
     )
 

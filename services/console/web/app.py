@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Console: the application: a route for each page and its twin as JSON, the login, the files, and the health."""
+"""Console: the application: each page and its twin as JSON, the login, the files, and the health."""
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import msgspec
-import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -19,78 +18,28 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from libs.runtime.settings import ListenConfig
-from services.console.ask import find, groups, letters, message, service_states, topics
 from services.console.ask.store import Store
 from services.console.config import ConsoleConfig
 from services.console.pages.page import Page
+from services.console.web.bodies import Bodies
+from services.console.web.changes import Answering, Changes
 from services.console.web.counts import Counts
+from services.console.web.forms import form_of
 from services.console.web.gate import Gate, cookie_name, cookies_of, status_text, target_of
 from services.console.web.login import SESSION_S, Login, is_same, new_form_token
+from services.console.web.proxies import caller_of
 from services.console.web.rendering import Renderer
+from services.console.web.routes import PAGES, START, Make, argument
 from services.console.web.tails import Tails
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 STATIC = Path(__file__).parent / "static"
-CALLS_IN_A_ROW = 5
-"""A page takes at most the time of so many calls of the store."""
+CALLS_IN_A_ROW = 4
+"""A page asks for at most the time of so many calls of the store. What it has not asked by then is a gap."""
 TURN_TIMEOUT_S = 2.0
-ARGUMENT_CHARACTERS_MAX = 2_000
-FORM_FIELDS_MAX = 4
-
-Make = Callable[[Store, Request], Awaitable[Page]]
-
-
-async def _find(store: Store, request: Request) -> Page:
-    return await find.find(store, argument(request, "q"), argument(request, "topic"), argument(request, "zone"))
-
-
-async def _message(store: Store, request: Request) -> Page:
-    name, topic, form = request.path_params["name"], argument(request, "topic"), argument(request, "form")
-    return await message.message(store, name, topic, form)
-
-
-async def _topics(store: Store, request: Request) -> Page:
-    number = argument(request, "page")
-    return await topics.topics(store, argument(request, "name"), int(number) if number[:9].isdecimal() else 1)
-
-
-async def _topic(store: Store, request: Request) -> Page:
-    return await topics.topic(store, request.path_params["name"])
-
-
-async def _groups(store: Store, request: Request) -> Page:
-    return await groups.groups(store, argument(request, "name"))
-
-
-async def _group(store: Store, request: Request) -> Page:
-    return await groups.group(store, request.path_params["name"])
-
-
-async def _letters(store: Store, _request: Request) -> Page:
-    return await letters.letters(store)
-
-
-async def _group_letters(store: Store, request: Request) -> Page:
-    return await letters.group_letters(store, request.path_params["name"], argument(request, "where"))
-
-
-async def _service_states(store: Store, _request: Request) -> Page:
-    return await service_states.service_states(store)
-
-
-PAGES: Sequence[tuple[str, Make]] = (
-    ("/find", _find),
-    ("/messages/{name}", _message),
-    ("/topics", _topics),
-    ("/topics/{name}", _topic),
-    ("/groups", _groups),
-    ("/groups/{name}", _group),
-    ("/dead-letters", _letters),
-    ("/dead-letters/{name}", _group_letters),
-    ("/store", _service_states),
-)
-"""The pages by path. The twin of a page as JSON has its path and `.json`."""
+PAGE_TIMEOUT_S = 3.0
+"""Time for making a page beside its questions."""
 
 
 class Console:
@@ -100,15 +49,20 @@ class Console:
         self.is_ready = False
         self.counts = Counts()
         self._store = store
-        self._page_timeout_s = CALLS_IN_A_ROW * config.store_timeout_ms / 1000
-        self._login = Login(config, store.clock)
+        store.answer_timeout_s = CALLS_IN_A_ROW * config.store_timeout_ms / 1000
+        self._page_timeout_s = store.answer_timeout_s + PAGE_TIMEOUT_S
+        self._login = Login(config, store.clock, self.counts)
         self._renderer = Renderer()
         self._turns = asyncio.Semaphore(config.page_count_max)
         self._tails = Tails(store, self._renderer, self.counts, count_max=config.tail_count_max)
+        answering = Answering(self._made, self._shown, shown_json, self.refusal)
+        self._changes = Changes(store, self.counts, answering, self._reader_of)
+        self.allow_actions(config.allow_actions)
         routes = [route for path, make in PAGES for route in self._routes(path, make)]
+        bodies = Bodies(store, self.refusal, timeout_s=self._page_timeout_s)
         routes += [
-            Route("/", self._html(_find)),
-            Route("/messages/{name}/body", self._body),
+            Route("/", self._html(START)),
+            Route("/messages/{name}/body", bodies, methods=["GET"]),
             Route("/topics/{name}/tail", self._tails.events),
             Route("/topics/{name}/newer", self._tails.newer),
             Route("/login", self._show_login),
@@ -116,11 +70,16 @@ class Console:
             Route("/logout", self._log_out, methods=["POST"]),
             Route("/healthz", self._healthz),
         ]
+        routes = [*self._changes.routes(), *routes]
         application = Starlette(
             routes=[*routes, Mount("/static", StaticFiles(directory=STATIC))],
             exception_handlers={HTTPException: self._on_http_error},
         )
         self.application = Gate(application, config, listen, self._login, self.refusal)
+
+    def allow_actions(self, are_allowed: bool) -> None:
+        """Let readers change the store, or only look at it."""
+        self._changes.are_allowed = are_allowed
 
     def end_tails(self) -> None:
         """End the live tails. Browsers connect again."""
@@ -131,31 +90,34 @@ class Console:
 
     def _html(self, make: Make) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            def rendered(page: Page) -> Response:
-                path, query = target_of(request.scope)
-                twin = ("/find" if path == "/" else path) + ".json" + query
-                html = self._renderer.page(page, path=path, twin=twin, can_log_out=self._login.is_needed)
-                return HTMLResponse(html, page.status)
-
-            return await self._made(request, make, rendered)
+            return await self._made(request, make, lambda page: self._shown(request, page))
 
         return answer
+
+    def _shown(self, request: Request, page: Page, *, form_token: str = "") -> Response:
+        """Return a page as HTML. `form_token` is for the confirmation on a preview."""
+        path, query = target_of(request.scope)
+        twin = ("/find" if path == "/" else path) + ".json" + query
+        html = self._renderer.page(
+            page, path=path, twin=twin, can_log_out=self._login.has_tokens, form_token=form_token,
+            has_changes=self._changes.are_allowed,
+        )  # fmt: skip
+        return HTMLResponse(html, page.status)
 
     def _json(self, make: Make) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            def rendered(page: Page) -> Response:
-                return Response(msgspec.json.encode(page), page.status, media_type="application/json")
-
-            return await self._made(request, make, rendered)
+            return await self._made(request, make, shown_json)
 
         return answer
 
-    async def _made(self, request: Request, make: Make, rendered: Callable[[Page], Response]) -> Response:
-        """Return a page, or the reason why it was not made."""
+    async def _made(
+        self, request: Request, make: Make, rendered: Callable[[Page], Response], *, timeout_s: float = 0.0
+    ) -> Response:
+        """Return a page, or the reason why it was not made. A time-out of 0 is that of pages."""
         if not self.is_ready:
             return self.refusal(request.scope, 503, "the console is starting or stopping")
         try:
-            async with self._turn(), asyncio.timeout(self._page_timeout_s):
+            async with self._turn(), asyncio.timeout(timeout_s or self._page_timeout_s):
                 self.counts.pages_total += 1
                 return rendered(await make(self._store, request))
         except TimeoutError:
@@ -164,7 +126,7 @@ class Console:
             return self.refusal(request.scope, 400, str(error))
         except Exception as error:  # noqa: BLE001 - a bug: the log gets the traceback, the reader gets a page
             self.counts.failed_pages_total += 1
-            _log.exception("a page failed", path=request.url.path, error=str(error))
+            _log.exception("the page %r failed: %s", request.url.path, error)
             return self.refusal(request.scope, 500, "the console failed: its log has the reason")
 
     @contextlib.asynccontextmanager
@@ -192,20 +154,6 @@ class Console:
         text = "there is no such page" if status == 404 else status_text(status)
         return self.refusal(request.scope, status, text)
 
-    async def _body(self, request: Request) -> Response:
-        """Answer the body of a message as a file: a browser saves it, and never shows it as a page."""
-        try:
-            async with self._turn(), asyncio.timeout(self._page_timeout_s):
-                name, topic = request.path_params["name"], argument(request, "topic")
-                data, is_known = await message.body(self._store, name, topic)
-        except TimeoutError:
-            return self.refusal(request.scope, 503, "the console is busy: too many pages are made at once")
-        if data is None:
-            text = "there is no such body, or it is hidden" if is_known else "could not look: the store does not answer"
-            return self.refusal(request.scope, 404 if is_known else 503, text)
-        headers = {"Content-Disposition": 'attachment; filename="body.bin"'}
-        return Response(data, headers=headers, media_type="application/octet-stream")
-
     async def _show_login(self, request: Request) -> Response:
         return self._login_page(request, 200, "")
 
@@ -214,7 +162,7 @@ class Console:
         expected = cookies_of(request.headers).get(cookie_name(request.scope, "form"), "")
         if not is_same(form.get("form_token", ""), expected):
             return self._login_page(request, 403, "The form was too old, or came from another page: try again.")
-        session = self._login.session_for(form.get("token", ""))
+        session = self._login.session_for(form.get("token", ""), caller_of(request.scope).address)
         if session is None:
             return self._login_page(request, 401, "This token does not open the console.")
         answer = RedirectResponse(local_target(argument(request, "next")), 303)
@@ -233,6 +181,10 @@ class Console:
         self._set_cookie(answer, request, "form", token, max_age=3600)
         return answer
 
+    def _reader_of(self, request: Request) -> str:
+        session = cookies_of(request.headers).get(cookie_name(request.scope, "session"), "")
+        return self._login.reader_of(caller_of(request.scope), session, request.headers.get("authorization", ""))
+
     def _set_cookie(self, answer: Response, request: Request, kind: str, value: str, *, max_age: int) -> None:
         is_secure = request.scope["scheme"] == "https"
         name = cookie_name(request.scope, kind)
@@ -242,21 +194,9 @@ class Console:
         return PlainTextResponse("serving\n" if self.is_ready else "not serving\n", 200 if self.is_ready else 503)
 
 
-def argument(request: Request, name: str) -> str:
-    """Return an argument of the address, "" without it. Raises ValueError if it is too long."""
-    value = request.query_params.get(name, "")
-    if len(value) > ARGUMENT_CHARACTERS_MAX:
-        raise ValueError(f"{name} has {len(value)} characters: {ARGUMENT_CHARACTERS_MAX} are allowed")
-    return value.encode("utf-8", "replace").decode()
-
-
-async def form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form, none if it has more than `FORM_FIELDS_MAX`. The gate bounds its size."""
-    text = (await request.body()).decode("utf-8", "replace")
-    try:
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX))
-    except ValueError:
-        return {}
+def shown_json(page: Page) -> Response:
+    """Return a page as JSON."""
+    return Response(msgspec.json.encode(page), page.status, media_type="application/json")
 
 
 def local_target(target: str) -> str:

@@ -19,12 +19,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from libs.runtime.settings import ListenConfig
 from services.console.config import ConsoleConfig
 from services.console.web.login import Login
+from services.console.web.proxies import CALLER, Caller, Proxies
 
 TARGET_CHARACTERS_MAX = 4_096
 FORM_BYTES_MAX = 8 << 10
 UNREAD_TIMEOUT_S = 30.0
 """Longest time for which an answer waits for its reader."""
-OPEN_PATHS = frozenset({"/login", "/healthz"})
+LOGIN = "/login"
+OPEN_PATHS = frozenset({LOGIN, "/healthz"})
 STATIC = "/static/"
 HEADERS = {
     "Content-Security-Policy": (
@@ -33,7 +35,7 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with no-referrer browsers send forms with "Origin: null"
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
@@ -56,12 +58,16 @@ class Gate:
         self._behind, self._login, self._refuse = behind, login, refuse
         names = [name.strip().lower() for name in config.allowed_hosts.split(",") if name.strip()]
         self._hosts = frozenset((*names, listen.listen_host.lower(), *LOCAL_NAMES))
+        self._proxies = Proxies(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request: by a refusal, or by the application. See ASGI."""
         assert scope["type"] == "http"
         answer = _Answer(send, is_static=scope["path"].startswith(STATIC))
-        refusal = self._refusal(scope)
+        headers = Headers(scope=scope)
+        caller = self._proxies.caller(scope, headers)
+        scope = {**scope, "client": (caller.address, 0), "scheme": caller.scheme, CALLER: caller}
+        refusal = self._refusal(scope, headers, caller)
         try:
             if refusal is not None:
                 await refusal(scope, receive, answer.send)
@@ -71,9 +77,8 @@ class Gate:
             if not answer.has_begun:
                 raise
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _refusal(self, scope: Scope, headers: Headers, caller: Caller) -> Response | None:
         """Return the refusal of a request, None for a request to serve."""
-        headers = Headers(scope=scope)
         if len(scope["raw_path"]) + len(scope["query_string"]) > TARGET_CHARACTERS_MAX:
             return self._refuse(scope, 414, f"the address has more than {TARGET_CHARACTERS_MAX} characters")
         host = host_of(headers.get("host", ""))
@@ -83,19 +88,28 @@ class Gate:
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return self._refuse(scope, 405, "pages are read with GET, and forms are sent with POST")
         if scope["method"] == "POST" and not is_same_origin(headers, scope["scheme"]):
-            return self._refuse(scope, 403, "the form comes from another site")
+            return self._refuse(
+                scope, 403, "the form comes from another site, or through a proxy that is not in trusted_proxies"
+            )
         length = headers.get("content-length", "0")
         if "transfer-encoding" in headers or not length[:9].isdecimal() or int(length[:9]) > FORM_BYTES_MAX:
             return self._refuse(scope, 413, f"a form has its length, and {FORM_BYTES_MAX} bytes at most")
-        return self._login_refusal(scope, headers)
+        return self._login_refusal(scope, headers, caller)
 
-    def _login_refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        path = scope["path"]
-        if not self._login.is_needed or path in OPEN_PATHS or path.startswith(STATIC):
+    def _login_refusal(self, scope: Scope, headers: Headers, caller: Caller) -> Response | None:
+        path, authorization = scope["path"], headers.get("authorization", "")
+        if not self._login.is_needed or path.startswith(STATIC):
             return None
+        sends_token = bool(authorization) or (path == LOGIN and scope["method"] == "POST")
+        if sends_token and not caller.name and (wait_s := self._login.wait_s(caller.address)):
+            answer = self._refuse(scope, 429, f"too many wrong tokens from {caller.address}: wait {wait_s} s")
+            answer.headers["Retry-After"] = str(wait_s)
+            return answer
         session = cookies_of(headers).get(cookie_name(scope, "session"), "")
-        if self._login.is_open(session, headers.get("authorization", "")):
+        if path in OPEN_PATHS or self._login.is_open(caller, session, authorization):
             return None
+        if not self._login.has_tokens:
+            return self._refuse(scope, 401, "log in at the proxy that stands before this console")
         if path.endswith(".json") or scope["method"] == "POST" or "authorization" in headers:
             return self._refuse(scope, 401, "log in first: /login, or a bearer token of login_token_file")
         return RedirectResponse("/login?next=" + quote("".join(target_of(scope)), safe=""), 303)

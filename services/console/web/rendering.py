@@ -9,7 +9,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from libs.figures import counted, duration_text, many, size_text
+from libs.figures import counted, duration_text, many, rate_text, size_text
 from libs.moments import time_text
 from libs.runtime.version import VERSION
 from services.console.pages.chart import HEIGHT, WIDTH
@@ -35,12 +35,21 @@ class Renderer:
         self._templates.filters.update(FILTERS)
         self._templates.globals.update(
             version=VERSION, chart_width=WIDTH, chart_height=HEIGHT, topic_url=topic_url, group_url=group_url,
-            letters_url=letters_url, message_url=message_url, many=many, counted=counted,
+            letters_url=letters_url, message_url=message_url, offset_url=offset_url, many=many, counted=counted,
         )  # fmt: skip
 
-    def page(self, page: Page, *, path: str, twin: str, can_log_out: bool) -> str:
-        """Return a page of the store as HTML. `twin` is the address of the same as JSON."""
-        return self.html(page.template, page=page, path=path, twin=twin, can_log_out=can_log_out)
+    def page(
+        self, page: Page, *, path: str, twin: str, can_log_out: bool, has_changes: bool = False, form_token: str = ""
+    ) -> str:
+        """Return a page of the store as HTML.
+
+        `twin` is the address of the same as JSON. With `has_changes` pages lead to changes, whose confirmations have
+        the `form_token`.
+        """
+        return self.html(
+            page.template, page=page, path=path, twin=twin, can_log_out=can_log_out, has_changes=has_changes,
+            form_token=form_token,
+        )  # fmt: skip
 
     def html(self, template: str, **values: object) -> str:
         """Return a template with values as HTML."""
@@ -70,12 +79,20 @@ def time_element(time_ms: int | None) -> Markup:
     return Markup('<time datetime="{0}">{1}</time>').format(text, f"{text[:10]} {text[11:19]} UTC")
 
 
+def moment_element(time_ms: int | None) -> Markup:
+    """Return a time with its date, milliseconds and zone, for people who pass it on."""
+    if time_ms is None:
+        return time_element(None)
+    text = time_text(min(max(time_ms, 0), _LAST_MS))
+    return Markup('<time datetime="{0}" data-whole>{1}</time>').format(text, f"{text[:10]} {text[11:23]} UTC")
+
+
 def number(value: int | None) -> str:
     """Return a number with commas, a dash for an unknown number."""
     return "–" if value is None else f"{value:,}"
 
 
-def size(value: int | None) -> str:
+def size(value: float | None) -> str:
     """Return a size, a dash for an unknown size."""
     return "–" if value is None else size_text(value)
 
@@ -83,6 +100,21 @@ def size(value: int | None) -> str:
 def duration(value: float | None) -> str:
     """Return a duration, a dash for an unknown duration."""
     return "–" if value is None else duration_text(value)
+
+
+def rough(value: float | None) -> str:
+    """Return a number of a chart, a dash for an unknown number."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def rate(value: float | None) -> str:
+    """Return a rate of messages, a dash for an unknown rate."""
+    return "–" if value is None else rate_text(value, "messages")
+
+
+def per_second(value: float | None) -> str:
+    """Return a number a second in a table, a dash for an unknown number."""
+    return "–" if value is None else f"{value:,.1f}" if 0 < value < 10 else f"{value:,.0f}"
 
 
 def name_in_url(name: str) -> str:
@@ -93,6 +125,11 @@ def name_in_url(name: str) -> str:
 def topic_url(name: str) -> str:
     """Return the address of the page of a topic."""
     return f"/topics/{name_in_url(name)}"
+
+
+def offset_url(topic: str, queue_id: int, queue_offset: int) -> str:
+    """Return the address of a look at an offset of a queue."""
+    return f"{topic_url(topic)}?queue={queue_id}&offset={queue_offset}#look"
 
 
 def group_url(name: str) -> str:
@@ -122,9 +159,13 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "visible": visible,
     "one_line": one_line,
     "time": time_element,
+    "moment": moment_element,
     "number": number,
     "size": size,
     "duration": duration,
+    "rough": rough,
+    "rate": rate,
+    "per_second": per_second,
     "url": name_in_url,
     "name": wrappable,
 }

@@ -27,16 +27,24 @@ HEAD_BYTES_MAX = 16 << 10
 HEAD_TIMEOUT_S = 10.0
 """Longest time in which the head of a request arrives, or a connection stays without a request."""
 BACKLOG = 128
+TICK_S = 1.0
+TICKS_OF_UVICORN = 10
+"""uvicorn counts ticks of 0.1 s, and sets the date of answers at each tenth."""
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 whose callers must send the head of a request in time: a connection that sends nothing is closed."""
+    """HTTP/1.1 whose callers must send the head of a request in time: a connection that sends nothing is closed.
 
-    _waiting: asyncio.TimerHandle | None = None
+    When there are too many connections, the one that waits longest for a request makes room for the next.
+    """
+
+    waiting: asyncio.TimerHandle | None = None
+    """The end of its time for a head; None while a request is answered."""
 
     def connection_made(self, transport: Any) -> None:
         """See asyncio.Protocol."""
         super().connection_made(transport)
+        self._make_room()
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -49,33 +57,67 @@ class BoundedProtocol(H11Protocol):
         super().data_received(data)
         if self._has_request():
             self._stop_waiting()
-        elif self._waiting is None:
+        elif self.waiting is None:
+            self._wait_for_head()
+
+    def on_response_complete(self) -> None:
+        """See uvicorn: the answer has left, and the connection waits for its next request."""
+        super().on_response_complete()
+        if self.waiting is None and not self._has_request():
             self._wait_for_head()
 
     def _has_request(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
+    def _make_room(self) -> None:
+        if self.limit_concurrency is None or len(self.connections) < self.limit_concurrency:
+            return
+        known = [one for one in self.connections if isinstance(one, BoundedProtocol)]
+        waiting = [(one.waiting.when(), one) for one in known if one.waiting is not None]
+        if waiting:
+            min(waiting, key=lambda found: found[0])[1].give_up()
+
     def _wait_for_head(self) -> None:
-        self._waiting = self.loop.call_later(HEAD_TIMEOUT_S, self._give_up)
+        self.waiting = self.loop.call_later(HEAD_TIMEOUT_S, self.give_up)
 
     def _stop_waiting(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+        if self.waiting is not None:
+            self.waiting.cancel()
+            self.waiting = None
 
-    def _give_up(self) -> None:
-        self._waiting = None
+    def give_up(self) -> None:
+        """Close the connection, unless it has a request."""
+        self._stop_waiting()
         if not self._has_request() and not self.transport.is_closing():
             self.transport.close()
+            self.connections.discard(self)  # its place is free at once
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn whose signals are the process's own."""
+    """uvicorn whose signals are the process's own, and that seldom wakes."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals to `libs.runtime.process`."""
         yield
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        """End `serve`."""
+        self.should_exit = True
+        self._ended.set()
+
+    async def main_loop(self) -> None:
+        """Tick once a second, for the date of answers: uvicorn's own loop wakes ten times as often."""
+        counter = 0
+        while not await self.on_tick(counter):
+            counter = (counter + TICKS_OF_UVICORN) % 864_000
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._ended.wait()
 
 
 class WebServer:
@@ -135,7 +177,7 @@ class WebServer:
         self._console.end_tails()
         if self._serving is not None:
             self._web.config.timeout_graceful_shutdown = max(round(grace_s), 1)
-            self._web.should_exit = True
+            self._web.end()
             await asyncio.wait([self._serving])
 
     def _bound(self) -> socket.socket:

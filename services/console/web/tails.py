@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from services.console.ask.store import Asking, Store
 from services.console.ask.tail import Step, cursor_of, step
+from services.console.pages.mask import Mask
 from services.console.pages.rows import row_of
 from services.console.web.counts import Counts
 from services.console.web.rendering import Renderer
@@ -38,7 +39,7 @@ class Tails:
     async def events(self, request: Request) -> Response:
         """Answer new messages as server-sent events. 503 if there are too many tails: the browser polls."""
         try:
-            topic, cursor, tags, where = _arguments(request)
+            topic, cursor, tags, where = _arguments(request, self._store.mask)
         except ValueError as error:
             return JSONResponse({"error": str(error)}, 400)
         if self._counts.tail_count >= self._count_max or self._ended.is_set():
@@ -49,10 +50,10 @@ class Tails:
     async def newer(self, request: Request) -> Response:
         """Answer the new messages since a cursor, at once."""
         try:
-            topic, cursor, tags, where = _arguments(request)
+            topic, cursor, tags, where = _arguments(request, self._store.mask)
         except ValueError as error:
             return JSONResponse({"error": str(error)}, 400)
-        asking = Asking(self._store)
+        asking = Asking(self._store, is_bounded=False)
         return JSONResponse(self._told(await step(asking, topic, cursor, tags=tags, where=where, wait_s=0)))
 
     async def _events(self, topic: str, cursor: str, tags: str, where: str) -> AsyncIterator[str]:
@@ -63,7 +64,7 @@ class Tails:
             yield _event("hello", {}, cursor)
             while not self._ended.is_set():
                 begin_s = self._store.clock.monotonic_s()
-                asking = Asking(self._store)
+                asking = Asking(self._store, is_bounded=False)
                 taken = await step(asking, topic, cursor, tags=tags, where=where, wait_s=WAIT_S)
                 cursor = taken.cursor
                 yield _event("step", self._told(taken), cursor)
@@ -76,7 +77,7 @@ class Tails:
             self._counts.tail_count -= 1
 
     def _told(self, taken: Step) -> dict[str, object]:
-        rows = [row_of(message, hides_bodies=self._store.hides_bodies) for message in reversed(taken.messages)]
+        rows = [row_of(message, self._store.mask) for message in reversed(taken.messages)]
         return {
             "rows": self._renderer.html("rows.html", rows=rows, hides_topic=True),
             "count": len(rows),
@@ -86,7 +87,7 @@ class Tails:
         }
 
 
-def _arguments(request: Request) -> tuple[str, str, str, str]:
+def _arguments(request: Request, mask: Mask) -> tuple[str, str, str, str]:
     """Return topic, cursor, tags and condition. A browser that connects again names its last cursor in a header."""
     cursor = request.headers.get("last-event-id", "") or request.query_params.get("cursor", "")
     cursor_of(cursor)
@@ -94,6 +95,8 @@ def _arguments(request: Request) -> tuple[str, str, str, str]:
     for name, value in (("tags", tags), ("where", where)):
         if len(value) > WHERE_CHARACTERS_MAX:
             raise ValueError(f"{name} has {len(value)} characters: {WHERE_CHARACTERS_MAX} are allowed")
+    if refusal := mask.refusal(where=where, tags=tags.strip()):
+        raise ValueError(refusal)
     return request.path_params["name"], cursor, tags.strip(), where.strip()
 
 

@@ -19,7 +19,7 @@ from libs.formats.protobuf_wire import length_delimited
 from libs.requests import arguments
 from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument, ServiceError
-from libs.runtime.rpc.connection_servicer import note_group
+from libs.runtime.rpc.connection_servicer import note_group, number_of
 from services.delivery.engine.own.consumption import OPEN_COUNT_MAX, OPEN_SIZE_BYTES_MAX, Consumption
 from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.engine.receive.batch import Delivered
@@ -70,7 +70,7 @@ class ConsumeSession:
             return
         if first.WhichOneof("step") != "begin":
             raise BadArgument("must be set in the first request", field="begin")
-        consumption = self._consumption(first.begin)
+        consumption = self._consumption(first.begin, number_of(context))
         note_group(context, first.begin.group)
         engine = await self._owner.engine()
         policy = policy_message_of(engine.groups.policy(first.begin.group))
@@ -97,7 +97,7 @@ class ConsumeSession:
         found = [answer for answer in answers if isinstance(answer, _Sending)]
         await self._give_back([handle for answer in found for handle in answer.handles])
 
-    def _consumption(self, begin: messages.ConsumeBegin) -> Consumption:
+    def _consumption(self, begin: messages.ConsumeBegin, connection_number: int) -> Consumption:
         count = len(begin.topics)
         if not 1 <= count <= TOPIC_COUNT_MAX:
             reason = f"must be 1 to {TOPIC_COUNT_MAX}"
@@ -108,6 +108,7 @@ class ConsumeSession:
             [arguments.topic(topic, f"begin.topics[{index}]") for index, topic in enumerate(begin.topics)],
             invisible_ms=invisible_ms_of(begin, "begin."),
             wanted=wanted_of(begin, "begin."),
+            connection_number=connection_number,
         )
 
     def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

@@ -10,6 +10,7 @@ from libs.requests.checks import size_of_page
 from libs.requests.errors import BadArgument
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.timestamps import timestamp
+from libs.runtime.version import VERSION
 from services.delivery.engine.delays.level import DelayLevel
 from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.engine.ports.timers import Timed
@@ -22,8 +23,8 @@ BEGIN = (-1, -1)
 class DelayServicer:
     """Lists and cancels delayed messages."""
 
-    def __init__(self, owner: JournalOwner) -> None:
-        self._owner = owner
+    def __init__(self, owner: JournalOwner, start_time_ms: int = 0) -> None:
+        self._owner, self._start_time_ms = owner, start_time_ms
 
     async def ListDelayed(self, request: messages.ListDelayedRequest, _: object) -> messages.ListDelayedResponse:
         """Return a page of messages that wait. The token is the due time and queue offset of the last message."""
@@ -55,7 +56,9 @@ class DelayServicer:
     ) -> messages.GetDelayLevelsResponse:
         """Return the delay levels."""
         levels = (await self._owner.engine()).delay_levels.levels
-        return messages.GetDelayLevelsResponse(levels=map(_level, levels))
+        return messages.GetDelayLevelsResponse(
+            levels=map(_level, levels), version=VERSION, start_time=timestamp(self._start_time_ms or None)
+        )
 
 
 def _word(text: str, field: str) -> str:

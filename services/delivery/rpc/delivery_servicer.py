@@ -8,7 +8,7 @@ from reput.delivery.v1 import delivery_service_pb2 as messages
 from libs.formats import fields
 from libs.requests import arguments
 from libs.requests.checks import size_of_page
-from libs.runtime.rpc.connection_servicer import note_group
+from libs.runtime.rpc.connection_servicer import note_group, number_of
 from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.rpc.consume_session import ConsumeSession
 from services.delivery.rpc.names import group_name
@@ -45,6 +45,7 @@ class DeliveryServicer:
             wanted=wanted_of(request),
             wait_s=arguments.wait_s(request, "wait", most_s=WAIT_MAX_S),
             attempt_id=attempt_id_of(request),
+            connection_number=number_of(context),
         )
         return messages_of(delivered, fields.RECEIVE_RESPONSE_MESSAGES)
 

@@ -8,13 +8,14 @@ from reput.delivery.v1 import group_service_pb2 as messages
 
 from libs.formats.records.delivery_record import Place, Policy
 from libs.requests import arguments
-from libs.requests.checks import size_of_page
+from libs.requests.checks import check_range, size_of_page
 from libs.requests.errors import BadArgument
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.timestamps import timestamp
 from libs.runtime.trust.audit.change import note
 from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.engine.own.lags import QueueLag
+from services.delivery.engine.own.message_states import MessageState
 from services.delivery.engine.ports.index import Index
 from services.delivery.engine.ports.log import Log
 from services.delivery.rpc.names import group_name
@@ -22,6 +23,8 @@ from services.delivery.rpc.policies import message_of, policy_of
 
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 LIST = "delivery groups"
+MESSAGE_COUNT_MAX = 100
+"""Maximum number of messages whose states a call asks for."""
 NOTED_QUEUE_COUNT_MAX = 64
 """Maximum number of queues whose moves the audit line has."""
 
@@ -52,6 +55,16 @@ class GroupServicer:
         )
         found.dead_letter_count = await engine.dead_letters.count(group)
         return messages.GetGroupResponse(group=found)
+
+    async def GetMessageStates(
+        self, request: messages.GetMessageStatesRequest, _: object
+    ) -> messages.GetMessageStatesResponse:
+        """Return the states of messages at a group, in the order of the request."""
+        engine, group = await self._owner.engine(), group_name(request.group)
+        places = _places(request)
+        return messages.GetMessageStatesResponse(
+            states=[_state(engine.message_states.of(group, *place)) for place in places]
+        )
 
     async def ListGroups(self, request: messages.ListGroupsRequest, _: object) -> messages.ListGroupsResponse:
         """Return a page of groups. The token is the last group of the page before."""
@@ -120,6 +133,34 @@ def _group(name: str, policy: Policy, lags: list[QueueLag] | None = None) -> mes
     return messages.Group(name=name, policy=message_of(policy), queues=map(_queue, lags or ()))
 
 
+def _places(request: messages.GetMessageStatesRequest) -> list[tuple[str, int, int]]:
+    """Return topic, queue and queue offset of each message of a request. Raises BadArgument."""
+    count = len(request.messages)
+    if not 1 <= count <= MESSAGE_COUNT_MAX:
+        reason, limit = f"must be 1 to {MESSAGE_COUNT_MAX}", MESSAGE_COUNT_MAX if count else 1
+        raise BadArgument(reason, field="messages", value=count, limit=limit)
+    return [
+        (
+            arguments.topic(place.topic, f"messages[{index}].topic"),
+            arguments.queue_id(place.queue_id, f"messages[{index}].queue_id"),
+            check_range(place.queue_offset, f"messages[{index}].queue_offset"),
+        )
+        for index, place in enumerate(request.messages)
+    ]
+
+
+def _state(state: MessageState) -> messages.MessageState:
+    return messages.MessageState(
+        stage=messages.MessageStage.Value(f"MESSAGE_STAGE_{state.stage}"),
+        attempt=state.attempt,
+        since=None if state.since_ms is None else timestamp(state.since_ms),
+        until=None if state.until_ms is None else timestamp(state.until_ms),
+        connection_number=state.connection_number,
+        before_count=state.before_count,
+        behind_queue_offset=state.behind_queue_offset,
+    )
+
+
 def _queue(lag: QueueLag) -> messages.GroupQueue:
     return messages.GroupQueue(
         topic=lag.place.topic,
@@ -133,6 +174,7 @@ def _queue(lag: QueueLag) -> messages.GroupQueue:
         lag_time=None if lag.lag_ms is None else from_milliseconds(lag.lag_ms),
         lag_bytes=lag.lag_bytes,
         waiting_count=lag.waiting_count,
+        is_asked=lag.is_asked,
         next_attempt=None if lag.next_attempt_ms is None else timestamp(lag.next_attempt_ms),
         waits_for=[
             messages.OlderQueue(queue_id=queue_id, end_queue_offset=end) for queue_id, end in lag.waits_for.items()

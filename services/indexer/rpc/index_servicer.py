@@ -60,6 +60,7 @@ class IndexServicer:
             version=VERSION,
             is_complete=follow.completeness.is_complete,
             complete_physical_offset=0 if target == UNKNOWN else target,
+            disk_path=str(self._indexer.upkeep.trim.directory),
             disk_total_bytes=disk.total_bytes,
             disk_free_bytes=disk.free_bytes,
             disk_used_percent=disk.used_percent,

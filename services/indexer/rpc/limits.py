@@ -8,7 +8,7 @@ from libs.formats.limits import KIB, MIB, QUEUE_COUNT_MAX
 from libs.runtime.rpc.request_check import Limits, RequestLimits
 from services.indexer.rpc.consumer_offset_servicer import OFFSET_COUNT_MAX
 from services.indexer.rpc.query_servicer import KEY_COUNT_MAX as QUERY_KEY_COUNT_MAX
-from services.indexer.rpc.queue_servicer import SIZE_OFFSET_COUNT_MAX
+from services.indexer.rpc.queue_servicer import PART_COUNT_MAX, SIZE_OFFSET_COUNT_MAX
 from services.indexer.rpc.scan_servicer import KEY_COUNT_MAX, RANGE_COUNT_MAX, TOPIC_COUNT_MAX
 
 FIELD_COUNT = 5
@@ -25,6 +25,9 @@ LIMITS: Limits = {
         size_bytes_max=512 * KIB, value_count_max=FIELD_COUNT * OFFSET_COUNT_MAX + SPARE_COUNT
     ),
     "GetQueueRange": RequestLimits(size_bytes_max=128 * KIB, value_count_max=SIZE_OFFSET_COUNT_MAX + SPARE_COUNT),
+    "MeasureQueues": RequestLimits(
+        size_bytes_max=MIB, value_count_max=FIELD_COUNT * PART_COUNT_MAX + SIZE_OFFSET_COUNT_MAX + SPARE_COUNT
+    ),
     "PlanScan": SCAN,
     "QueryByKeys": RequestLimits(size_bytes_max=MIB, value_count_max=QUERY_KEY_COUNT_MAX + SPARE_COUNT),
     "Scan": SCAN,

@@ -3,7 +3,7 @@
 
 import itertools
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import replace
 
 from reput.indexer.v1 import queue_service_pb2 as messages
@@ -20,11 +20,11 @@ from libs.requests.errors import BadArgument, WindowFull
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.timestamps import timestamp
 from services.indexer.engine.answer.answers import Answers
+from services.indexer.engine.answer.entry_times import Entry, entry_times_ms
+from services.indexer.engine.answer.measures import Measure, Part, measures, size_bytes_of
 from services.indexer.engine.answer.pull import PullQuery, PullResult, PullStatus
-from services.indexer.engine.answer.sizes import size_bytes_of
 from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.answer.time_search import first_at_or_after, last_at_or_before
-from services.indexer.engine.log.record_reader import store_times_ms
 from services.indexer.engine.tables.queue import ConsumeQueue
 from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT
 from services.indexer.errors import QueueNotFound
@@ -36,6 +36,9 @@ WAIT_MAX_S = 30.0
 HEARTBEAT_S = 5.0
 PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 SIZE_OFFSET_COUNT_MAX = 10_000
+PART_COUNT_MAX = 1_000
+TIMED_SIZE_BYTES_MAX, MEASURED_SIZE_BYTES_MAX = 4 * MIB, 64 * MIB
+"""Bytes of messages that an answer reads for their store times."""
 
 # The statuses of a stream for a queue that does not exist yet, or has other bounds than the reader assumes.
 _STREAM_STATUSES = {
@@ -109,38 +112,69 @@ class QueueServicer:
         queue_id = arguments.queue_id(request.queue_id)
         queue = self._queue(topic, queue_id)
         entry = _entry(queue)
-        low, high = entry.min_queue_offset, entry.max_queue_offset
-        ends = ((entry.first_store_time, low), (entry.last_store_time, high - 1)) if low < high else ()
-        for store_time, queue_offset in ends:
-            units = queue.read(queue_offset, 1)
-            times_ms = await store_times_ms(self._answers.records, units.physical_offsets, units.record_sizes)
-            if times_ms and (found := timestamp(times_ms[0])) is not None:
-                store_time.CopyFrom(found)
+        await self._put_times([queue], [entry])
         if not request.HasField("size_start_queue_offset"):
             return messages.GetQueueRangeResponse(queue=entry)
         start, others = request.size_start_queue_offset, request.size_queue_offsets
         check_range(start, "size_start_queue_offset")
-        if len(others) > SIZE_OFFSET_COUNT_MAX:
-            reason = f"must be at most {SIZE_OFFSET_COUNT_MAX}"
-            raise BadArgument(reason, field="size_queue_offsets", value=len(others), limit=SIZE_OFFSET_COUNT_MAX)
+        _check_count(len(others), "size_queue_offsets", most=SIZE_OFFSET_COUNT_MAX)
         return messages.GetQueueRangeResponse(queue=entry, size_bytes=await size_bytes_of(queue, start, others))
 
     async def ListQueues(self, request: messages.ListQueuesRequest, _: object) -> messages.ListQueuesResponse:
-        """Return a page of queues. The token is the last queue of the page before."""
+        """Return a page of queues. The token is the last queue of the page before.
+
+        Messages at their ends are read for times: a page ends after `TIMED_SIZE_BYTES_MAX` of them.
+        """
         if request.topic:
             self._answers.served(arguments.topic(request.topic))
         page_size = size_of_page(request, "page_size", default=PAGE_SIZE_DEFAULT, most=PAGE_SIZE_MAX)
         filters = (request.topic,)
         last = decode_token("queues", filters, request.page_token, tuple[str, int]) or ("", -1)
+        queues: list[ConsumeQueue] = []
         entries: list[messages.Queue] = []
-        queues = itertools.islice(self._queues_behind(request.topic, last), page_size + 1)
-        async for step in in_steps(queues, count=STEP_QUEUE_COUNT):
+        listed = itertools.islice(self._queues_behind(request.topic, last), page_size + 1)
+        async for step in in_steps(listed, count=STEP_QUEUE_COUNT):
+            queues += step
             entries += map(_entry, step)
+        kept = entries[:page_size]
+        if request.wants_times:
+            kept = kept[: await self._put_times(queues[:page_size], kept)]
         token = ""
-        if len(entries) > page_size:
-            entries.pop()
-            token = encode_token("queues", filters, (entries[-1].topic, entries[-1].queue_id))
-        return messages.ListQueuesResponse(queues=entries, next_page_token=token)
+        if len(kept) < len(entries):
+            token = encode_token("queues", filters, (kept[-1].topic, kept[-1].queue_id))
+        return messages.ListQueuesResponse(queues=kept, next_page_token=token)
+
+    async def MeasureQueues(self, request: messages.MeasureQueuesRequest, _: object) -> messages.MeasureQueuesResponse:
+        """Return sizes and times of parts of queues."""
+        _check_count(len(request.parts), "parts", most=PART_COUNT_MAX)
+        offset_count = sum(len(part.queue_offsets) for part in request.parts)
+        _check_count(offset_count, "parts.queue_offsets", most=SIZE_OFFSET_COUNT_MAX)
+        parts = [self._part(part, f"parts[{index}]") for index, part in enumerate(request.parts)]
+        found = await measures(parts, self._answers.records, time_size_bytes_max=MEASURED_SIZE_BYTES_MAX)
+        return messages.MeasureQueuesResponse(measures=map(_measure, parts, found))
+
+    def _part(self, part: messages.QueuePart, field: str) -> Part | None:
+        """Return a part of a queue, None if there is no such queue."""
+        topic = self._answers.served(arguments.topic(part.topic, f"{field}.topic"), f"{field}.topic")
+        queue = self._queues.find(topic, arguments.queue_id(part.queue_id, f"{field}.queue_id"))
+        start = check_range(part.start_queue_offset, f"{field}.start_queue_offset")
+        time_offset = part.time_queue_offset if part.HasField("time_queue_offset") else None
+        return None if queue is None else Part(queue, start, part.queue_offsets, time_offset)
+
+    async def _put_times(self, queues: Sequence[ConsumeQueue], entries: Sequence[messages.Queue]) -> int:
+        """Give the first entries the times at their ends, and return how many have them, at least 1."""
+        ends = [
+            [Entry(queue, entry.min_queue_offset), Entry(queue, entry.max_queue_offset - 1)]
+            if entry.min_queue_offset < entry.max_queue_offset
+            else []
+            for queue, entry in zip(queues, entries, strict=True)
+        ]
+        found = await entry_times_ms(ends, self._answers.records, size_bytes_max=TIMED_SIZE_BYTES_MAX)
+        for entry, times in zip(entries, found, strict=False):
+            for store_time, time_ms in zip((entry.first_store_time, entry.last_store_time), times, strict=False):
+                if (shown := timestamp(time_ms)) is not None:
+                    store_time.CopyFrom(shown)
+        return len(found)
 
     def _queues_behind(self, topic: str, last: tuple[str, int]) -> Iterator[ConsumeQueue]:
         """Yield the queues of a topic, or of all topics, behind the last queue of a page."""
@@ -178,6 +212,22 @@ def _entry(queue: ConsumeQueue) -> messages.Queue:
         queue_id=queue.queue_id,
         min_queue_offset=queue.min_queue_offset,
         max_queue_offset=queue.max_queue_offset,
+    )
+
+
+def _check_count(count: int, field: str, *, most: int) -> None:
+    if count > most:
+        raise BadArgument(f"must be at most {most}", field=field, value=count, limit=most)
+
+
+def _measure(part: Part | None, measure: Measure) -> messages.QueueMeasure:
+    if part is None:
+        return messages.QueueMeasure()
+    return messages.QueueMeasure(
+        min_queue_offset=part.queue.min_queue_offset,
+        max_queue_offset=part.queue.max_queue_offset,
+        size_bytes=measure.size_bytes,
+        store_time=timestamp(measure.store_time_ms),
     )
 
 

@@ -16,7 +16,7 @@ from libs.requests import arguments
 from libs.requests.checks import check_range, size_of_page
 from libs.requests.errors import BadArgument
 from services.indexer.engine.answer.answers import Answers
-from services.indexer.engine.answer.frames import COLUMN_TYPES, COMPRESSIONS, DEFAULT_COLUMNS, FrameEncoder
+from services.indexer.engine.answer.frames import COLUMNS, COMPRESSIONS, DEFAULT_COLUMNS, FrameEncoder
 from services.indexer.engine.answer.plan import ScanPartition, ScanRange, ScanScope
 from services.indexer.engine.answer.scan import ScanFilter, ScanFrame
 from services.indexer.engine.answer.tags import parse_tag_expression
@@ -79,7 +79,7 @@ class ScanServicer:
                 self._answers.served(one.topic, f"partition.ranges[{number}].topic")
         columns = tuple(request.columns) or DEFAULT_COLUMNS
         for index, name in enumerate(columns):
-            if name not in COLUMN_TYPES:
+            if name not in COLUMNS:
                 raise BadArgument("is no column", field=f"columns[{index}]", value=name[: arguments.TEXT_SHOWN])
             if name in columns[:index]:
                 raise BadArgument("is named twice", field=f"columns[{index}]", value=name)
@@ -87,7 +87,7 @@ class ScanServicer:
             shown = request.compression[: arguments.TEXT_SHOWN]
             raise BadArgument("must be empty, lz4 or zstd", field="compression", value=shown)
         frame_size = size_of_page(request, "frame_size_bytes", default=FRAME_SIZE_DEFAULT, most=FRAME_SIZE_MAX)
-        encoder = FrameEncoder(columns, COMPRESSIONS[request.compression])
+        encoder = await asyncio.to_thread(FrameEncoder, columns, COMPRESSIONS[request.compression])
         frames = self._answers.scanner.frames(partition, scan_filter, encoder, chunk_size_bytes=frame_size)
         async with contextlib.aclosing(frames):
             async for frame in frames:

@@ -123,14 +123,20 @@ class LogIndex:
         queue, time_ms = await self._queue(request.topic, request.queue_id), request.time.ToMilliseconds()
         return queues_pb.GetOffsetByTimeResponse(queue_offset=sum(one.store_time_ms < time_ms for one in queue))
 
-    async def GetQueueRange(
-        self, request: queues_pb.GetQueueRangeRequest, _: object
-    ) -> queues_pb.GetQueueRangeResponse:
-        """Return the sizes of records from a queue offset on, and of others."""
-        start, others = request.size_start_queue_offset, set(request.size_queue_offsets)
-        queue = await self._queue(request.topic, request.queue_id)
-        sizes = (one.record_size_bytes for one in queue if one.queue_offset >= start or one.queue_offset in others)
-        return queues_pb.GetQueueRangeResponse(size_bytes=sum(sizes))
+    async def MeasureQueues(
+        self, request: queues_pb.MeasureQueuesRequest, _: object
+    ) -> queues_pb.MeasureQueuesResponse:
+        """Return the sizes of records from a queue offset on, and of others, and a time."""
+        answer = queues_pb.MeasureQueuesResponse()
+        for part in request.parts:
+            others, queue = set(part.queue_offsets), await self._queue(part.topic, part.queue_id)
+            counted = (at for at in queue if at.queue_offset >= part.start_queue_offset or at.queue_offset in others)
+            measure = answer.measures.add(
+                max_queue_offset=len(queue), size_bytes=sum(at.record_size_bytes for at in counted)
+            )
+            if part.time_queue_offset < len(queue):
+                measure.store_time.FromMilliseconds(queue[part.time_queue_offset].store_time_ms)
+        return answer
 
     async def QueryByKey(self, request: queries_pb.QueryByKeyRequest, _: object) -> queries_pb.QueryByKeyResponse:
         """Return the messages of a topic with a key, the newest first."""

@@ -15,6 +15,7 @@ from libs.runtime.watch.metrics import columns
 from services.commitlog.engine.elect.member import ElectionStatistics
 from services.commitlog.engine.roles import RoleStatistics
 from services.commitlog.engine.statistics import LogStatistics
+from services.console.web.counts import Counts
 from services.delivery.engine.own.counters import GroupCounters
 from services.delivery.engine.own.lag_metrics import GroupLag, GroupStandstill
 from services.delivery.engine.receive.filters import FilterCount
@@ -39,13 +40,15 @@ SOURCES = {
     "delivery_clock": ClockStatistics, "gateway_clock": ClockStatistics,
     "commitlog_loop": LoopStatistics, "delivery_group_standstill": GroupStandstill,
     "indexer_index": IndexerStatistics, "indexer_topic": TopicMessages, "indexer_group": OffsetLag,
-    "janitor_retention": RetentionCounters,
+    "janitor_retention": RetentionCounters, "console_web": Counts,
 }  # fmt: skip
 DURATIONS = re.compile(r"reput_(delivery|gateway)_rpc_duration_seconds_bucket\{method=~\"\.\*/(\w+)\"\}")
 """The metrics of the calls of each service, by their names (`libs/runtime/watch/telemetry.py`)."""
 PATTERNS = re.compile(r"__name__=~\"([^\"]+)\"")
 OF_EACH_PROCESS = {
     "reput_build_info",
+    "reput_check_level",
+    "reput_check_time_seconds",
     "reput_certificate_not_after_seconds",
     "reput_commitlog_append_acknowledgement_seconds_bucket",
     "reput_commitlog_audit_lost_lines_total",
@@ -54,8 +57,10 @@ OF_EACH_PROCESS = {
     "reput_commitlog_rpc_duration_seconds_count",
     "reput_commitlog_sync_seconds_bucket",
     "reput_delivery_settle_seconds_bucket",
+    "reput_outbox_oldest_pending_seconds",
+    "reput_outbox_status_time_seconds",
 }
-"""Metrics that no statistics have."""
+"""Metrics that no statistics have. `reput check` and `reput-outbox status` write their own for node_exporter."""
 METHODS = {path.rpartition("/")[2] for path in ROLES} | set(vars(MessagingServicer))
 
 

@@ -291,10 +291,10 @@ def test_own_tokens_are_taken() -> None:
 def test_values_of_before_are_enough() -> None:
     """The chart renders with the values of an older chart, as `--reuse-values` brings them.
 
-    These values have no `trust`, no Delivery and no gateway.
+    These values have no `trust`, no Delivery, no gateway and no console.
     """
     assert objects("trust=null").keys() == objects().keys()
-    before = objects("delivery=null", "gateway=null")
+    before = objects("delivery=null", "gateway=null", "console=null")
     assert before.keys() == objects("delivery.enabled=false", "gateway.enabled=false").keys()
 
 
@@ -375,12 +375,13 @@ def test_policies_open_the_ports_and_nothing_else() -> None:
     manifests = objects()
     called = {
         "commitlog": set(), "indexer": {7101}, "janitor": {7101, 7102, 7104, 8081},  # `reput status` runs there
-        "delivery": {7101, 7102}, "gateway": {7101, 7104},
+        "delivery": {7101, 7102}, "gateway": {7101, 7102, 7103, 7104},
     }  # fmt: skip
     callers = {
-        "commitlog": {"indexer", "janitor", "delivery", "gateway", "test", "backup"},
-        "indexer": {"janitor", "delivery", "test", "backup"},
-        "janitor": {"test"}, "delivery": {"janitor", "gateway", "test"}, "gateway": {"janitor", "test"},
+        "commitlog": {"indexer", "janitor", "delivery", "gateway", "console", "test", "backup"},
+        "indexer": {"janitor", "delivery", "gateway", "console", "test", "backup"},
+        "janitor": {"gateway", "console", "test"},
+        "delivery": {"janitor", "gateway", "console", "test"}, "gateway": {"janitor", "console", "test"},
     }  # fmt: skip
     for index, service in enumerate(SERVICES, start=1):
         spec = manifests["NetworkPolicy", f"shop-reput-{service}"]["spec"]
@@ -489,7 +490,7 @@ def test_readme_lists_every_value() -> None:
     listed = re.findall(r"^\| `([^`]+)`", (CHART / "README.md").read_text(), re.MULTILINE)
     rows = set()
     for name in listed:
-        for word, services in {"<service>": SERVICES, "<store>": WITH_FILES, "": ("",)}.items():
+        for word, services in {"<service>": (*SERVICES, "console"), "<store>": WITH_FILES, "": ("",)}.items():
             if word in name:
                 rows |= {name.replace(word, service) if word else name for service in services}
                 break

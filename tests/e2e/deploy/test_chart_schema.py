@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from libs.runtime.config import SECTIONS
 from tools import gen_chart_schema
 
 PYTHON_TYPES = {"integer": int, "number": int | float, "string": str}
@@ -81,7 +82,7 @@ def test_what_a_service_refuses_is_refused(section: str, name: str, value: objec
     assert not is_taken(section, name, value)
 
 
-@pytest.mark.parametrize("section", gen_chart_schema.CHARTED)
+@pytest.mark.parametrize("section", SECTIONS)
 def test_names_that_the_chart_decides_are_settings_or_nothing(section: str) -> None:
     """No setting is both accepted in the values and decided by the chart."""
     config = config_of(section)

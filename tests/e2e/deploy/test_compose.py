@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.containers, pytest.mark.slow, pytest.mark.timeout(1500
 PROJECT = "reput-e2e"
 WITH_FILES = {"commitlog": 7101, "indexer": 7102, "janitor": 7103}
 SERVICES = {**WITH_FILES, "delivery": 7104, "gateway": 8081}
-METRICS = range(7201, 7206)
+METRICS = range(7201, 7207)
 WAIT_S = 240
 
 Compose = Callable[..., subprocess.CompletedProcess[str]]
@@ -125,7 +125,9 @@ def test_image_has_no_pip_and_no_setuid_programs(compose: Compose) -> None:
     """The image can install nothing, and no program in it has another user's rights. It lists its packages."""
     for command in (["python", "-m", "pip"], ["/usr/bin/env", "pip", "--version"], ["python", "-m", "ensurepip"]):
         assert compose("exec", "-T", "commitlog", *command, must_succeed=False).returncode != 0
-    found = compose("exec", "-T", "--user", "0", "commitlog", "find", "/", "-xdev", "-type", "f", "-perm", "/6000")
+    image = state(compose, "commitlog")["Image"]
+    as_root = ("run", "--rm", "--user", "0", "--workdir", "/", "--entrypoint", "find", image)
+    found = run(tool("docker"), *as_root, "/", "-xdev", "-type", "f", "-perm", "/6000")
     assert found.stdout == ""
     bill = json.loads(compose("exec", "-T", "commitlog", "cat", "/opt/reput/sbom.cdx.json").stdout)
     assert {"grpcio", "msgspec"} <= {component["name"] for component in bill["components"]}
@@ -248,6 +250,14 @@ def test_indexer_is_rebuilt_from_the_log(compose: Compose, record: Path) -> None
     run(tool("docker"), "volume", "rm", f"{PROJECT}_indexer-data")
     wait_up(compose)
     ask(record)
+
+
+def test_the_console_shows_the_store(compose: Compose) -> None:
+    """The console's page at its published port knows all services, and the console has no token of theirs."""
+    page = json.loads(run("curl", "--silent", "--fail", "http://127.0.0.1:7300/store.json").stdout)
+    assert page["is_healthy"], page
+    assert state(compose, "console")["State"]["Health"]["Status"] == "healthy"
+    assert compose("exec", "-T", "console", "ls", "/trust/reput", must_succeed=False).returncode != 0
 
 
 def test_metrics_are_served(compose: Compose) -> None:

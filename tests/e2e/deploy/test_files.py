@@ -12,6 +12,7 @@ from tests.e2e.deploy.settings import load_settings
 
 SERVICES = {"commitlog": 7101, "indexer": 7102, "janitor": 7103, "delivery": 7104, "gateway": 8081}
 WITH_FILES = ("commitlog", "indexer", "janitor")
+CONSOLE = "console"
 
 
 def test_dockerfiles_have_no_known_weakness() -> None:
@@ -49,8 +50,24 @@ def services() -> dict[str, Any]:
 
 
 def test_compose_has_the_services(services: dict[str, Any]) -> None:
-    """The compose file has our five services and no others."""
-    assert set(services) == set(SERVICES)
+    """The compose file has our five services and the console, and no others."""
+    assert set(services) == {*SERVICES, CONSOLE}
+
+
+def test_compose_console(services: dict[str, Any]) -> None:
+    """The console asks all services as a client, without any token, and a single variable leaves it out."""
+    found = services[CONSOLE]
+    settings = load_settings(CONSOLE, found["environment"])
+    assert (settings.server.port, settings.engine.allow_anonymous) == (7300, True)
+    assert settings.engine.store_token_file is None
+    for name in ("commitlog", "indexer", "janitor", "delivery"):
+        assert getattr(settings.engine, f"{name}_target") == f"{name}:{SERVICES[name]}"
+    assert "volumes" not in found
+    assert found["healthcheck"]["test"] == ["CMD", "reput-probe", "http://127.0.0.1:7300"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REPUT_CONSOLE", "0")
+        command = [*compose_command(), "config", "--format", "json"]
+        assert (found["scale"], json.loads(run(*command).stdout)["services"][CONSOLE]["scale"]) == (1, 0)
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -80,7 +97,7 @@ def test_commands_in_a_container_know_the_services(services: dict[str, Any], ser
     assert environment["REPUT_CLIENT_TOKEN_FILE"] == f"{environment['XDG_STATE_HOME']}/reput/token"
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", [*SERVICES, CONSOLE])
 def test_compose_service_is_confined(services: dict[str, Any], service: str) -> None:
     """A service has no root, no capability, no writable image, bounded memory, and no port beyond this machine."""
     found = services[service]
@@ -142,9 +159,9 @@ def copies() -> dict[str, Any]:
 
 
 def test_each_copy_has_its_services(copies: dict[str, Any]) -> None:
-    """There are three of each service except the gateway, and an etcd and a container for commands."""
+    """There are three of each service except the gateway and the console, an etcd and a container for commands."""
     each = {f"{service}-{name}" for service in SERVICES if service != "gateway" for name in "abc"}
-    assert set(copies) == {"etcd", "client", "gateway"} | each
+    assert set(copies) == {"etcd", "client", "gateway", CONSOLE} | each
 
 
 @pytest.mark.parametrize("name", "abc")
@@ -172,10 +189,18 @@ def test_the_gateway_knows_all_copies(copies: dict[str, Any]) -> None:
         assert peer.target == ",".join(f"{service}-{letter}:{SERVICES[service]}" for letter in "abc")
 
 
+def test_the_console_knows_all_copies(copies: dict[str, Any]) -> None:
+    """The console has the addresses of all copies."""
+    settings = load_settings(CONSOLE, copies[CONSOLE]["environment"])
+    for service in (*WITH_FILES, "delivery"):
+        targets = ",".join(f"{service}-{letter}:{SERVICES[service]}" for letter in "abc")
+        assert getattr(settings.engine, f"{service}_target") == targets
+
+
 def test_commands_in_each_container_know_all_copies(copies: dict[str, Any]) -> None:
     """The `reput` command in each container has all three addresses of each service, and the operators' token."""
     for name, found in copies.items():
-        if name != "etcd":
+        if name not in ("etcd", CONSOLE):
             for service, port in SERVICES.items():
                 names = [service] if service == "gateway" else [f"{service}-{letter}" for letter in "abc"]
                 targets = ",".join(f"{one}:{port}" for one in names)
@@ -195,8 +220,8 @@ def test_copies_are_confined_and_apart(copies: dict[str, Any]) -> None:
         assert found["security_opt"] == ["no-new-privileges:true"], name
         assert int(found["mem_limit"]) > 0, name
         assert found["image"].rpartition(":")[2].lstrip("v").replace(".", "").isdigit(), name
-        volumes += [volume["source"] for volume in found["volumes"] if volume["target"] == "/data"]
+        volumes += [volume["source"] for volume in found.get("volumes", []) if volume["target"] == "/data"]
         ports += [port["published"] for port in found.get("ports", [])]
         assert {port["host_ip"] for port in found.get("ports", [])} <= {"127.0.0.1"}, name
     assert len(set(volumes)) == len(volumes) == 10
-    assert len(set(ports)) == len(ports) == 14
+    assert len(set(ports)) == len(ports) == 16

@@ -222,7 +222,14 @@ def test_a_killed_commitlog_loses_nothing_that_was_acknowledged(tmp_path: Path) 
     assert max(offsets) < end_physical_offset
 
 
-@pytest.mark.parametrize(("name", "text"), [("send_and_query.py", "order 7"), ("consume.py", "order 3")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("send_and_query.py", "order 7"),
+        ("consume.py", "order 3"),
+        ("frames_read_write.py", 'order-7: [b\'{"amount": 7, "city": "Bonn"}\']'),
+    ],
+)
 def test_examples(running: Store, name: str, text: str) -> None:
     """The examples run unchanged, in turn."""
     done = subprocess.run(

@@ -9,20 +9,13 @@ import pytest
 import typer
 from reput_client import Options, UnavailableError
 
-from cli.connection.addresses import (
-    PORTS,
-    away_text,
-    check_target,
-    is_listening,
-    targets_of,
-    variable_of,
-    wait_listening,
-)
+from cli.connection.addresses import away_text, check_target, is_listening, targets_of, variable_of, wait_listening
 from cli.connection.client import explained, services_meant
 from cli.exit_codes import CommandFailed, ExitCode
+from libs.service_names import PORTS
 from tests.support.reput_up import run_here
 
-NOBODY = {variable_of(service): "127.0.0.1:1" for service in PORTS}
+NOBODY = {variable_of(service): f"127.0.0.1:{port}" for port, service in enumerate(PORTS, 1)}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +51,14 @@ def test_what_is_no_address(target: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("given", "environment"),
-    [({}, {}), ({"indexer": "a:1, b:2"}, {}), ({}, {"indexer": "c:3"}), ({"indexer": "a:1"}, {"indexer": "c:3"})],
+    [
+        ({}, {}),
+        ({"indexer": "a:1, b:2"}, {}),
+        ({}, {"indexer": "c:3"}),
+        ({"indexer": "a:1"}, {"indexer": "c:3"}),
+        ({"store": "door:1", "indexer": "a:1"}, {"store": "d:4", "janitor": "c:3"}),
+        ({"indexer": "a:1"}, {"store": "door:1, door:2", "janitor": "c:3"}),
+    ],
 )
 def test_addresses_are_those_of_the_client(
     given: dict[str, str], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
@@ -67,7 +67,7 @@ def test_addresses_are_those_of_the_client(
 
     The client has the same rule.
     """
-    for service in PORTS:
+    for service in ("store", *PORTS):
         monkeypatch.delenv(variable_of(service), raising=False)
     for service, target in environment.items():
         monkeypatch.setenv(variable_of(service), target)
@@ -94,20 +94,24 @@ def test_one_that_is_just_starting_is_waited_for() -> None:
         server.bind(("127.0.0.1", 0))
         starter = threading.Timer(0.2, server.listen)
         starter.start()
-        wait_listening("indexer", ["127.0.0.1:1", f"127.0.0.1:{server.getsockname()[1]}"], 30)
+        wait_listening("indexer", {"indexer": ["127.0.0.1:1", f"127.0.0.1:{server.getsockname()[1]}"]}, 30)
         starter.join()
 
 
 def test_nobody_is_there() -> None:
     """After the wait the error has the address, the service, the command that starts it, and the settings for it."""
     with pytest.raises(CommandFailed) as caught:
-        wait_listening("indexer", ["127.0.0.1:1"], 0)
+        wait_listening("indexer", {"indexer": ["127.0.0.1:1"], "commitlog": ["127.0.0.1:2"]}, 0)
     assert caught.value.code is ExitCode.UNAVAILABLE
     assert str(caught.value) == (
         "UNAVAILABLE: nobody answers at 127.0.0.1:1, where the Indexer should be; start it with `reput up`, or name "
         "its address with --indexer or REPUT_CLIENT_INDEXER_TARGET"
     )
-    assert "start it there with `reput serve commitlog`" in away_text("commitlog", ["far:7101"])
+    assert "start it there with `reput serve commitlog`" in away_text("commitlog", {"commitlog": ["far:7101"]})
+    assert away_text("indexer", {service: ["far:8081"] for service in PORTS}) == (
+        "nobody answers at far:8081, where the gateway should be; start it there with `reput serve gateway`, or name "
+        "its address with --store or REPUT_CLIENT_STORE_TARGET"
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +157,8 @@ def test_commands_say_who_is_away(arguments: tuple[str, ...], service: str, monk
     started_s = time.monotonic()
     result = run_here(*arguments, extra=NOBODY)
     assert (result.code, result.output) == (4, "")
-    assert f"nobody answers at 127.0.0.1:1, where the {service} should be" in result.errors
+    target = NOBODY[variable_of(service.lower())]
+    assert f"nobody answers at {target}, where the {service} should be" in result.errors
     assert time.monotonic() - started_s < 30
 
 

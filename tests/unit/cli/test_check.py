@@ -19,9 +19,9 @@ from reput.janitor.v1 import retention_service_pb2 as retention_pb
 
 from cli.commands.check.check import replace_file
 from cli.commands.check.forms import json_text, nagios_text, prometheus_text, unknown_text
-from cli.commands.check.gather import certificate_end_s
 from cli.commands.check.rules import Facts, Level, Limits, Thresholds, findings_of, level_of
 from cli.commands.check.thresholds import SIZES, TIMES_S, limits_of
+from libs.runtime.trust.certificates import certificate_end_s
 from tests.support.certificates import self_signed
 from tests.support.reput_up import run_here
 

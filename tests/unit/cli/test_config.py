@@ -83,3 +83,27 @@ def test_a_file_of_all_services(tmp_path: Path) -> None:
         "text": "port is 'x' (environment REPUT_DELIVERY_PORT), but must be an integer from 0 to 65535",
     }
     assert run_here("config", "validate", str(tmp_path / "none.toml")).code == 2
+
+
+def test_files_that_settings_name_are_checked(tmp_path: Path) -> None:
+    """A wrong rights file and an empty file of tokens are wrong settings; a file that is not here is a warning."""
+    file, rights, tokens = tmp_path / "reput.toml", tmp_path / "rights.toml", tmp_path / "tokens"
+    file.write_text(
+        f"[commitlog]\nrights_file = '{rights}'\n[janitor]\nservice_token_file = '{tokens}'\n"
+        f"[gateway]\naccess_keys_file = '{tmp_path / 'keys'}'\naudit_file = '{tmp_path / 'audit'}'\n"
+    )
+    missing = run_here("config", "validate", str(file), "--json")
+    assert missing.code == 0
+    for text in (f"commitlog: rights_file: {rights}", f"gateway: access_keys_file: {tmp_path / 'keys'}"):
+        assert text in " ".join(missing.errors.split())
+    assert "audit_file" not in missing.errors
+    rights.write_text(
+        "[[subjects]]\nname = 'shop'\n[[rules]]\nsubjects = ['shop']\nallow = ['produced']\ntopics = ['*']\n"
+    )
+    tokens.write_text("\n")
+    result = run_here("config", "validate", str(file), "--json")
+    texts = {row["service"]: row["text"] for row in result.rows if not row["is_valid"]}
+    assert result.code == 2
+    assert list(texts) == ["commitlog", "janitor"]
+    assert "line 5: rules[0].allow is 'produced'" in texts["commitlog"]
+    assert "the file is empty" in texts["janitor"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.connection.addresses import beside_of, place_of, targets_of
-from cli.connection.contexts import BESIDE_VARIABLES, TARGET_VARIABLES, contexts_path, environment_of
+from cli.connection.contexts import ADDRESS_VARIABLES, contexts_path, environment_of
 from cli.exit_codes import CommandFailed
 from tests.support.reput_up import run_here
 
@@ -32,7 +32,7 @@ SHOP_TARGETS = {
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user without contexts and without variables."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for variable in (TARGET_VARIABLES | BESIDE_VARIABLES).values():
+    for variable in ADDRESS_VARIABLES.values():
         monkeypatch.delenv(variable, raising=False)
     return tmp_path
 
@@ -81,6 +81,27 @@ def test_which_store_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     run_here("context", "use")
     assert targets_of({}) == DEFAULTS
     assert place_of({}, "indexer") == "127.0.0.1:7102"
+
+
+def test_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address of the store is that of each service without one, and that of the gateway.
+
+    A store that was typed never mixes with the parts of another store.
+    """
+    add("door", "--store", "door:1", "--janitor", "janitor:3")
+    doors = {service: ["door:1"] for service in DEFAULTS}
+    assert targets_of({"context": "door"}) == {**doors, "janitor": ["janitor:3"]}
+    assert beside_of({"context": "door"}) == {"delivery": (["door:1"], False), "gateway": (["door:1"], True)}
+    monkeypatch.setenv("REPUT_CLIENT_JANITOR_TARGET", "env:3")
+    monkeypatch.setenv("REPUT_CLIENT_GATEWAY_TARGET", "env:8")
+    assert targets_of({"store": "door:1"}) == doors
+    assert beside_of({"store": "door:1"})["gateway"] == (["door:1"], True)
+    monkeypatch.setenv("REPUT_CLIENT_STORE_TARGET", "env:9")
+    assert targets_of({}) == {**{service: ["env:9"] for service in DEFAULTS}, "janitor": ["env:3"]}
+    assert beside_of({})["gateway"] == (["env:8"], True)
+    refused = run_here("--store", "door", "topics", "list")
+    assert (refused.code, "--store or REPUT_CLIENT_STORE_TARGET" in refused.errors) == (2, True)
+    assert "'door' has no port: give host:port, as in door:8081" in refused.errors
 
 
 def test_no_secret_is_kept(home: Path) -> None:

@@ -106,12 +106,29 @@ def test_no_planted_secret_is_in_a_bundle(tmp_path: Path, url: str) -> None:
     assert sorted(one.name for one in tmp_path.iterdir()) == ["a.log", "b.tar.gz", "data", "token"]
 
 
-def test_tokens_in_files_that_settings_name(tmp_path: Path) -> None:
+def test_tokens_of_subjects_and_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokens of a rights file's subjects, and the user's own token, are known as secrets."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "state/reput").mkdir(parents=True)
+    (tmp_path / "state/reput/token").write_text("token-of-the-user\n")
+    (tmp_path / "shop.token").write_text(f"{SECRET}\n")
+    rights = tmp_path / "rights.toml"
+    rights.write_text("[[subjects]]\nname = 'shop'\ntoken_file = 'shop.token'\n[[subjects]]\ntoken_file = 7\n")
+    settings = {"settings": [{"setting": "rights_file", "value": str(rights)}]}
+    texts = {"commitlog/settings.json": json.dumps(settings)}
+    assert parts.secrets_of(texts, "") == {"token-of-the-user", SECRET}
+    for wrong in ("[[", "subjects = 3\n", "subjects = [3]\n"):
+        rights.write_text(wrong)
+        assert parts.secrets_of(texts, "") == {"token-of-the-user"}
+
+
+def test_tokens_in_files_that_settings_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The words of a token file that a service's settings name are known secrets."""
     file = tmp_path / "tokens"
     file.write_text(f"first-token {SECRET}\n")
     rows = [{"setting": "token_file", "value": str(file)}, {"setting": "metrics_token_file", "value": "/none"}]
     texts = {"janitor/settings.json": json.dumps({"settings": rows}), "indexer/settings.json": "error: away"}
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert parts.secrets_of(texts, "") == {"first-token", SECRET}
 
 

@@ -31,7 +31,7 @@ class Calls:
 
 def test_groups_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The groups of a long list are requested in parallel, and a group that disappears meanwhile is left out."""
-    monkeypatch.setattr(known, "has_delivery", lambda _: True)
+    monkeypatch.setattr(known, "has_delivery", lambda *_: True)
     client: Any = SimpleNamespace(share_groups=Calls(known.CALLS_AT_ONCE))
     found = known.sharing_groups(SimpleNamespace(), client, None)  # type: ignore[arg-type]
     assert list(found) == [f"g{number}" for number in range(2 * known.CALLS_AT_ONCE) if number != 3]
@@ -42,7 +42,7 @@ def test_groups_of_the_store_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Delivery is not asked for such a group, because it would refuse the name.
     """
-    monkeypatch.setattr(known, "has_delivery", lambda _: True)
+    monkeypatch.setattr(known, "has_delivery", lambda *_: True)
     offset = ConsumerOffset("SCHEDULE_TOPIC_XXXX", 0, 7)
     groups = [SimpleNamespace(name=name, offsets=[offset]) for name in ("billing", *OWN_GROUPS)]
     client: Any = SimpleNamespace(groups=SimpleNamespace(list=lambda: groups))

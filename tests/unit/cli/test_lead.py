@@ -18,8 +18,9 @@ from reput.commitlog.v1.log_service_pb2 import (
     GetStatusResponse,
 )
 
-from cli.commands.lead import leads, member_of
+from cli.commands.lead import member_of
 from clients.python.tests.support import Unary, fail, serving, status
+from libs.members import leads
 from tests.support.reput_up import run_here
 
 

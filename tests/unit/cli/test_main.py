@@ -5,6 +5,7 @@ import asyncio
 import re
 import shlex
 import signal
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import typer
 
 from cli.commands.typed.group import first_sentence
-from cli.commands.up import FREE_PORTS, Copy, chosen_ports, copies_of, listen_hosts, stop_at_signals
+from cli.commands.up import FREE_PORTS, Copy, chosen_ports, console_token, copies_of, listen_hosts, stop_at_signals
 from cli.document import PAGE, page
 from cli.registry import COMMANDS, app, load, run
 from cli.supervisor import Supervisor
@@ -29,6 +30,7 @@ WITHOUT_JSON = {
     "serve gateway",
     "serve console",
     "console",
+    "mcp",
 }
 
 
@@ -205,6 +207,30 @@ def test_ports_and_roles_of_copies(tmp_path: Path, etcd: str | None) -> None:
     metrics = [dict(zip(log.flags[::2], log.flags[1::2], strict=True)).get("--metrics-port") for log in logs]
     assert metrics == [None, "7211", "7221"]
     assert len({log.label for log in logs}) == 3
+
+
+def test_the_console_of_up_gets_a_token_where_the_store_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    """On loopback, beside services that ask nobody for a token, it gets this user's; else its settings decide."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    token = tmp_path / "state" / "reput" / "token"
+    names = ("commitlog", "indexer")
+    assert console_token("127.0.0.1", names, None) == ["--store-token-file", str(token)]
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    file = tmp_path / "reput.toml"
+    for table, setting in (
+        ("indexer", "token_file"), ("commitlog", "operator_token_file"), ("indexer", "rights_file"),
+        ("commitlog", "tls_client_ca_file"), ("console", "store_token_file"),
+    ):  # fmt: skip
+        with subtests.test(f"{table}.{setting}"), monkeypatch.context() as variables:
+            file.write_text(f'[{table}]\n{setting} = "x"\n')
+            assert console_token("127.0.0.1", names, file) == []
+            variables.setenv(f"REPUT_{table.upper()}_{setting.upper()}", "x")
+            assert console_token("127.0.0.1", names, None) == []
+    assert console_token("0.0.0.0", names, None) == []
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/no-such")
+    assert console_token("127.0.0.1", names, None) == []
 
 
 def test_up_listens_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

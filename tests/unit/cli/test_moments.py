@@ -79,6 +79,52 @@ def test_days_and_clocks(text: str, parts: tuple[int, ...]) -> None:
     assert parse_time(text, now=NOW) == local_ms(*parts)
 
 
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("2:50:49 AM", (2026, 11, 26, 2, 50, 49)),
+        ("2:50:49\u202fPM", (2026, 11, 26, 14, 50, 49)),
+        ("12:30 am", (2026, 11, 26, 0, 30)),
+        ("12 p.m.", (2026, 11, 26, 12)),
+        ("yesterday 2:50 PM", (2026, 11, 25, 14, 50)),
+        ("2026-11-30 2:50:49 AM", (2026, 11, 30, 2, 50, 49)),
+        ("2026/11/30 02:50", (2026, 11, 30, 2, 50)),
+        ("11/30/2026, 2:50:49 AM", (2026, 11, 30, 2, 50, 49)),
+        ("30/11/2026, 02:50", (2026, 11, 30, 2, 50)),
+        ("4/4/2026", (2026, 4, 4)),
+        ("30.11.2026, 02:50:49", (2026, 11, 30, 2, 50, 49)),
+        ("Nov 30, 2026, 2:50 AM", (2026, 11, 30, 2, 50)),
+        ("November 30, 2026 at 2:50 AM", (2026, 11, 30, 2, 50)),
+        ("30 November 2026", (2026, 11, 30)),
+        ("1st Sept. 2026 10:00", (2026, 9, 1, 10)),
+        ("30-Nov-2026 02:50", (2026, 11, 30, 2, 50)),
+        ("Nov 30 02:50:49", (2026, 11, 30, 2, 50, 49)),
+        ("Feb 3 10:00", (2027, 2, 3, 10)),
+        ("2026-11-30 02:50:49,123", (2026, 11, 30, 2, 50, 49, 123_000)),
+    ],
+)
+def test_times_as_browsers_logs_and_people_write_them(text: str, parts: tuple[int, ...]) -> None:
+    """A date may have a name of a month, a time may have AM or PM; without a year it is the nearest such day."""
+    assert parse_time(text, now=NOW) == local_ms(*parts)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Mon Nov 30 2026 02:50:49 GMT+0100 (Central European Standard Time)",
+        "Mon, 30 Nov 2026 01:50:49 GMT",
+        "Mon Nov 30 01:50:49 UTC 2026",
+        "2026-11-30 01:50:49 UTC",
+        "2026-11-30 2:50:49 AM +01:00",
+        "2026-11-30T1:50:49Z",
+        "2026-11-29 20:20:49 -0530",
+    ],
+)
+def test_written_zones(text: str) -> None:
+    """A zone is UTC, GMT, or a distance from them."""
+    assert time_text(parse_time(text, now=NOW)) == "2026-11-30T01:50:49.000Z"
+
+
 @pytest.fixture
 def central_europe(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Local time as in Berlin, by the rule itself: this machine may know no zones."""
@@ -122,6 +168,15 @@ def test_the_clock_is_the_machines() -> None:
         ("25:00", "'25:00' is no time of a day"),
         ("ago", "is no time"),
         ("-9999999w", "longer than all history"),
+        ("3/4/2026 10:00", "may begin with the month or with the day"),
+        ("13 PM", "is no time"),
+        ("0:10 am", "is no time"),
+        ("Feb 30 10:00", "is no time"),
+        ("10:00 +99:00", "is no time"),
+        ("10:00 CET", "is no time"),
+        ("Smarch 3 10:00", "is no time"),
+        ("1/1/1 " * 40, "is no time"),
+        ("order 17", "2:50:49 PM, 'Nov 26, 2026, 2:50 PM'"),
     ],
 )
 def test_bad_times(text: str, said: str) -> None:

@@ -22,7 +22,7 @@ from cli.commands.state.standing import (
 )
 from cli.commands.state.states import States
 
-PAUSED, BLOCKED = "the group is paused", "3 messages wait for message 17, which has the same ordering key"
+PAUSED, BLOCKED = "the group is paused", "3 messages wait for the message at offset 17, which has the same ordering key"
 AWAY = ReputError("nobody listens", code=grpc.StatusCode.UNAVAILABLE)
 
 

@@ -19,7 +19,7 @@ from cli.commands.state.beside import Beside
 from cli.commands.state.page import Rates, page_lines
 from cli.commands.state.states import States
 from cli.commands.state.status import RECOVERING_FIELDS, document
-from cli.commands.state.verdict import Trouble, troubles_of, verdict_of
+from libs.verdict import Trouble, troubles_of, verdict_of
 from tests.support.reput_up import run_here
 
 NOW_S = datetime(2026, 11, 26, 12, 3, 7).astimezone().timestamp()
@@ -391,7 +391,8 @@ def test_watching(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nobody_is_there() -> None:
     """All three services are named with an action, and the exit code is that of a missing service."""
-    arguments = [text for name in ("commitlog", "indexer", "janitor") for text in (f"--{name}", "127.0.0.1:1")]
+    names = ("commitlog", "indexer", "janitor")
+    arguments = [text for port, name in enumerate(names, 1) for text in (f"--{name}", f"127.0.0.1:{port}")]
     result = run_here(*arguments, "status")
     assert result.code == 4
     assert result.output.splitlines()[0] == "not well: no service is there"

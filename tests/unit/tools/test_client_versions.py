@@ -36,7 +36,7 @@ def _node() -> str:
     [
         ("python", "python/src/reput_client/core/options.py", _python),
         ("go", "go/options.go", _python),
-        ("java", "java/src/main/java/reput/client/Service.java", _java),
+        ("java", "java/src/main/java/reput/client/Connections.java", _java),
         ("node", "node/src/channels.ts", _node),
         ("service", "../libs/runtime/http2/calling/outcome.py", _server),
     ],

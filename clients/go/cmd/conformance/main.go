@@ -48,6 +48,7 @@ func main() {
 type step struct {
 	Do string `json:"do"`
 
+	Store           string   `json:"store"`
 	Commitlog       string   `json:"commitlog"`
 	Indexer         string   `json:"indexer"`
 	CAFile          string   `json:"ca_file"`
@@ -136,7 +137,11 @@ func (d *driver) do(ctx context.Context, step *step) (fields, error) {
 func (d *driver) connect(step *step) (fields, error) {
 	d.close()
 	client, err := reput.Connect(func(options *reput.Options) {
-		options.Commitlog, options.Indexer = step.Commitlog, step.Indexer
+		if step.Store != "" {
+			reput.At(step.Store)(options)
+		} else {
+			options.Commitlog, options.Indexer = step.Commitlog, step.Indexer
+		}
 		options.CAFile, options.CertificateFile, options.KeyFile = step.CAFile, step.CertificateFile, step.KeyFile
 		options.Token = step.Token
 		if step.TimeoutS != nil {

@@ -14,6 +14,11 @@ export const MESSAGE_SIZE_BYTES_MAX = 64 << 20;
  */
 export interface ClientOptions {
   /**
+   * The store: host:port of its gateway, which serves all APIs, or several with commas. REPUT_CLIENT_STORE_TARGET. It
+   * is the address of each service without an address of its own; services at the same address share a connection.
+   */
+  store?: string;
+  /**
    * The CommitLog: host:port, or several with commas. REPUT_CLIENT_COMMITLOG_TARGET, 127.0.0.1:7101. Calls use the
    * first address, the next when it can't be reached or shuts down, and the leader that a follower names.
    */
@@ -59,7 +64,7 @@ export interface ProducerOptions {
 type Targets = [string, ...string[]];
 
 /** ClientOptions with all values set. */
-export interface Settings extends Required<Omit<ClientOptions, "commitlog" | "indexer" | "retry">> {
+export interface Settings extends Required<Omit<ClientOptions, "store" | "commitlog" | "indexer" | "retry">> {
   targets: { commitlog: Targets; indexer: Targets };
   retry: RetryPolicy;
 }
@@ -86,10 +91,13 @@ export function clientSettings(
   const tokenFile = environment.REPUT_CLIENT_TOKEN_FILE;
   const token = valueOf(options.token, "TOKEN");
   const isOfFile = options.token === undefined && token === "" && tokenFile;
+  // A given store takes precedence over all addresses of the environment: parts of two stores are never mixed.
+  const addressesOf = (given: string | undefined, name: string, otherwise: string) =>
+    targets(valueOf(given ?? options.store, `${name}_TARGET`), valueOf(undefined, "STORE_TARGET") || otherwise);
   const settings = {
     targets: {
-      commitlog: targets(valueOf(options.commitlog, "COMMITLOG_TARGET"), "127.0.0.1:7101"),
-      indexer: targets(valueOf(options.indexer, "INDEXER_TARGET"), "127.0.0.1:7102"),
+      commitlog: addressesOf(options.commitlog, "COMMITLOG", "127.0.0.1:7101"),
+      indexer: addressesOf(options.indexer, "INDEXER", "127.0.0.1:7102"),
     },
     caFile: valueOf(options.caFile, "CA_FILE"),
     certificateFile: valueOf(options.certificateFile, "CERTIFICATE_FILE"),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from reput_client.core.sharing.transactions import OpenTransaction
     from reput_client.core.sharing.values import (
         DeadLetter,
+        MessageState,
         Replay,
         ReplayedTopic,
         ShareFilter,
@@ -99,6 +100,7 @@ __all__ = [
     "KeyMessages",
     "Latencies",
     "Message",
+    "MessageState",
     "NewMessage",
     "NotFoundError",
     "OpenTransaction",
@@ -150,7 +152,9 @@ _HOMES = {
     "core.retry": "RetryPolicy",
     "core.sharing.delayed": "DelayedMessage DelayLevel",
     "core.sharing.holding": "Received",
-    "core.sharing.values": ("DeadLetter Replay ReplayedTopic ShareFilter ShareGroup ShareMove SharePolicy ShareQueue"),
+    "core.sharing.values": (
+        "DeadLetter MessageState Replay ReplayedTopic ShareFilter ShareGroup ShareMove SharePolicy ShareQueue"
+    ),
     "core.telemetry.metrics": "ConsumerMetrics Latencies ProducerMetrics ShareConsumerMetrics",
     "core.sharing.transactions": "OpenTransaction",
     "core.types": (

@@ -70,8 +70,7 @@ def register(spark: SparkSession) -> None:
 def append(frame: DataFrame, **options: Any) -> None:
     """Append a DataFrame, as `frame.write.format("reput").options(...).mode("append").save()` does.
 
-    The options are the options of the sink, in the form that `load` takes: `commitlog_endpoint="127.0.0.1:7101",
-    topic="orders"`.
+    The options are the options of the sink, in the form that `load` takes: `store="localhost:8081", topic="orders"`.
     """
     from reput_spark import session
 

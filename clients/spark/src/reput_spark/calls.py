@@ -8,9 +8,9 @@ This module is imported where it is used, like all modules that need `reput_clie
 
 from __future__ import annotations
 
-import itertools
 import os
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -19,10 +19,12 @@ from grpc import StatusCode
 from reput_client.core.call import Call, method_of
 from reput_client.core.errors import ReputError
 from reput_client.core.options import Options, first_token
-from reput_client.core.retry import RetryPolicy, is_passing
+from reput_client.core.retry import RetryPolicy
+from reput_client.frames import calls as client_calls
+from reput_client.frames.calls import ONCE, Attempts, BadAnswerError, CallEnded, Servers
 from reput_client.sync.channels import Channels
 
-from reput_spark.errors import BadOption, CallFailed
+from reput_spark.errors import BadAnswer, BadOption, CallFailed
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -30,32 +32,37 @@ if TYPE_CHECKING:
     from reput_spark.values import CallOptions
 
 RETRY_INTERVAL_S_MAX = 30.0
-BEYOND_END = "OFFSET_BEYOND_END"
 REACH_RETRY_COUNT = 2
 """Retries of the first call of a batch: a service that is down is reported within some seconds."""
 SERVICES = {"commitlog": ("CommitLog", "commitlog.endpoint"), "indexer": ("Indexer", "endpoint")}
 """The name of a service for people, and the option that has its addresses."""
-ONCE = RetryPolicy(retries=0)
-"""The channels do not retry: Attempts does, and uses the next server each time."""
 
 T = TypeVar("T")
 _channels: dict[tuple[int, Options], Channels] = {}
 """The channels of this process, and of the process that it was forked from, by process id and options."""
-_answered: dict[tuple[str, ...], str] = {}
-"""The server that answered last, by the list of servers. The next call begins with it."""
 
 
 def run(options: CallOptions, call: Call[T]) -> T:
     """Run a call, with retries while no server can be reached. Raises CallFailed."""
-    attempts = Attempts(options, call.method.path)
-    while True:
-        try:
-            found = attempts.channels().run(call)
-        except ReputError as error:
-            attempts.failed(error)
-        else:
-            attempts.answered()
-            return found
+    with told():
+        return client_calls.run(servers(options), call)
+
+
+def servers(options: CallOptions) -> Servers:
+    """Return the servers of the options, as the client's reader takes them."""
+    retry = RetryPolicy(options.retry_count_max, options.retry_interval_ms / 1000, RETRY_INTERVAL_S_MAX)
+    return Servers(options.endpoints, retry, options.rpc_timeout_ms / 1000, lambda name: channels_to(options, name))
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Raise the errors of the client's reader as CallFailed and BadAnswer, which travel between processes."""
+    try:
+        yield
+    except CallEnded as ended:
+        raise failure(ended.path, ended.endpoint, ended.error) from None
+    except BadAnswerError as error:
+        raise BadAnswer(error.text) from None
 
 
 def check_reach(options: CallOptions, request: Message) -> None:
@@ -63,65 +70,21 @@ def check_reach(options: CallOptions, request: Message) -> None:
 
     For the driver, before a batch begins. Any answer is sufficient, also a refusal.
     """
-    if options.endpoints in _answered:
+    if client_calls.has_answered(servers(options)):
         return
     retry_count = min(options.retry_count_max, max(REACH_RETRY_COUNT, len(options.endpoints) - 1))
-    attempts = Attempts(replace(options, retry_count_max=retry_count), method_of(request.DESCRIPTOR).path)
+    attempts = Attempts(servers(replace(options, retry_count_max=retry_count)), method_of(request.DESCRIPTOR).path)
     while True:
         try:
             attempts.channels().run(Call(request))
         except ReputError as error:
             if not is_away(error):
                 return
-            attempts.failed(error)
+            with told():
+                attempts.failed(error)
         else:
             attempts.answered()
             return
-
-
-class Attempts:
-    """A call with its retries: the next server, the delay, and the end of the retries."""
-
-    def __init__(self, options: CallOptions, path: str) -> None:
-        interval_s = options.retry_interval_ms / 1000
-        self.retry = RetryPolicy(options.retry_count_max, interval_s, RETRY_INTERVAL_S_MAX)
-        self._options, self._path = options, path
-        self._failure_count = 0
-        self._endpoints = itertools.cycle(options.endpoints)
-        first = _answered.get(options.endpoints, options.endpoints[0])
-        self.endpoint = next(endpoint for endpoint in self._endpoints if endpoint == first)
-        """Address of the next attempt."""
-
-    def channels(self) -> Channels:
-        """Return the channels of the next attempt. Raises BadOption."""
-        return channels_to(self._options, self.endpoint)
-
-    def answered(self) -> None:
-        """Record an answer: the number of failures becomes 0, and later calls begin with this server."""
-        self._failure_count = 0
-        _answered[self._options.endpoints] = self.endpoint
-
-    def failed(self, error: ReputError) -> None:
-        """Wait before the next attempt after a failed attempt. Raises CallFailed if no attempt is left."""
-        endpoint = self.endpoint
-        if not self.goes_on(error):
-            raise failure(self._path, endpoint, error) from None
-
-    def goes_on(self, error: ReputError) -> bool:
-        """Wait before the next attempt, at the next server. Returns False without a wait if no attempt is left."""
-        # An Indexer that was restarted, or that indexes another log, may lack entries that the plan has.
-        may_pass = is_passing(error) or error.reason == BEYOND_END
-        delay_s = self.retry.backoff_s(self._failure_count, error) if may_pass else None
-        if delay_s is None:
-            return False
-        self._failure_count += 1
-        self.go_on()
-        time.sleep(delay_s)
-        return True
-
-    def go_on(self) -> None:
-        """Use the next server for the next attempt."""
-        self.endpoint = next(self._endpoints)
 
 
 def failure(path: str, endpoint: str, error: ReputError) -> CallFailed:
@@ -129,7 +92,7 @@ def failure(path: str, endpoint: str, error: ReputError) -> CallFailed:
     details = f"{error.reason}: {error.text}" if error.reason else error.text
     if is_away(error):
         service, option = SERVICES[method_service(path)]
-        question = f"is the {service} running (`reput up`), and is its address right (option {option!r})?"
+        question = f"is the {service} running (`reput up`), and is its address right (option 'store' or {option!r})?"
         details = f"can't be reached; {question} gRPC says: {error.text}"
     return CallFailed(path, endpoint, error.code.name, details)
 

@@ -26,6 +26,8 @@ KAFKA_ONLY = {
     "maxtriggerdelay": "Spark has no such limit for sources in Python; trigger(processingTime=...) gathers more",
 }
 """Options of Spark's Kafka source that have no counterpart, and why, by their names in lower case."""
+STORE = "store"
+"""The option with the address of the store: that of a gateway, which serves all APIs."""
 REQUIRED: Any = object()
 """Marks an option without a default."""
 T = TypeVar("T")
@@ -139,7 +141,7 @@ def values_of(kind: type[CallOptions], given: Mapping[str, str]) -> dict[str, An
         name, convert, default = declared.metadata["option"]
         text = given.get(name, "") if convert is file_name else given.get(name, "").strip()
         if default is REQUIRED and not text:
-            raise BadOption(name, "is required")
+            raise BadOption(name, f"is required, or {STORE!r}" if convert is addresses else "is required")
         values[declared.name] = convert(name, text) if name in given else copy(default)
     if bool(given.get("tls.cert.file")) != bool(given.get("tls.key.file")):
         raise BadOption("tls.cert.file", "and 'tls.key.file' need each other")
@@ -159,6 +161,15 @@ def canonical(options: Mapping[str, str], names: Sequence[str], aliases: Mapping
             raise BadOption(key, f"given twice, it is the same as {target!r}")
         given[target] = text
     return given
+
+
+def with_store(given: dict[str, str], name: str) -> dict[str, str]:
+    """Return options with the address of the store as that of a service without one. Raises BadOption."""
+    text = given.get(STORE, "").strip()
+    if not text or given.get(name, "").strip():
+        return given
+    addresses(STORE, text)
+    return {**given, name: text}
 
 
 def unknown_option(key: str, known: Mapping[str, str]) -> str:

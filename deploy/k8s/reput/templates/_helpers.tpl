@@ -50,12 +50,21 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 
 {{- define "reput.ports" -}}
-{{- dict "commitlog" (dict "grpc" 7101 "metrics" 7201) "indexer" (dict "grpc" 7102 "metrics" 7202) "janitor" (dict "grpc" 7103 "metrics" 7203) "delivery" (dict "grpc" 7104 "metrics" 7204) "gateway" (dict "grpc" 8081 "metrics" 7205) | toJson -}}
+{{- dict "commitlog" (dict "grpc" 7101 "metrics" 7201) "indexer" (dict "grpc" 7102 "metrics" 7202) "janitor" (dict "grpc" 7103 "metrics" 7203) "delivery" (dict "grpc" 7104 "metrics" 7204) "gateway" (dict "grpc" 8081 "metrics" 7205) "console" (dict "http" 7300 "metrics" 7206) | toJson -}}
+{{- end }}
+
+{{/* The name and the number of a service's port: gRPC, and pages of a console. Called with component. */}}
+{{- define "reput.portName" -}}
+{{- ternary "http" "grpc" (eq .component "console") -}}
+{{- end }}
+
+{{- define "reput.port" -}}
+{{- index (include "reput.ports" . | fromJson) .component (include "reput.portName" .) -}}
 {{- end }}
 
 {{/* The services that each service calls. */}}
 {{- define "reput.peers" -}}
-{{- dict "commitlog" (list) "indexer" (list "commitlog") "janitor" (list "commitlog" "indexer") "delivery" (list "commitlog" "indexer") "gateway" (list "commitlog" "delivery") | toJson -}}
+{{- dict "commitlog" (list) "indexer" (list "commitlog") "janitor" (list "commitlog" "indexer") "delivery" (list "commitlog" "indexer") "gateway" (list "commitlog" "indexer" "janitor" "delivery") "console" (list "commitlog" "indexer" "janitor" "delivery") | toJson -}}
 {{- end }}
 
 {{/* The name that other pods call, with the namespace: a certificate can carry it, and search domains are not needed. */}}
@@ -101,10 +110,10 @@ true
 {{- printf "%s-commitlog" (include "reput.fullname" .) -}}
 {{- end }}
 
-{{/* The services of this release. Values of an older chart have no Delivery and no gateway. */}}
+{{/* The services of this release. Values of an older chart have no Delivery, no gateway and no console. */}}
 {{- define "reput.components" -}}
 {{- $found := list "commitlog" "indexer" -}}
-{{- range $component := list "janitor" "delivery" "gateway" -}}
+{{- range $component := list "janitor" "delivery" "gateway" "console" -}}
 {{- if (index $.Values $component).enabled -}}
 {{- $found = append $found $component -}}
 {{- end -}}
@@ -114,7 +123,7 @@ true
 
 {{/* Not empty for a service whose pod i belongs to log i. A gateway uses the leader. */}}
 {{- define "reput.isNumbered" -}}
-{{- if and (include "reput.isReplicated" .root) (not (has .component (list "commitlog" "gateway"))) -}}
+{{- if and (include "reput.isReplicated" .root) (not (has .component (list "commitlog" "gateway" "console"))) -}}
 true
 {{- end -}}
 {{- end }}
@@ -146,7 +155,15 @@ exec reput serve {{ .component }}
 
 {{/* Kubernetes' own gRPC probe knows neither TLS nor client certificates: with TLS the probe uses the pod's Unix socket. */}}
 {{- define "reput.probe" -}}
-{{- if .root.Values.tls.enabled -}}
+{{- if eq .component "console" -}}
+httpGet:
+  path: /healthz
+  port: http
+  scheme: {{ ternary "HTTPS" "HTTP" .root.Values.tls.enabled }}
+  httpHeaders:
+    # the kubelet would name the pod's address, which is no name of a console
+    - {name: Host, value: localhost}
+{{- else if .root.Values.tls.enabled -}}
 exec:
   command: [reput-probe, "unix:/run/reput/{{ .component }}.sock"]
 {{- else -}}
@@ -158,7 +175,6 @@ grpc:
 {{/* Environment of a service, the same for all pods of it. Called with root, component and values. */}}
 {{- define "reput.environment" -}}
 {{- $root := .root -}}
-{{- $prefix := printf "REPUT_%s_" (upper .component) -}}
 {{- $settings := dict "listen_host" "0.0.0.0" "metrics_host" "0.0.0.0" "log_format" "json" "drain_timeout_ms" .values.drainTimeoutMs -}}
 {{- if .values.persistence -}}
 {{- $_ := set $settings "data_dir" "/data" -}}
@@ -200,7 +216,9 @@ grpc:
 {{- $_ := set $settings "service_token_file" "/etc/reput/trust/service" -}}
 {{- $_ := set $settings "operator_token_file" "/etc/reput/trust/operator" -}}
 {{- range $peer := $peers -}}
-{{- if ne $peer "leader" -}}
+{{- if and (eq $peer "janitor") (not $root.Values.janitor.enabled) (eq $.component "gateway") -}}
+{{- $_ := set $settings "janitor_target" "" -}}
+{{- else if ne $peer "leader" -}}
 {{- $_ := set $settings (printf "%s_target" $peer) (include $target (dict "root" $root "component" $peer)) -}}
 {{- end -}}
 {{- if $root.Values.tls.enabled -}}
@@ -211,8 +229,14 @@ grpc:
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- include "reput.variables" (dict "component" .component "settings" (merge $settings .values.config)) -}}
+{{- end }}
+
+{{/* Settings as variables of the environment. Called with component and settings. */}}
+{{- define "reput.variables" -}}
+{{- $prefix := printf "REPUT_%s_" (upper .component) -}}
 {{- $lines := list -}}
-{{- range $name, $value := merge $settings .values.config -}}
+{{- range $name, $value := .settings -}}
 {{- $lines = append $lines (printf "%s%s: %s" $prefix (upper $name) (include "reput.setting" $value | quote)) -}}
 {{- end -}}
 {{- join "\n" $lines -}}
@@ -221,7 +245,7 @@ grpc:
 {{/* The addresses of the services for the `reput` command in a pod. Called with root and, in a service's pod, component. */}}
 {{- define "reput.clients" -}}
 {{- $isPlain := not (or .root.Values.tls.enabled (include "reput.isReplicated" .root)) -}}
-{{- range $service := include "reput.components" .root | fromJsonArray }}
+{{- range $service := without (include "reput.components" .root | fromJsonArray) "console" }}
 {{- if and $isPlain (eq $service (default "" $.component)) }}
 {{- /* with several Indexers, the pod's own Indexer */}}
 REPUT_CLIENT_{{ upper $service }}_TARGET: {{ printf "127.0.0.1:%v" (index (include "reput.ports" $.root | fromJson) $service "grpc") | quote }}
@@ -248,19 +272,20 @@ REPUT_CLIENT_TOKEN_FILE: /etc/reput/token/token
 {{- (.Values.trust).secretName | default (printf "%s-trust" (include "reput.fullname" .)) -}}
 {{- end }}
 
-{{/* The mounts of certificate and token. The whole Secret is mounted, never a part by subPath, so that renewals arrive. */}}
+{{/* The mounts of certificate and token. The whole Secret is mounted, never a part by subPath, so that renewals arrive. Called with root and,
+in a service's pod, component: a console has no rights file. */}}
 {{- define "reput.secretMounts" -}}
-{{- if .Values.tls.enabled -}}
+{{- if .root.Values.tls.enabled -}}
 - name: tls
   mountPath: /etc/reput/tls
   readOnly: true
 {{ end -}}
-{{- if .Values.token.secretName -}}
+{{- if .root.Values.token.secretName -}}
 - name: token
   mountPath: /etc/reput/token
   readOnly: true
 {{ end -}}
-{{- if or .Values.rights.secretName .Values.rights.configMapName -}}
+{{- if and (ne (default "" .component) "console") (or .root.Values.rights.secretName .root.Values.rights.configMapName) -}}
 - name: rights
   mountPath: /etc/reput/rights
   readOnly: true
@@ -268,30 +293,31 @@ REPUT_CLIENT_TOKEN_FILE: /etc/reput/token/token
 {{- end }}
 
 {{- define "reput.secretVolumes" -}}
-{{- if .Values.tls.enabled -}}
+{{- if .root.Values.tls.enabled -}}
 - name: tls
   secret:
-    secretName: {{ .Values.tls.secretName }}
+    secretName: {{ .root.Values.tls.secretName }}
     defaultMode: 0440
 {{ end -}}
-{{- if .Values.token.secretName -}}
+{{- if .root.Values.token.secretName -}}
 - name: token
   secret:
-    secretName: {{ .Values.token.secretName }}
+    secretName: {{ .root.Values.token.secretName }}
     defaultMode: 0440
     items:
-      - key: {{ .Values.token.key }}
+      - key: {{ .root.Values.token.key }}
         path: token
 {{ end -}}
-{{- if .Values.rights.secretName -}}
+{{- if eq (default "" .component) "console" -}}
+{{- else if .root.Values.rights.secretName -}}
 - name: rights
   secret:
-    secretName: {{ .Values.rights.secretName }}
+    secretName: {{ .root.Values.rights.secretName }}
     defaultMode: 0440
-{{ else if .Values.rights.configMapName -}}
+{{ else if .root.Values.rights.configMapName -}}
 - name: rights
   configMap:
-    name: {{ .Values.rights.configMapName }}
+    name: {{ .root.Values.rights.configMapName }}
 {{ end -}}
 {{- end }}
 
@@ -310,7 +336,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
-    checksum/environment: {{ include "reput.environment" . | sha256sum }}
+    checksum/environment: {{ include (ternary "reput.consoleEnvironment" "reput.environment" (eq $component "console")) . | sha256sum }}
     {{- with $values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -380,8 +406,8 @@ spec:
         - configMapRef:
             name: {{ include "reput.fullname" $root }}-{{ $component }}
       ports:
-        - name: grpc
-          containerPort: {{ $ports.grpc }}
+        - name: {{ include "reput.portName" . }}
+          containerPort: {{ include "reput.port" . }}
         - name: metrics
           containerPort: {{ $ports.metrics }}
       {{- if not $values.maintenance }}
@@ -416,6 +442,16 @@ spec:
           mountPath: /etc/reput/access
           readOnly: true
         {{- end }}
+        {{- if eq $component "console" }}
+        - name: login
+          mountPath: /etc/reput/login
+          readOnly: true
+        {{- if $values.storeToken.secretName }}
+        - name: store-token
+          mountPath: /etc/reput/store
+          readOnly: true
+        {{- end }}
+        {{- else }}
         {{- if $root.Values.tls.enabled }}
         - name: run
           mountPath: /run/reput
@@ -423,7 +459,8 @@ spec:
         - name: trust
           mountPath: /etc/reput/trust
           readOnly: true
-        {{- with include "reput.secretMounts" $root }}
+        {{- end }}
+        {{- with include "reput.secretMounts" . }}
         {{- trim . | nindent 8 }}
         {{- end }}
         {{- with $values.extraVolumeMounts }}
@@ -433,10 +470,14 @@ spec:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   volumes:
+    {{- if eq $component "console" }}
+    {{- include "reput.consoleVolumes" . | nindent 4 }}
+    {{- else }}
     - name: trust
       secret:
         secretName: {{ include "reput.trustSecretName" $root }}
         defaultMode: 0440
+    {{- end }}
     - name: tmp
       emptyDir: {medium: Memory, sizeLimit: 64Mi}
     {{- if ($values.accessKeys).secretName }}
@@ -452,11 +493,11 @@ spec:
     {{- with include "reput.dataVolumes" (dict "values" $values "claim" .claim) }}
     {{- trim . | nindent 4 }}
     {{- end }}
-    {{- if $root.Values.tls.enabled }}
+    {{- if and $root.Values.tls.enabled (ne $component "console") }}
     - name: run
       emptyDir: {medium: Memory, sizeLimit: 1Mi}
     {{- end }}
-    {{- with include "reput.secretVolumes" $root }}
+    {{- with include "reput.secretVolumes" . }}
     {{- trim . | nindent 4 }}
     {{- end }}
     {{- with $values.extraVolumes }}
@@ -527,8 +568,12 @@ metadata:
   labels:
     {{- include "reput.labels" . | nindent 4 }}
 data:
+  {{- if eq .component "console" }}
+  {{- include "reput.consoleEnvironment" . | nindent 2 }}
+  {{- else }}
   {{- include "reput.environment" . | nindent 2 }}
   {{- include "reput.clients" (dict "root" .root "component" .component) | trim | nindent 2 }}
+  {{- end }}
 ---
 apiVersion: v1
 kind: Service
@@ -545,9 +590,9 @@ spec:
   selector:
     {{- include "reput.selectorLabels" . | nindent 4 }}
   ports:
-    - name: grpc
-      port: {{ $ports.grpc }}
-      targetPort: grpc
+    - name: {{ include "reput.portName" . }}
+      port: {{ include "reput.port" . }}
+      targetPort: {{ .values.service.targetPort | default (include "reput.portName" .) }}
     {{- if and (has .component (list "janitor" "delivery")) (not (include "reput.isReplicated" .root)) }}
     {{- include "reput.metricsPort" $ports | nindent 4 }}
     {{- end }}

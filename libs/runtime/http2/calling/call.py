@@ -105,7 +105,7 @@ class OutgoingCall:
         self._transport, self._stream_id = transport, stream_id
         self._wake()
 
-    def head(self, fields: Fields) -> None:
+    def head_of_answer(self, fields: Fields) -> None:
         """Handle the first header fields of the answer."""
         refusal = refusal_of(fields)
         if refusal is not None:
@@ -138,6 +138,10 @@ class OutgoingCall:
         if messages:
             self._messages.extend(messages)
             self._wake()
+
+    def finish(self, fields: Fields) -> None:
+        """Handle the last fields of the answer."""
+        self.end(outcome_of(fields))
 
     def refused(self, outcome: Outcome) -> None:
         """Begin the call again, because no handler has seen it. After the last repetition it ends with `outcome`."""

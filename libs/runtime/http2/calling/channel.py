@@ -10,17 +10,19 @@ import asyncio
 import contextlib
 import random
 import ssl
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable
 from functools import partial, partialmethod
 from typing import Any, Final
 
 import grpc
 
+from libs.runtime.http2 import wire as h2
 from libs.runtime.http2.calling.call import Method, OutgoingCall
 from libs.runtime.http2.calling.link import Link
 from libs.runtime.http2.calling.outcome import CANCELLED, Outcome, head_of
 from libs.runtime.http2.endpoint import ARRIVING_BYTES_MAX, LEAVE_S
 from libs.runtime.http2.heads import Fields
+from libs.runtime.http2.relay.call import RelayedCall
 
 CONNECT_S: Final = 20.0
 """Maximum time of an attempt to connect, including its handshake."""
@@ -33,16 +35,24 @@ SPREAD: Final = 0.2
 """Part of that time by which callers differ, so that they do not all connect at the same time."""
 
 LOOK_S: Final = 0.005
+LINK_COUNT_MAX: Final = 16
+"""Links at once, of which calls begin on a single one. The others wait for the end of their calls."""
 
 
 class LoopChannel:
     """A channel to `target`, which is host:port, or unix: and a path."""
 
     def __init__(
-        self, target: str, *, context: ssl.SSLContext | None, reconnect_ms_max: int, answer_size_bytes_max: int
+        self,
+        target: str,
+        *,
+        context: ssl.SSLContext | None,
+        reconnect_ms_max: int,
+        answer_size_bytes_max: int,
+        open_wire: Callable[[], h2.Wire] = h2.open_calling,
     ) -> None:
         self._target = target
-        self._context = context
+        self._context, self._open_wire = context, open_wire
         self._reconnect_s_max = reconnect_ms_max / 1000
         self._answer_size_bytes_max = answer_size_bytes_max
         self._scheme = b"http" if context is None else b"https"
@@ -126,7 +136,18 @@ class LoopChannel:
             call.allow_repeat(partial(self._place, call, head, request))
         self._place(call, head, request)
 
-    def _place(self, call: OutgoingCall, head: Fields, request: bytes | None) -> None:
+    def relay(self, call: RelayedCall, path: bytes, fields: Fields) -> None:
+        """Begin a call that is passed on. An error becomes its end."""
+        head = (
+            (b":method", b"POST"),
+            (b":scheme", self._scheme),
+            (b":path", path),
+            (b":authority", self._authority),
+            *fields,
+        )
+        self._place(call, head, None)
+
+    def _place(self, call: OutgoingCall | RelayedCall, head: Fields, request: bytes | None) -> None:
         """Begin a call on the connection, or after the connection is open."""
         if self._link is not None:
             self._link.begin(call, head, request)
@@ -135,7 +156,7 @@ class LoopChannel:
         else:
             call.wait_for(asyncio.create_task(self._begin_later(call, head, request)))
 
-    async def _begin_later(self, call: OutgoingCall, head: Fields, request: bytes | None) -> None:
+    async def _begin_later(self, call: OutgoingCall | RelayedCall, head: Fields, request: bytes | None) -> None:
         """Begin a call when the connection is open."""
         link = self._link
         if link is None:
@@ -175,7 +196,7 @@ class LoopChannel:
     async def _dial(self, loop: asyncio.AbstractEventLoop) -> Link:
         if self._arriving is None:
             self._arriving = memoryview(bytearray(ARRIVING_BYTES_MAX))
-        make = partial(Link, self._arriving, self)
+        make = partial(Link, self._arriving, self, self._open_wire)
         kind, _, path = self._target.partition(":")
         if kind == "unix":
             _, link = await loop.create_unix_connection(make, path.removeprefix("//"))
@@ -195,6 +216,11 @@ class LoopChannel:
         """Begin no more calls on a link."""
         if link is self._link:
             self._link = None
+
+    @property
+    def may_open_another(self) -> bool:
+        """Whether there may be a further link."""
+        return len(self._links) < LINK_COUNT_MAX
 
     def lost(self, link: Link) -> None:
         """Forget a closed link."""

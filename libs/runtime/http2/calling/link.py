@@ -7,21 +7,30 @@ that sends nothing while calls wait is pinged. Without a sign of life after that
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import grpc
 
 from libs.runtime.http2 import wire as h2
 from libs.runtime.http2.calling.call import OutgoingCall
-from libs.runtime.http2.calling.outcome import CANCEL, REFUSED_STREAM, Outcome, outcome_of, reset_outcome
+from libs.runtime.http2.calling.outcome import CANCEL, REFUSED_STREAM, Outcome, reset_outcome
 from libs.runtime.http2.endpoint import Endpoint
 from libs.runtime.http2.heads import Fields
+from libs.runtime.http2.relay.call import RelayedCall
 
 SILENCE_S: Final = 20.0
 """A server that has sent nothing for this time, although calls wait, is pinged."""
 
 ANSWER_S: Final = 20.0
 """Time for the server to answer the ping."""
+
+
+RESETS_AT_ONCE, RESETS_PER_S = 1_500, 180
+"""Resets that a server takes from a connection. With more, by default 2,000 and 200, it ends the connection."""
+RESET_STEP_S: Final = 0.1
+WAITING_RESETS_MAX: Final = 500
+"""Resets that wait here. With more, later calls begin on another connection, which the server knows nothing against."""
 
 
 class Owner(Protocol):
@@ -39,13 +48,35 @@ class Owner(Protocol):
         """Forget a closed link."""
         ...
 
+    @property
+    def may_open_another(self) -> bool:
+        """Whether there may be a further link."""
+        ...
+
+
+class _Resets:
+    """The resets that the server takes at this moment."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s, self._seen_s, self._room = now_s, now_s(), float(RESETS_AT_ONCE)
+
+    def take(self) -> bool:
+        """Return whether there is room for a reset, and use it."""
+        now_s = self._now_s()
+        self._room = min(RESETS_AT_ONCE, self._room + (now_s - self._seen_s) * RESETS_PER_S)
+        self._seen_s = now_s
+        if self._room < 1:
+            return False
+        self._room -= 1
+        return True
+
 
 class Link(Endpoint):
     """A connection to a server."""
 
     _wire: h2.Wire
 
-    def __init__(self, arriving: memoryview, owner: Owner) -> None:
+    def __init__(self, arriving: memoryview, owner: Owner, open_wire: Callable[[], h2.Wire] = h2.open_calling) -> None:
         super().__init__(
             arriving,
             {
@@ -58,14 +89,18 @@ class Link(Endpoint):
                 h2.ConnectionClosed: self._closed,
             },
         )
-        self._owner = owner
-        self._calls: dict[int, OutgoingCall] = {}
+        self._owner, self._open_wire = owner, open_wire
+        self._calls: dict[int, OutgoingCall | RelayedCall] = {}
         self._is_leaving = False
+        self._resets = _Resets(self.loop.time)
+        self._waiting_resets: dict[int, None] = {}
+        """Streams that were given up and whose reset waits for its turn."""
+        self._resetting: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Begin HTTP/2 with the server."""
-        self._greet(transport, h2.open_calling())
+        self._greet(transport, self._open_wire())
         self._owner.made(self)
         self.flush()
         self._watch()
@@ -76,9 +111,10 @@ class Link(Endpoint):
             # the writer gets the end of its call; a cancelled future would look like its own cancellation
             _wake(waiting)
         super().connection_lost(error)
-        if self._watching is not None:
-            self._watching.cancel()
-            self._watching = None
+        for timer in (self._watching, self._resetting):
+            if timer is not None:
+                timer.cancel()
+        self._watching = self._resetting = None
         self._leave(None)
         text = "the connection is lost" if error is None else f"the connection is lost: {error}"
         for call in list(self._calls.values()):
@@ -91,7 +127,7 @@ class Link(Endpoint):
         """Whether no more calls begin here."""
         return self._is_leaving
 
-    def begin(self, call: OutgoingCall, head: Fields, request: bytes | None) -> None:
+    def begin(self, call: OutgoingCall | RelayedCall, head: Fields, request: bytes | None) -> None:
         """Begin a call, with its single request or without a request. An error becomes the end of the call."""
         if self._is_broken or self._is_leaving:
             self._owner.left(self)
@@ -132,21 +168,49 @@ class Link(Endpoint):
         """End the requests of a stream."""
         self._tell(self._wire.end_stream, stream_id)
 
+    def pass_on_last(self, stream_id: int, data: bytes) -> None:
+        """Send the last bytes of a request as they are."""
+        self._tell(self._send_last, stream_id, data)
+
+    def _send_last(self, stream_id: int, data: bytes) -> None:
+        self._wire.send_data(stream_id, data, end_stream=True)
+
     def acknowledge(self, stream_id: int, size_bytes: int) -> None:
         """Allow the server to send `size_bytes` more bytes."""
         self._acknowledge(stream_id, size_bytes)
 
     def give_up(self, stream_id: int) -> None:
         """Forget a call and notify the server."""
-        if self._calls.pop(stream_id, None) is not None:
+        if self._calls.pop(stream_id, None) is None:
+            return
+        if not self._waiting_resets and self._resets.take():
             self._tell(self._wire.reset_stream, stream_id, CANCEL)
+            return
+        self._waiting_resets[stream_id] = None
+        if self._resetting is None:
+            self._resetting = self.loop.call_later(RESET_STEP_S, self._reset_some)
+        if len(self._waiting_resets) > WAITING_RESETS_MAX and self._owner.may_open_another:
+            self._leave(None)
+
+    def forget(self, stream_id: int) -> None:
+        """Forget a call that the server has ended."""
+        self._calls.pop(stream_id, None)
+
+    def _reset_some(self) -> None:
+        self._resetting = None
+        while self._waiting_resets and self._resets.take():
+            stream_id = next(iter(self._waiting_resets))
+            del self._waiting_resets[stream_id]
+            self._tell(self._wire.reset_stream, stream_id, CANCEL)
+        if self._waiting_resets and not self._is_broken:
+            self._resetting = self.loop.call_later(RESET_STEP_S, self._reset_some)
 
     # Events
 
     def _head(self, event: h2.ResponseReceived) -> None:
         call = self._calls.get(event.stream_id)
         if call is not None:
-            call.head(event.headers)
+            call.head_of_answer(event.headers)
 
     def _data(self, event: h2.DataReceived) -> None:
         call = self._calls.get(event.stream_id)
@@ -158,9 +222,10 @@ class Link(Endpoint):
     def _end(self, event: h2.TrailersReceived) -> None:
         call = self._calls.get(event.stream_id)
         if call is not None:
-            call.end(outcome_of(event.headers))
+            call.finish(event.headers)
 
     def _reset(self, event: h2.StreamReset | h2.StreamClosed) -> None:
+        self._waiting_resets.pop(event.stream_id, None)
         call = self._calls.pop(event.stream_id, None)
         if call is not None:
             end = call.refused if event.error_code == REFUSED_STREAM else call.end

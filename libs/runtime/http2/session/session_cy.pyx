@@ -238,6 +238,11 @@ cdef class Session:
         self.unacknowledged -= size
         self.check(lib.consume(self.session, stream_id, size))
 
+    def set_local_window_size(self, int32_t size):
+        """See `PlainSession`."""
+        self.require_active()
+        self.check(lib.set_local_window_size(self.session, FLAG_NONE, 0, size))
+
     # answers
 
     def send_response(self, int32_t stream_id, fields, *, bint end_stream=False):

@@ -9,7 +9,7 @@ from libs.runtime.http2.heads import Fields, Head
 HeadOf = Callable[[Fields], Head | None]
 """Returns the head of a call, for fields without grpc-timeout. None for a call that is always reported as events."""
 
-KNOWN_HEAD_COUNT_MAX: Final = 256
+KNOWN_HEAD_COUNT_MAX: Final = 1_024
 """Heads that are kept parsed. Most callers send the same head with each call of a method."""
 
 KNOWN_HEAD_SIZE_BYTES_MAX: Final = 1 << 10

@@ -22,6 +22,9 @@ _log = logging.getLogger(__name__)
 class Front(Protocol):
     """A front: the part of a server that listens on the network."""
 
+    unknown_text: str
+    """Text for a call of an unknown method. GRPC's own server has words of its own."""
+
     @property
     def open_connections(self) -> "Callable[[], Iterator[Connection]] | None":
         """Iterates over the connections that are open now. None: gRPC's own server does not show them."""
@@ -29,6 +32,14 @@ class Front(Protocol):
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         """Add handlers. The first added handler that knows a method answers its calls."""
+        ...
+
+    def add_first(self, handler: grpc.GenericRpcHandler) -> None:
+        """Add a handler that is asked about each call before all others."""
+        ...
+
+    def end_relayed_streams(self) -> None:
+        """End calls that were passed on and may last for ever."""
         ...
 
     def observe(self, telemetry: Telemetry) -> None:

@@ -27,6 +27,7 @@ class GrpcioFront:
     """A front on gRPC's own server."""
 
     open_connections = None
+    unknown_text = ""
 
     def __init__(self, config: ServerConfig, request_size_bytes_max: int, call_count_max: int) -> None:
         self._config = config
@@ -36,6 +37,13 @@ class GrpcioFront:
         self.add_generic_rpc_handlers = self._server.add_generic_rpc_handlers
         self.start = self._server.start
         self.stop = self._server.stop
+
+    def add_first(self, handler: grpc.GenericRpcHandler) -> None:
+        """See `Front`. gRPC's server can't pass calls on."""
+        raise NotImplementedError
+
+    def end_relayed_streams(self) -> None:
+        """See `Front`. gRPC's server passes no calls on."""
 
     def observe(self, telemetry: Telemetry) -> None:
         """See `Front`. gRPC's server reports no counts."""

@@ -52,6 +52,8 @@ class Line(NamedTuple):
     after: Mapping[str, Any] | None = None
     call_count: int = 1
     addresses: tuple[str, ...] = ()
+    on_behalf_of: str = ""
+    """For whom the caller says that it calls."""
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the line in order, without empty fields."""
@@ -61,6 +63,7 @@ class Line(NamedTuple):
             "event": self.event,
             "subject": cut(self.subject),
             "address": cut(self.address),
+            "on_behalf_of": cut(self.on_behalf_of),
             "method": cut(self.method),
             **self.resources,
             "code": self.code,
@@ -88,7 +91,8 @@ class Line(NamedTuple):
         asked = f"{service.rpartition('.')[2]}/{method} [{names}]"
         times = f"{self.call_count} more calls, " if self.event == REPEATED else ""
         end = f"{self.code}: {self.text}" if self.text else self.code
-        parts = f"{cut(asked)}, {times}asked by {cut(self.address)} as {cut(self.subject)}: {cut(end)}"
+        whom = f" for {cut(self.on_behalf_of)}" if self.on_behalf_of else ""
+        parts = f"{cut(asked)}, {times}asked by {cut(self.address)} as {cut(self.subject)}{whom}: {cut(end)}"
         return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in parts)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from google.protobuf.message import Message
 
 from libs.runtime.errors import ConfigError
+from libs.runtime.http2.framing import CallRefused
 from libs.runtime.settings import ServerConfig
 from libs.runtime.trust.callers import Callers, bearer_token
 from libs.runtime.trust.exposure import open_mode
@@ -79,10 +80,20 @@ class NoToken(Exception):
         super().__init__("a valid bearer token is needed in the metadata key authorization")
 
 
+class NoDoor(Exception):
+    """A caller passes the identity of another one on, and is no gateway."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the metadata reput-door must have the token of a gateway (door_token_file, else service_token_file): "
+            "other callers pass no identity on"
+        )
+
+
 class RefusedRequest(bytes):
     """A request of a stream that is refused: the service answers it with `error`, and the stream goes on."""
 
-    error: AccessDenied | QuotaExceeded
+    error: Exception
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,17 +159,20 @@ class Access:
 
     # Callers
 
-    def may_begin(self, token: bytes) -> bool:
-        """Return whether a call with this token, or without any, may begin. Its rights are checked later."""
+    def may_begin(self, token: bytes, *, has_certificate: bool = False) -> bool:
+        """Return whether a call with this token, or without any, may begin. Its rights are checked later.
+
+        `has_certificate`: a door has told the names of its caller's certificate.
+        """
         if not token:
-            return not self._needs_token or self._has_certificates
+            return not self._needs_token or self._has_certificates or has_certificate
         return self._subject_of_token(token) is not None or bool(self._callers.roles_of(token))
 
     def subject_of(self, context: Context) -> Subject:
         """Return the subject of a call. Raises NoToken."""
         token = bearer_token(context.invocation_metadata())
         subject = self._subject_of_token(token)
-        if subject is None and self._has_certificates and self._file is not None and self._file.certificates:
+        if subject is None and self._file is not None and self._file.certificates:
             subject = self._subject_of_certificate(context)
         if subject is not None:
             return subject
@@ -168,12 +182,12 @@ class Access:
 
     def name_of(self, context: Context) -> str:
         """Return the name of a call's subject, for logs: also without a rights file, and of a call that is refused."""
-        if self.is_set:
-            try:
+        try:
+            if self.is_set:
                 return self.subject_of(context).name
-            except NoToken:
-                return ANONYMOUS
-        subject = self._subject_of_token(bearer_token(context.invocation_metadata()))
+            subject = self._subject_of_token(bearer_token(context.invocation_metadata()))
+        except (NoToken, CallRefused):  # metadata that are not in order name nobody
+            return ANONYMOUS
         return CLIENT if subject is None else subject.name
 
     def subject_of_access_key(self, key: str) -> Subject:
@@ -187,7 +201,8 @@ class Access:
 
     def quota_of(self, name: str) -> Quota | None:
         """Return the quota of a subject. None for a subject without one."""
-        return self._quotas.get(name)
+        quota = self._quotas.get(name)
+        return quota if quota is not None and quota.limits.is_set else None
 
     def count(self, quota: Quota, context: Any, size_bytes: int, *, is_stream: bool = False) -> None:
         """Count a request, its connection and its stream. Raises QuotaExceeded."""
@@ -354,9 +369,14 @@ class Access:
                 _log.warning("rights_file: other users can read %s (its mode is %o): chmod 600 %s", path, mode, path)
 
     def _take_quotas(self, limits: dict[str, QuotaLimits]) -> None:
-        """Give each subject its quota. A quota that is gone has no limits any more, also for a request that waits."""
+        """Give each subject its quota. A quota that is gone has no limits any more, also for a request that waits.
+
+        It is kept while it has something to count, so that limits that come back find the open streams and connections.
+        """
         for name in self._quotas.keys() - limits.keys():
-            self._quotas.pop(name).change(QuotaLimits())
+            self._quotas[name].change(QuotaLimits())
+            if not self._quotas[name].is_used:
+                del self._quotas[name]
         for name, given in limits.items():
             if name in self._quotas:
                 self._quotas[name].change(given)

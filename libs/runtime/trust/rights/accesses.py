@@ -215,6 +215,7 @@ _INDEXER: Mapping[str, MethodAccess] = {
     "QueueService/Subscribe": _on_topic(READ),
     "QueueService/GetOffsetByTime": _on_topic(READ | ADMINISTER),
     "QueueService/GetQueueRange": _on_topic(ANY),
+    "QueueService/MeasureQueues": MethodAccess((Need(ANY, _topics("parts.topic")),)),
     "QueueService/ListQueues": MethodAccess(
         (Need(ANY, _given_topics("topic")),), Shown(ANY, "queues", _topics("topic"))
     ),
@@ -241,6 +242,7 @@ _DELIVERY: Mapping[str, MethodAccess] = {
     "DeliveryService/Consume": MethodAccess((Need(CONSUME, _of_step),)),
     "GroupService/SetGroup": _on_group(ADMINISTER),
     "GroupService/GetGroup": _on_group(ANY),
+    "GroupService/GetMessageStates": _on_group(ANY),
     "GroupService/ListGroups": MethodAccess(shown=Shown(ANY, "groups", _groups("name"))),
     "GroupService/DeleteGroup": _on_group(ADMINISTER),
     "GroupService/ResetGroup": _on_group(ADMINISTER),

@@ -86,6 +86,11 @@ class Quota:
         self._bytes = _changed(self._bytes, limits.bytes_per_s_max, now_s)
         self.limits = limits
 
+    @property
+    def is_used(self) -> bool:
+        """Whether streams or connections are open, or refusals wait."""
+        return self.stream_count > 0 or self.connection_count > 0 or self.held_count > 0
+
     def wait_s(self) -> float:
         """Return the time until the rates have room for a request. 0 if they have room now."""
         now_s = self._now_s()

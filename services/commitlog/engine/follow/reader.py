@@ -202,7 +202,8 @@ class RecordReader:
         window_end = max(start + size, min(start + size_bytes_max, readable))
         scan_cy.scan(buffer, start, window_end, base, True, columns)
         count = bisect.bisect_left(columns.positions, end - base, 0, columns.count)
-        positions, sizes = columns.positions[:count], columns.record_sizes[:count]
+        positions = array("q", columns.positions[:count].tobytes())  # copies: the next scan writes into the columns
+        sizes = array("i", columns.record_sizes[:count].tobytes())
         return RecordStretch(at, base + positions[-1] + sizes[-1], RecordRun(buffer, positions, sizes))
 
 

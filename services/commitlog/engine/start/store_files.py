@@ -66,8 +66,13 @@ class StoreFiles:
         """
         failpoint("mark_clean.before_remove")
         if self.is_owed or is_behind:
-            reason = "recover its own queues" if self.is_owed else "build the queues' missing units"
-            _log.warning("`abort` stays, for RocketMQ to %s: start RocketMQ with messageIndexSafe=true", reason)
+            # Reput needs neither: a stop before the Indexer has caught up is an ordinary stop.
+            level, reason = (
+                (logging.WARNING, "recover its own queues")
+                if self.is_owed
+                else (logging.INFO, "build the queues' missing units")
+            )
+            _log.log(level, "`abort` stays, for RocketMQ to %s: start RocketMQ with messageIndexSafe=true", reason)
             self._write(Abort(is_owed=self.is_owed, is_behind=is_behind))
             return
         self._fs.remove(self._abort)

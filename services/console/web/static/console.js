@@ -9,7 +9,9 @@ const SILENCE_MS = 9000; // a tail without an event for so long is behind a prox
 const ROWS_MAX = 200;
 
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
-const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+// The forms of ISO 8601 in every locale, so that the box understands each time that is copied from a page.
+const clock = new Intl.DateTimeFormat("sv-SE", { timeStyle: "medium" });
+const offset = new Intl.DateTimeFormat("en", { timeZoneName: "longOffset" });
 const day = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short" });
 
 function showTimes(root) {
@@ -17,10 +19,13 @@ function showTimes(root) {
     const moment = new Date(element.dateTime);
     if (Number.isNaN(moment.valueOf())) continue;
     const isToday = day.format(moment) === day.format(new Date());
-    element.textContent = isToday ? clock.format(moment) : `${day.format(moment)} ${clock.format(moment)}`;
+    const isWhole = "whole" in element.dataset;
+    element.textContent = isToday && !isWhole ? clock.format(moment) : `${day.format(moment)} ${clock.format(moment)}`;
+    if (isWhole) element.textContent += `${element.dateTime.slice(19, -1)} ${offset.format(moment).split(" ").at(-1)}`;
     element.title = element.dateTime;
   }
   for (const field of root.querySelectorAll("input[name=zone]")) field.value = zone;
+  for (const line of root.querySelectorAll(".zone")) line.textContent = `Times are in ${zone}.`;
 }
 
 // Pages that stay up to date: htmx asks for the page again and changes what has changed.
@@ -93,6 +98,8 @@ class Tail {
   start() {
     if (!this.cursor) return this.tell("No queue can be followed.");
     this.button.textContent = "Stop";
+    const form = new FormData(this.form);
+    if (form.get("tags") || form.get("where")) this.rows.replaceChildren(); // rows of before did not pass the filter
     this.tell("Following…");
     this.source = new EventSource(this.url("tail"));
     this.source.addEventListener("hello", () => this.listen());
@@ -118,7 +125,7 @@ class Tail {
     this.source?.close();
     this.source = this.timer = undefined;
     this.button.textContent = "Follow";
-    this.tell(`Stopped after ${this.shownCount} messages.`);
+    this.tell(`Stopped after ${this.shownCount} ${this.shownCount === 1 ? "message" : "messages"}.`);
   }
 
   poll() {
@@ -179,11 +186,18 @@ document.addEventListener("click", (event) => {
   if (button !== null) copy(button);
 });
 
+document.addEventListener("submit", (event) => {
+  const button = event.target.matches("[data-once]") ? event.target.querySelector("button") : null;
+  if (button !== null) button.disabled = true; // a second press would be refused, and hide the answer of the first
+});
+
 document.addEventListener("keydown", (event) => {
-  const isInField = event.target instanceof HTMLInputElement;
-  if (event.key !== "/" || isInField || event.ctrlKey || event.metaKey || event.altKey) return;
+  const isInField = event.target.closest?.("input, select, textarea, [contenteditable]") !== null;
+  const box = document.querySelector("input[name=q]");
+  if (event.key !== "/" || isInField || box === null || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
-  document.querySelector("input[name=q]")?.focus();
+  box.focus();
+  box.select(); // what is typed next takes the place of the last search
 });
 
 showTimes(document);

@@ -27,11 +27,19 @@ class Consumption:
     """The consumption of a caller: receives its messages within its credit. `stop` it in the end."""
 
     def __init__(
-        self, owner: JournalOwner, group: str, topics: Iterable[str], *, invisible_ms: int | None, wanted: Wanted
+        self,
+        owner: JournalOwner,
+        group: str,
+        topics: Iterable[str],
+        *,
+        invisible_ms: int | None,
+        wanted: Wanted,
+        connection_number: int = 0,
     ) -> None:
         self._owner = owner
         self._group, self._topics = group, deque(dict.fromkeys(topics))
         self._invisible_ms, self._wanted = invisible_ms, wanted
+        self._connection_number = connection_number
         self._count = self._size_bytes = 0
         self._is_stopped = False
         self._engine: GroupEngine | None = None
@@ -87,6 +95,7 @@ class Consumption:
             invisible_ms=self._invisible_ms,
             wanted=self._wanted,
             wait_s=0,
+            connection_number=self._connection_number,
         )
         self._count -= len(messages)
         self._size_bytes -= sum(one.size_bytes for one in messages)

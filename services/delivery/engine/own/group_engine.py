@@ -21,6 +21,7 @@ from services.delivery.engine.delays.queries import DelayQueries
 from services.delivery.engine.journal.group_time import GroupTime
 from services.delivery.engine.journal.journal import Journal
 from services.delivery.engine.own.lags import Lags
+from services.delivery.engine.own.message_states import MessageStates
 from services.delivery.engine.own.published import PublishedState
 from services.delivery.engine.ports.halves import HalfIndex
 from services.delivery.engine.ports.index import Index
@@ -80,7 +81,17 @@ class GroupEngine:
         self.subscriptions = Subscriptions(groups, index, journal, tally, self.dead_letter_writer, clock, time, config)
         self.settling = Settling(groups, journal, tally, repeats, time, self.dead_letter_writer, self.subscriptions)
         self.lags = Lags(
-            groups, self.positions, index, clock, time, self.subscriptions.failure, config.queue_open_count_max
+            groups,
+            self.positions,
+            index,
+            clock,
+            time,
+            self.subscriptions.failure,
+            self.subscriptions.is_asked,
+            config.queue_open_count_max,
+        )
+        self.message_states = MessageStates(
+            groups, time, self.subscriptions.holders, self.dead_letter_writer.is_under_way
         )
         self.published = PublishedState(groups, index, self.dead_letter_writer)
         self._published_s = clock.monotonic_s()
@@ -115,6 +126,7 @@ class GroupEngine:
         wait_s: float,
         size_bytes: int = SIZE_BYTES_MAX,
         attempt_id: str = "",
+        connection_number: int = 0,
     ) -> list[Delivered]:
         """Return messages that are the caller's for `invisible_ms`; wait for the first message.
 
@@ -138,7 +150,12 @@ class GroupEngine:
                 subscription = await self._subscription(group, topic)
                 queue_ids = self.positions.begun(group, topic, await self.positions.queue_count(topic))
                 taken = await subscription.take(
-                    count, size_bytes, invisible_ms=invisible_ms, wanted=wanted, queue_ids=queue_ids
+                    count,
+                    size_bytes,
+                    invisible_ms=invisible_ms,
+                    wanted=wanted,
+                    queue_ids=queue_ids,
+                    connection_number=connection_number,
                 )
                 was_woken = False
                 if taken and attempt_id:

@@ -18,7 +18,7 @@ from services.delivery.engine.own.standstill_log import StandstillLog
 from services.delivery.errors import GroupNotFound, NotOwner
 
 INTERVAL_MS = 15_000
-"""A look costs up to two calls for each topic of a group, and two for each of its queues with unsettled messages."""
+"""A look costs up to two calls for each topic of a group, and a call for all of its queues."""
 GROUP_COUNT_MAX = 200
 
 

@@ -48,17 +48,26 @@ def standstills(
         found.append(Standstill(Reason.PAUSED, "the group is paused"))
     if (blocked := queue.first_blocked) is not None:
         held_count, flight = blocked
-        text = f"{held_count} messages wait for message {flight.offset}, which has the same ordering key"
-        found.append(Standstill(Reason.KEY_BLOCKED, f"{text} and attempt {flight.attempt}", flight.offset))
+        text = f"{_messages(held_count, 'waits', 'wait')} for the message at offset {flight.offset}"
+        text += f", which has the same ordering key and is in attempt {flight.attempt}"
+        found.append(Standstill(Reason.KEY_BLOCKED, text, flight.offset))
     if queue.open_count >= open_count_max:
-        text = f"{queue.open_count} messages are in flight, wait or are held; queue_open_count_max is {open_count_max}"
+        text = f"{_messages(queue.open_count, 'is', 'are')} in flight, waiting or held; "
+        text += f"queue_open_count_max is {open_count_max}"
         found.append(Standstill(Reason.OPEN_LIMIT, text, queue.next))
     if due_ms:
-        found.append(Standstill(Reason.WAITS_FOR_ATTEMPT, f"{len(due_ms)} messages wait for the next attempt"))
+        text = f"{_messages(len(due_ms), 'waits', 'wait')} for the next attempt"
+        found.append(Standstill(Reason.WAITS_FOR_ATTEMPT, text))
     if waits_for:
         first = min(waits_for)
-        text = f"{len(waits_for)} queues are worked off first, among them queue {first}"
+        others = f"{len(waits_for)} queues are worked off first, among them queue {first}"
+        text = f"queue {first} is worked off first" if len(waits_for) == 1 else others
         found.append(Standstill(Reason.OLDER_QUEUES, text, waits_for[first]))
     if failure is not None:
         found.append(Standstill(Reason.FEED_FAILS, f"nothing new can be read: {failure.error}", failure.queue_offset))
     return found
+
+
+def _messages(count: int, one: str, more: str) -> str:
+    """Return a count of messages with the form of the verb that it needs."""
+    return f"1 message {one}" if count == 1 else f"{count} messages {more}"

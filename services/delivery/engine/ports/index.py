@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from libs.formats.records.delivery_record import Place, Policy
-from services.delivery.engine.ports.messages import Found, Pulled, Stored, Wanted
+from services.delivery.engine.ports.messages import Found, Measure, Part, Pulled, Stored, Wanted
 
 
 class Index(Protocol):
@@ -45,8 +45,8 @@ class Index(Protocol):
         """Return the first queue offset stored at or after a time."""
         ...
 
-    async def size_bytes(self, topic: str, queue_id: int, start: int, others: Sequence[int]) -> int:
-        """Return the size of the records from `start` to the end, and of the records at `others` before it."""
+    async def measures(self, parts: Sequence[Part]) -> Sequence[Measure]:
+        """Return the measures of parts of queues. A queue that does not exist has no bytes."""
         ...
 
     async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:

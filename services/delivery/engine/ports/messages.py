@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages as the engine reads and appends them, and the filter of a consumer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -120,6 +120,23 @@ class Note:
 
 JournaledMessage: TypeAlias = DeadLetter | Replayed | Copy | Note
 """A message that is appended together with events."""
+
+
+class Part(NamedTuple):
+    """Some entries of a queue: those from `start` on, and others before it. `oldest` is the first of them."""
+
+    topic: str
+    queue_id: int
+    start: int
+    others: Sequence[int]
+    oldest: int
+
+
+class Measure(NamedTuple):
+    """The bytes of the records of a part, and when its oldest message was stored, None if it is damaged or gone."""
+
+    size_bytes: int
+    store_time_ms: int | None
 
 
 class Wanted(NamedTuple):

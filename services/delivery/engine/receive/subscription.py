@@ -32,6 +32,7 @@ from services.delivery.engine.receive.queue_begins import QueueBegins
 from services.delivery.engine.receive.rereading import MessageCache, Rereader
 from services.delivery.engine.state.groups import Groups
 from services.delivery.engine.state.handle import Handle
+from services.delivery.engine.state.holders import Holders
 from services.delivery.engine.state.queue import QueueState
 from services.delivery.engine.state.tally import Tally
 
@@ -54,6 +55,7 @@ class Subscription:
         filters: Filters,
         *,
         read_ahead: ReadAhead,
+        holders: Holders,
         open_count_max: int,
         queue_open_count_max: int,
     ) -> None:
@@ -80,6 +82,7 @@ class Subscription:
             open_count_max=open_count_max,
             queue_open_count_max=queue_open_count_max,
         )
+        self._holders = holders
         self._is_fresh_first = False
         self._lock = asyncio.Lock()
         self._is_stopped = False
@@ -103,7 +106,14 @@ class Subscription:
         await self.feeds.stop()
 
     async def take(
-        self, count: int, size_bytes: int, *, invisible_ms: int, wanted: Wanted, queue_ids: Iterable[int]
+        self,
+        count: int,
+        size_bytes: int,
+        *,
+        invisible_ms: int,
+        wanted: Wanted,
+        queue_ids: Iterable[int],
+        connection_number: int = 0,
     ) -> list[Delivered]:
         """Deliver up to `count` messages that are there now. Raises the errors of the journal and the index."""
         async with self._lock:
@@ -118,6 +128,7 @@ class Subscription:
                 await self._choose(batch, list(queue_ids))
             for chosen in batch.queues:
                 self.filters.gave(wanted, chosen.queue, chosen.flights)
+                self._holders.note(connection_number, chosen.queue, chosen.flights)
             if batch.has_seen_more or (not batch.has_room and (self.feeds.has_messages or self._due.are_due())):
                 self.news.tell()
             for other in self.news.filters:

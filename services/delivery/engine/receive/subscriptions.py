@@ -22,9 +22,12 @@ from services.delivery.engine.receive.feed import FeedFailure, ReadAhead
 from services.delivery.engine.receive.filters import AllFilters
 from services.delivery.engine.receive.subscription import Subscription
 from services.delivery.engine.state.groups import Groups
+from services.delivery.engine.state.holders import Holders
 from services.delivery.engine.state.tally import Tally
 from services.delivery.errors import JournalLost
 
+ASKED_S = 10.0
+"""Longer than a member that waits takes to look again: TOPIC_LOOK_S and a pause."""
 IDLE_S = 15.0
 """A subscription is closed after this time without a receive. Members that wait look again each TOPIC_LOOK_S."""
 
@@ -45,6 +48,7 @@ class Subscriptions:
     ) -> None:
         self.filters = AllFilters(groups, index, clock)
         self.read_ahead = ReadAhead()
+        self.holders = Holders()
         self._groups, self._journal, self._clock, self._time = groups, journal, clock, time
         self._count_max = config.subscription_count_max
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
@@ -59,6 +63,7 @@ class Subscriptions:
             clock,
             time,
             read_ahead=self.read_ahead,
+            holders=self.holders,
             open_count_max=config.open_count_max,
             queue_open_count_max=config.queue_open_count_max,
         )
@@ -95,6 +100,11 @@ class Subscriptions:
         """Return why no new message of a queue can be read, None if reading works."""
         subscription = self.find(place.group, place.topic)
         return None if subscription is None else subscription.feeds.failure(place.queue_id)
+
+    def is_asked(self, group: str, topic: str) -> bool:
+        """Return whether a member asks for messages, or asked within ASKED_S."""
+        subscription = self.find(group, topic)
+        return subscription is not None and self._clock.monotonic_s() - subscription.used_s < ASKED_S
 
     def forget(self, group: str) -> None:
         """Remove a deleted group's subscriptions and filters. The caller stops the subscriptions."""

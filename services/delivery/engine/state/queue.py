@@ -69,7 +69,7 @@ class QueueState:
 
     def waiting(self, now_ms: int) -> list[int]:
         """Return the due times of messages that were given back, or whose consumers' time is over."""
-        return [one.until_ms for one in self._flights.values() if one.until_ms <= max(now_ms, one.stamp)]
+        return [one.until_ms for one in self._flights.values() if not one.is_with_receiver(now_ms)]
 
     @property
     def committed(self) -> int:
@@ -91,6 +91,14 @@ class QueueState:
         """Return how many messages of a queue that reaches from `least` to `most` are not settled."""
         ahead_count = sum(offset >= least for offset in self._ahead)
         return self.open_count + max(0, most - max(self.next, least) - ahead_count)
+
+    def undelivered_before(self, offset: int) -> int:
+        """Return how many messages from `next` on and before an offset are not settled."""
+        return max(0, offset - self.next) - sum(one < offset for one in self._ahead)
+
+    def blocker(self, offset: int) -> int | None:
+        """Return the message in flight for which a held message waits, None if it waits for a member."""
+        return self._busy.get(self._held.get(offset, 0))
 
     def open_offsets(self) -> list[int]:
         """Return the offsets of messages that are in flight or held, in their order."""

@@ -17,7 +17,6 @@ from reput.indexer.v1 import (
 
 from libs.filters.property_filter import PropertyFilter, parse_where
 from libs.filters.tag_expression import parse_tags
-from libs.formats.limits import INT64_MAX
 from libs.formats.records import properties
 from libs.formats.records.delivery_record import ATTEMPTS_MAX, BACKOFFS_MAX, Place, Policy
 from libs.formats.state.system_topics import DELIVERY_QUEUE_ID, DELIVERY_TOPIC
@@ -25,8 +24,9 @@ from libs.requests.errors import ConsumerOffsetNotFound, TopicNotFound
 from libs.runtime.peer.calls import PeerClient
 from libs.runtime.peer.connection import Connection
 from libs.runtime.rpc.timestamps import timestamp
-from services.delivery.engine.ports.messages import Found, Pulled, Stored, Wanted
+from services.delivery.engine.ports.messages import Found, Measure, Part, Pulled, Stored, Wanted
 from services.delivery.rpc.log.errors import CALLERS_ERRORS, ERRORS
+from services.delivery.rpc.log.measuring import PART_COUNT_MAX, measure_request, pieces
 from services.delivery.rpc.log.stored import INDEXER, found_of
 
 ALL = Wanted()
@@ -38,8 +38,6 @@ POLICY_COUNT_MAX = 1_000
 """Policies of a call."""
 FILTER_COUNT = 256
 """Parsed filters that are kept."""
-SIZE_OFFSET_COUNT_MAX = 10_000
-"""The limit in queue_service.proto."""
 
 
 class IndexClient:
@@ -138,18 +136,19 @@ class IndexClient:
         except TopicNotFound:
             return 0
 
-    async def size_bytes(self, topic: str, queue_id: int, start: int, others: Sequence[int]) -> int:
+    async def measures(self, parts: Sequence[Part]) -> Sequence[Measure]:
         """See Index."""
-        total = 0
-        for first in range(0, max(len(others), 1), SIZE_OFFSET_COUNT_MAX):
-            request = queue_service_pb2.GetQueueRangeRequest(
-                topic=topic,
-                queue_id=queue_id,
-                size_start_queue_offset=INT64_MAX if first else start,
-                size_queue_offsets=others[first : first + SIZE_OFFSET_COUNT_MAX],
-            )
-            total += (await self._indexer.call(self._queues.GetQueueRange, request)).size_bytes
-        return total
+        sizes_bytes, times_ms = [0] * len(parts), list[int | None]([None] * len(parts))
+        left = [(index, piece) for index, part in enumerate(parts) for piece in pieces(part)]
+        while left:
+            request = measure_request([piece for _, piece in left[:PART_COUNT_MAX]])
+            answer = await self._indexer.call(self._queues.MeasureQueues, request)
+            for (index, _), measure in zip(left, answer.measures, strict=False):
+                sizes_bytes[index] += measure.size_bytes
+                if measure.HasField("store_time"):
+                    times_ms[index] = measure.store_time.ToMilliseconds()
+            left = left[max(len(answer.measures), 1) :]
+        return list(map(Measure, sizes_bytes, times_ms))
 
     async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """See Index."""

@@ -10,8 +10,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from libs.requests.errors import RecordDamaged
 from services.indexer.engine.log.record_view import RecordView, view_record
 from services.indexer.engine.log.source import NO_RECORDS, RecordBlock, RecordSource
+from services.indexer.errors import NotARecord
 
 STEP_SIZE_BYTES_MAX = 256 << 10
 """Bytes of records that are read before other tasks run: a record may have thousands of keys."""
@@ -54,6 +56,24 @@ def join(parts: list[RecordBlock]) -> RecordBlock:
         np.concatenate([part.positions + start for part, start in zip(parts, starts, strict=True)]),
         np.concatenate([part.sizes for part in parts]),
     )
+
+
+async def known_store_times_ms(
+    source: RecordSource, physical_offsets: NDArray[np.int64], record_sizes: NDArray[np.int32]
+) -> list[int | None]:
+    """Return the store time of each record, None for a record that is damaged or no longer kept."""
+    try:
+        return await store_times_ms(source, physical_offsets, record_sizes)
+    except (RecordDamaged, NotARecord):
+        middle = len(physical_offsets) // 2
+        if not middle:
+            return [None]
+        halves = (slice(middle), slice(middle, None))
+        return [
+            time
+            for half in halves
+            for time in await known_store_times_ms(source, physical_offsets[half], record_sizes[half])
+        ]
 
 
 async def store_times_ms(

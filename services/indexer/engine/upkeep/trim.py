@@ -51,10 +51,15 @@ class Trim:
         queue_file_count = self._queues.trimmable_count(min_physical_offset)
         return self._trimmed(queue_file_count, self._index.trimmable_count(min_physical_offset), own_bytes)
 
+    @property
+    def directory(self) -> Path:
+        """The directory of the indexes."""
+        return self._queues.directory.parent
+
     async def disk_usage(self) -> DiskUsage:
         """Return the disk usage of the file system of the indexes, or zeros if it is unknown."""
         try:
-            return await asyncio.to_thread(self._fs.disk_usage, self._queues.directory.parent)
+            return await asyncio.to_thread(self._fs.disk_usage, self.directory)
         except OSError:
             return DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0)
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Places and repositories: writes are whole, wrong bytes are named, locks keep others out."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from cli.backup.errors import BackupDamaged, BackupError, BackupNotFound, PlaceFailed
-from cli.backup.object_storage import RETRY_S, TIMEOUT_S, options_of
+from cli.backup.object_storage import RETRY_S, TIMEOUT_S, explained, options_of
 from cli.backup.places import open_place
 from cli.backup.repository import Repository
 from tests.unit.cli.backup.test_manifest import NAME, make
@@ -43,6 +45,23 @@ def test_a_manifest_needs_its_objects(tmp_path: Path) -> None:
     assert backups.load("latest") == make()
     with pytest.raises(BackupNotFound, match=NAME):
         backups.load("20200101T000000Z-1")
+
+
+def test_a_place_is_for_its_user_alone(tmp_path: Path) -> None:
+    """A place is made for its user alone, whatever the umask; a directory that is there keeps its mode."""
+    (tmp_path / "given").mkdir(mode=0o755)
+    before = os.umask(0o022)
+    try:
+        for name in ("made/deep", "given"):
+            backups = Repository(open_place(str(tmp_path / name), may_create=True))
+            with backups.place.locked():
+                backups.put(b"hello")
+                backups.save(make())
+    finally:
+        os.umask(before)
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert modes.pop(tmp_path / "given") == 0o755
+    assert {(path.is_dir(), mode) for path, mode in modes.items()} == {(True, 0o700), (False, 0o600)}
 
 
 def test_an_empty_place_has_no_backup(tmp_path: Path) -> None:
@@ -116,3 +135,12 @@ def test_a_missing_directory_is_not_made_for_readers(tmp_path: Path) -> None:
     with pytest.raises(PlaceFailed, match="no such directory"):
         open_place(str(tmp_path / "none"), may_create=False)
     assert not (tmp_path / "none").exists()
+
+
+def test_missing_credentials_are_named() -> None:
+    """An error from the place of a machine's role says that no credentials were given; other errors stay."""
+    text = "Error performing PUT http://169.254.169.254/latest/api/token: 403 Forbidden"
+    assert explained(text) == (
+        "no credentials are given (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), and the machine has no role: " + text
+    )
+    assert explained("404 NoSuchBucket") == "404 NoSuchBucket"

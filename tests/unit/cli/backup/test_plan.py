@@ -12,6 +12,7 @@ from cli.backup.manifest import EpochStart, Manifest, Piece, digest_of
 from cli.backup.plan import (
     DAY_MS,
     Extent,
+    created_after,
     is_continued,
     new_backup_id,
     pieces_until,
@@ -138,3 +139,16 @@ def test_ids_are_not_taken_twice() -> None:
     first = new_backup_id(0, 7, ())
     assert first == "19700101T000000Z-7"
     assert new_backup_id(0, 7, [first]) == f"{first}-1"
+
+
+def test_the_last_backup_is_the_newest_whatever_the_clock() -> None:
+    """A backup is newer than those before it, by time and by id, also if the clock was ahead or was set back."""
+    assert created_after((), 7) == 7
+    chance, backups = random.Random(3), []
+    for number in range(200):
+        now_ms = chance.choice([0, 1_000, 5 * DAY_MS, chance.randrange(DAY_MS)])
+        backups.append(made(0, 8 + number, created_ms=created_after(backups, now_ms)))
+        assert backups[-1].created_ms >= now_ms
+    assert [one.backup_id for one in backups] == sorted(one.backup_id for one in backups)
+    plan = plan_prune(backups, {}, (), now_ms=0, keep_count=1, keep_days=None)
+    assert plan.kept == (backups[-1].backup_id,)

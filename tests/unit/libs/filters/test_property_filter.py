@@ -5,8 +5,8 @@ import pytest
 
 from libs.filters.building import CONDITION_COUNT_MAX as MANY
 from libs.filters.grammar import WORD_COUNT_MAX
+from libs.filters.nodes import DEPTH_MAX, IN_COUNT_MAX
 from libs.filters.property_filter import EVERYTHING, EXPRESSION_SIZE_BYTES_MAX, parse_where
-from libs.filters.syntax import DEPTH_MAX, IN_COUNT_MAX
 from libs.requests.errors import BadArgument
 
 

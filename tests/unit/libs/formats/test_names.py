@@ -4,7 +4,7 @@
 import pytest
 
 from libs.formats.names import is_appendable_topic, is_group, is_topic, queue_id_of
-from libs.formats.state.system_topics import is_made_by_store, is_system_topic
+from libs.formats.state.system_topics import is_made_by_store, is_system_group, is_system_topic
 from tests.unit.libs.kernel.builds import SOURCES
 
 
@@ -50,3 +50,10 @@ def test_topics_of_the_store_itself() -> None:
     made = ("TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "%RETRY%g", "RMQ_SYS_x")
     assert all(is_made_by_store(name) and not is_system_topic(name) for name in made)
     assert not is_made_by_store("orders")
+
+
+def test_groups_of_the_store_and_of_rocketmq_itself() -> None:
+    """Groups whose positions are of no reader are told from those of users."""
+    own = ("CID_RMQ_SYS_TRANS", "TOOLS_CONSUMER", "rmq_sys_reput_delivery", "rmq_sys_reput_levels", "CID_ONSAPI_PULL")
+    assert all(map(is_system_group, own))
+    assert not any(map(is_system_group, ("billing", "CID_shop", "DEFAULT_CONSUMER")))

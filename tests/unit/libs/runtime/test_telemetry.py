@@ -2,18 +2,14 @@
 """Telemetry: metrics at the endpoint, traces from caller to callee, uniform logs, no cost without an exporter."""
 
 import asyncio
-import json
-import logging
 import socket
 import threading
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import grpc
 import pytest
-import structlog
-from grpc._cython.cygrpc import ExecuteBatchError
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -23,7 +19,7 @@ from opentelemetry.trace import SpanKind
 from libs.runtime.errors import ListenFailed, PortInUse
 from libs.runtime.rpc.fronts.in_loop import FrontStatistics
 from libs.runtime.watch.metrics import columns
-from libs.runtime.watch.telemetry import Telemetry, set_up_logging
+from libs.runtime.watch.telemetry import Telemetry
 from services.delivery.engine.receive.filters import FilterCount
 from tests.support.patience import LIMIT_S
 from tests.unit.libs.runtime.servers import APPEND, DISPATCH, TooLate, serving
@@ -212,79 +208,6 @@ async def test_nobody_exports_so_nothing_is_traced(monkeypatch: pytest.MonkeyPat
         call.cancel()
 
 
-@pytest.fixture
-def _logging() -> Iterator[None]:
-    root = logging.getLogger()
-    before = (root.handlers, root.level)
-    yield
-    root.handlers, root.level = before
-    structlog.reset_defaults()
-
-
-@pytest.mark.usefixtures("_logging")
-def test_json_logs_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Loggers of both kinds write level, service and traceback in an object; lines below the level are dropped."""
-    set_up_logging("indexer", "info", "auto")
-    structlog.get_logger("a").info("applied", record_count=3)
-    logging.getLogger("b").warning("slow %s", "disk")
-    logging.getLogger("b").debug("unseen")
-    structlog.get_logger("a").debug("unseen")
-    try:
-        int("bad")
-    except ValueError:
-        logging.getLogger("b").exception("failed")
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [(line["event"], line["level"], line["service"]) for line in lines] == [
-        ("applied", "info", "indexer"),
-        ("slow disk", "warning", "indexer"),
-        ("failed", "error", "indexer"),
-    ]
-    assert lines[0]["record_count"] == 3
-    assert lines[2]["exception"][0]["exc_type"] == "ValueError"
-
-
-@pytest.mark.usefixtures("_logging")
-def test_a_caller_that_went_away_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """gRPC's log of an unsent answer is dropped; its other errors, and Reput's, are logged."""
-    set_up_logging("indexer", "info", "json")
-    for name, error in (
-        ("grpc._cython.cygrpc", ExecuteBatchError("Failed execute_batch")),
-        ("grpc._cython.cygrpc", ValueError("another")),
-        ("services.indexer", ExecuteBatchError("ours")),
-    ):
-        try:
-            raise error
-        except (ExecuteBatchError, ValueError):
-            logging.getLogger(name).exception("%s raised in core by servicer method [%s]", type(error).__name__, "/m")
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [line["exception"][0]["exc_value"] for line in lines] == ["another", "ours"]
-
-
-@pytest.mark.usefixtures("_logging")
-def test_console_logs_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    """The console form has key=value lines without an object around them."""
-    set_up_logging("indexer", "debug", "console")
-    structlog.get_logger("a").debug("applied", record_count=3)
-    line = capsys.readouterr().err
-    assert "applied" in line
-    assert "record_count=3" in line
-    assert not line.startswith("{")
-
-
-@pytest.mark.usefixtures("_logging")
-def test_tracebacks_show_no_local_variables(capsys: pytest.CaptureFixture[str]) -> None:
-    """A secret in a variable of a failing function does not reach the log."""
-    set_up_logging("commitlog", "info", "json")
-    token = "sec" + "ret-token"
-    try:
-        {}["missing"]
-    except KeyError:
-        logging.getLogger("test").exception("failed")
-    line = capsys.readouterr().err
-    assert json.loads(line)["exception"][0]["exc_type"] == "KeyError"
-    assert token not in line
-
-
 async def test_old_names_are_served_when_asked_for() -> None:
     """Each renamed family is there twice, each with its own unit."""
     telemetry = Telemetry("commitlog", exporter=None, trace_ratio=0, has_old_names=True)
@@ -319,7 +242,7 @@ def test_a_field_without_a_sentence_is_refused() -> None:
         appended_total: int = 0
 
     with pytest.raises(ValueError, match="appended_total: a metric needs a sentence"):
-        Telemetry.off().observe("log", Mute)
+        columns("reput_x_log", Mute)
 
 
 def test_former_names_are_those_that_were_served() -> None:

@@ -56,16 +56,16 @@ class Time:
 class Call:
     """The context of a call."""
 
-    def __init__(self, subject: str = "operator", peer: str = PEER) -> None:
-        self.subject, self._peer = subject, peer
+    def __init__(self, subject: str = "operator", peer: str = PEER, person: str = "") -> None:
+        self.subject, self._peer, self._person = subject, peer, person
 
     def peer(self) -> str:
         """Its address."""
         return self._peer
 
-    def invocation_metadata(self) -> tuple[()]:
-        """No metadata."""
-        return ()
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        """For whom it is made."""
+        return ((trail.ON_BEHALF_OF, self._person),) if self._person else ()
 
 
 class Told:
@@ -106,6 +106,18 @@ def test_a_line_has_subject_address_resources_result_and_values() -> None:
         "code": "OK",
         "before": {"name": "orders", "write_queue_count": 4},
     }
+
+
+def test_a_line_names_for_whom_the_caller_says_that_it_calls() -> None:
+    """What the caller says about a person is beside its subject, cut, escaped, and never its subject."""
+    told = Told()
+    request = group_service_pb2.DeleteGroupRequest(group="g")
+    for person in ("anna%40example.com", "%0Aoperator%1b[31m", "x" * 100_000, "%ff%fe%", ""):
+        told.ended(DELETE_GROUP, request, Call(subject="console", person=person))
+    said = [line.get("on_behalf_of") for line in told.lines]
+    assert said == ["anna@example.com", "\noperator\x1b[31m", "x" * 100, "\ufffd\ufffd%", None]
+    assert {line["subject"] for line in told.lines} == {"console"}
+    assert all(text.isprintable() for _, text in told.trail.lines(0))
 
 
 def test_names_and_subjects_with_line_breaks_stay_within_their_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -228,7 +240,7 @@ def test_notes_outside_of_a_call_are_ignored() -> None:
 
 def test_each_call_of_operators_has_a_line() -> None:
     """Each call of operators that changes something has a line, some of clients, and none of services."""
-    assert {path for path, role in ROLES.items() if role is Role.OPERATOR} - {trail.LIST_LINES} <= trail.TOLD
+    assert {path for path, role in ROLES.items() if role is Role.OPERATOR} - trail.LISTS <= trail.TOLD
     assert {ROLES[path] for path in trail.TOLD} == {Role.OPERATOR, Role.CLIENT}
 
 

@@ -96,7 +96,7 @@ class AsyncFollower:
                     self._deliveries.append((queue, room, response))
                     self._arrived.set()
             except grpc.RpcError as failure:
-                error = from_rpc_error(failure, "indexer")
+                error = from_rpc_error(failure, "indexer", target)
             finally:
                 call.cancel()
             self.broken_count += 1

@@ -147,7 +147,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
             call = self._channels.append_stream()
             writer = self._loop.create_task(self._write(call))
             try:
-                error = await self._read(call)
+                error = await self._read(call, target)
             finally:
                 writer.cancel()
                 call.cancel()
@@ -157,7 +157,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
             settle_all(self._queue.pop_settled(), self._unread)
             self._notify()
 
-    async def _read(self, call: Any) -> ReputError:
+    async def _read(self, call: Any, target: str) -> ReputError:
         """Apply outcomes until the stream ends, and return the error that ended it."""
         try:
             async for response in call:
@@ -167,7 +167,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
                 if (moved := self._queue.pop_moved()) is not None:
                     return moved
         except grpc.RpcError as failure:
-            return from_rpc_error(failure, "commitlog")
+            return from_rpc_error(failure, "commitlog", target)
         except (ReputError, ValueError) as failure:
             return nonsense(failure)
         return stream_ended()

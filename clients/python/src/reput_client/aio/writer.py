@@ -159,7 +159,7 @@ class AsyncAppendStream:
         try:
             response = await next_in_time(self._call, self._timeout_s)
         except grpc.RpcError as failure:
-            raise from_rpc_error(failure, "commitlog") from None
+            raise from_rpc_error(failure, "commitlog", self._target) from None
         if response is None:
             raise stream_ended()
         return list(response.outcomes)

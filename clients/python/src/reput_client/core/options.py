@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 
@@ -24,6 +25,10 @@ SERVICES = ("commitlog", "indexer", "janitor", "delivery")
 
 MESSAGE_SIZE_BYTES_MAX = 64 << 20
 """Largest answer or request of the transport; servers answer with about 8 MiB and take batches of 16 MiB."""
+
+ON_BEHALF_OF = "reput-on-behalf-of"
+"""The metadata that names the person for whom a call is made, with `%` escapes."""
+PERSON_CHARACTERS_MAX = 100
 
 USER_AGENT = "reput-python/0.1.0"
 """The name and version of this client, which `reput clients` shows."""
@@ -69,7 +74,8 @@ class Options:
     files, in place of the files. `server_name` is the name in the server's certificate, if it differs from the target's
     name. `token` is sent as a bearer token with every call. A function is called before each call for the current
     token, in the thread of the call, and must return quickly. If it raises, the error is logged, and the call has no
-    token.
+    token. `on_behalf_of` names the person for whom the program calls: audit lines show it, and it gives no right
+    (docs/audit.md). A function is called as that of the token is.
     """
 
     commitlog: str = "127.0.0.1:7101"
@@ -84,6 +90,7 @@ class Options:
     key_pem: bytes = field(default=b"", repr=False)
     server_name: str = ""
     token: str | Callable[[], str] = field(default="", repr=False)
+    on_behalf_of: str | Callable[[], str] = ""
     timeout_s: float = 30.0
     """Longest time of a call with all of its retries, in seconds."""
 
@@ -99,24 +106,28 @@ class Options:
                 raise TypeError(f"{name}_pem is of type {type(pem).__name__}: expected bytes")
             if pem and getattr(self, f"{name}_file"):
                 raise ValueError(f"{name}_file and {name}_pem are both given")
-        if not isinstance(self.token, str) and not callable(self.token):
-            raise TypeError(f"token is of type {type(self.token).__name__}: expected a str, or a function")
+        for name in ("token", "on_behalf_of"):
+            given = getattr(self, name)
+            if not isinstance(given, str) and not callable(given):
+                raise TypeError(f"{name} is of type {type(given).__name__}: expected a str, or a function")
         if not self.ca_file and not self.ca_pem:
             for name in ("certificate_file", "certificate_pem", "server_name"):
                 if getattr(self, name):
                     raise ValueError(f"{name} needs ca_file or ca_pem, which turn TLS on")
         for service in SERVICES:
-            for target in self.targets(service):
-                if not _TARGET.fullmatch(target):
-                    raise ValueError(f"{service} is {target!r}: expected host:port, or several with commas")
+            _check_targets(service, str(getattr(self, service)))
 
     @classmethod
     def load(cls, arguments: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> "Options":
         """Merge arguments that are not None over the environment.
 
-        Variables: REPUT_CLIENT_COMMITLOG_TARGET, REPUT_CLIENT_INDEXER_TARGET, REPUT_CLIENT_JANITOR_TARGET,
-        REPUT_CLIENT_DELIVERY_TARGET, REPUT_CLIENT_CA_FILE, REPUT_CLIENT_CERTIFICATE_FILE, REPUT_CLIENT_KEY_FILE,
-        REPUT_CLIENT_SERVER_NAME, REPUT_CLIENT_TOKEN and REPUT_CLIENT_TOKEN_FILE, whose first word is the token.
+        `store` is the address of each service without an address of its own. As an argument it also takes precedence
+        over all addresses of the environment, so that parts of two stores are never mixed.
+
+        Variables: REPUT_CLIENT_STORE_TARGET, REPUT_CLIENT_COMMITLOG_TARGET, REPUT_CLIENT_INDEXER_TARGET,
+        REPUT_CLIENT_JANITOR_TARGET, REPUT_CLIENT_DELIVERY_TARGET, REPUT_CLIENT_CA_FILE, REPUT_CLIENT_CERTIFICATE_FILE,
+        REPUT_CLIENT_KEY_FILE, REPUT_CLIENT_SERVER_NAME, REPUT_CLIENT_TOKEN and REPUT_CLIENT_TOKEN_FILE, whose first
+        word is the token.
         Raises OSError for a token file that can't be read.
         """
         values: dict[str, object] = {
@@ -125,14 +136,13 @@ class Options:
         token_file = environment.get("REPUT_CLIENT_TOKEN_FILE")
         if token_file and "token" not in values:
             values["token"] = first_token(Path(token_file))
-        values.update({name: value for name, value in arguments.items() if value is not None})
-        return cls(**values)  # type: ignore[arg-type]
+        given = {name: value for name, value in arguments.items() if value is not None}
+        return cls(**_with_store(values) | _with_store(given))
 
     def targets(self, service: str) -> list[str]:
         """Return the targets of a service of SERVICES, the first target first."""
         assert service in SERVICES
-        text = str(getattr(self, service))
-        return [target for target in map(str.strip, text.split(",")) if target] or [text]
+        return _targets(str(getattr(self, service)))
 
     def channel(self, target: str, credentials: grpc.ChannelCredentials | None, api: Any = grpc) -> Any:
         """Make a channel to a target. `api` is grpc or grpc.aio."""
@@ -158,9 +168,10 @@ class Options:
         )
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return the metadata of a call that is made now: the bearer token, if there is a token."""
-        token = self.token if isinstance(self.token, str) else _asked(self.token)
-        return (("authorization", f"Bearer {token}"),) if token else ()
+        """Return the metadata of a call that is made now: the bearer token, and for whom the call is made."""
+        token, person = _asked("token", self.token), _asked("on_behalf_of", self.on_behalf_of)
+        shown = (("authorization", f"Bearer {token}"),) if token else ()
+        return (*shown, (ON_BEHALF_OF, quote(person[:PERSON_CHARACTERS_MAX], safe=" @"))) if person else shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,17 +238,38 @@ class ProducerOptions:
         return Compressor(self.compression, self.compression_threshold_bytes, level)
 
 
+def _targets(text: str) -> list[str]:
+    return [target for target in map(str.strip, text.split(",")) if target] or [text]
+
+
+def _check_targets(name: str, text: str) -> None:
+    """Raise ValueError for a text that is no address."""
+    for target in _targets(text):
+        if not _TARGET.fullmatch(target):
+            raise ValueError(f"{name} is {target!r}: expected host:port, or several with commas")
+
+
+def _with_store(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options whose `store` became the address of each service without an address. Raises ValueError."""
+    if not (store := values.get("store")):
+        return {name: value for name, value in values.items() if name != "store"}
+    _check_targets("store", store)
+    return dict.fromkeys(SERVICES, store) | {name: value for name, value in values.items() if name != "store"}
+
+
 def _pem(file: str, pem: bytes) -> bytes | None:
     """Return the content of a file, or the given bytes if there is no file, None if both are empty."""
     return Path(file).read_bytes() if file else pem or None
 
 
-def _asked(token: Callable[[], str]) -> str:
-    """Return the current token, "" if the function fails."""
+def _asked(name: str, given: str | Callable[[], str]) -> str:
+    """Return an option, or what its function returns now, "" if the function fails."""
+    if isinstance(given, str):
+        return given
     try:
-        return token()
+        return given()
     except Exception:  # noqa: BLE001 - the function is the program's own
-        log.exception("token() failed: a call is made without one")
+        log.exception("%s() failed: a call is made without one", name)
         return ""
 
 
@@ -253,6 +285,7 @@ def first_token(file: Path) -> str:
 
 
 _VARIABLES = {
+    "store": "REPUT_CLIENT_STORE_TARGET",
     "commitlog": "REPUT_CLIENT_COMMITLOG_TARGET",
     "indexer": "REPUT_CLIENT_INDEXER_TARGET",
     "janitor": "REPUT_CLIENT_JANITOR_TARGET",

@@ -277,7 +277,7 @@ class Topic(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """A queue and its bounds. `max_queue_offset` is exclusive. The times are None if unknown (lists leave them out)."""
+    """A queue and its bounds. `max_queue_offset` is exclusive. The times are None if unknown or not wanted."""
 
     topic: str
     queue_id: int

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from reput.commitlog.v1.append_service_pb2 import AppendStreamResponse
 
 from reput_client.core.call import Call
+from reput_client.core.ends import end_of_call
 from reput_client.core.errors import ReputError, from_rpc_error
 from reput_client.core.options import SERVICES, Options
 from reput_client.core.retry import Attempts, RetryPolicy
@@ -33,7 +34,7 @@ class Channels:
 
     def run(self, call: Call[T], retry: RetryPolicy | None = None) -> T:
         """Run a call, with retries by `retry` until the time-out. None is the client's policy. Raises ReputError."""
-        end_s = time.monotonic() + self.options.timeout_s + call.extra_timeout_s
+        end_s = end_of_call(self.options.timeout_s + call.extra_timeout_s)
         attempts = Attempts(retry or self.retry)
         while True:
             target = self.target(call.method.service)

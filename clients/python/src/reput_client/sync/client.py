@@ -192,19 +192,20 @@ class Client(Closing):
         where: str = "",
         invisible_s: float | None = None,
         hold_s_max: float = 3600.0,
+        poll_s: float = 2.0,
     ) -> "ShareConsumer":
         """Return a new consumer that shares the messages of a topic with all others of its group.
 
         Each message is held by a single consumer until it is settled, or until its lease is over: `invisible_s`
         seconds, None for the time of the group's policy. The consumer extends the lease by itself while it holds a
         message, at most until `hold_s_max` seconds after it received it. `tags` and `where` (docs/filters.md) apply to
-        the whole group: a message that does not pass them is settled for all members. The client closes it if you do
-        not.
+        the whole group: a message that does not pass them is settled for all members. `run` and iteration wait
+        `poll_s` seconds for a message in each call, and a close may take as long. The client closes it if you do not.
         """
         from reput_client.core.sharing.holding import ShareSettings
         from reput_client.sync.sharing.consumer import ShareConsumer
 
-        settings = ShareSettings(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max)
+        settings = ShareSettings(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max, poll_s=poll_s)
         consumer = ShareConsumer(self._channels, self._settler, topic, settings)
         self._closers.push(consumer)
         return consumer
@@ -243,6 +244,7 @@ class Client(Closing):
 
 
 def connect(
+    store: str | None = None,
     *,
     commitlog: str | None = None,
     indexer: str | None = None,
@@ -259,11 +261,13 @@ def connect(
     timeout_s: float | None = None,
     retry: RetryPolicy | None = None,
 ) -> Client:
-    """Return a client for the services at these targets (host:port). Options has all arguments but `retry`.
+    """Return a client for the store at this address (host:port, or several with commas): `connect("localhost:8081")`.
 
+    It is the address of a gateway, which serves all APIs. `commitlog`, `indexer`, `janitor` and `delivery` are the
+    addresses of single services, for calls without the gateway between. Options has all other arguments but `retry`.
     An argument that is None comes from the environment (see Options.load), then from the defaults: 127.0.0.1 with ports
-    7101 to 7104, without TLS and token. Connections are made at their first use. Raises OSError for a file that can't
-    be read.
+    7101 to 7104, without TLS and token. Services at the same address share a connection, which is made at its first
+    use. Raises OSError for a file that can't be read.
     """
     arguments = {name: value for name, value in locals().items() if name != "retry"}
     return Client(Options.load(arguments, os.environ), retry or RetryPolicy())

@@ -134,7 +134,7 @@ class _Reader:
                     if not self._put(response):
                         return
             except grpc.RpcError as failure:
-                error = from_rpc_error(failure, "indexer")
+                error = from_rpc_error(failure, "indexer", target)
             with self._inbox.changed:
                 if self._is_stopped:
                     return

@@ -234,9 +234,12 @@ class Queries(Part):
 class Queues(Part):
     """Queues of the Indexer."""
 
-    def list(self, topic: str = "") -> Iterator[Queue]:
-        """Yield all queues, or the queues of a topic, by topic and queue id."""
-        request = queue_service_pb2.ListQueuesRequest(topic=topic, page_size=PAGE_SIZE)
+    def list(self, topic: str = "", *, with_times: bool = False) -> Iterator[Queue]:
+        """Yield all queues, or the queues of a topic, by topic and queue id.
+
+        With times, the log reads the first and the last message of each queue.
+        """
+        request = queue_service_pb2.ListQueuesRequest(topic=topic, page_size=PAGE_SIZE, wants_times=with_times)
         return self._channels.pages(request, lambda page: map(queue_of, page.queues))
 
     def range(self, topic: str, queue_id: int) -> Queue:

@@ -201,7 +201,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
                     call.cancel()
                     break
         except grpc.RpcError as failure:
-            error = from_rpc_error(failure, "commitlog")
+            error = from_rpc_error(failure, "commitlog", target)
         except (ReputError, ValueError) as failure:
             error = nonsense(failure)
             call.cancel()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Appends messages from Parquet to topics: a job for spark-submit, or the command reput-backfill.
 
-    spark-submit .../reput_spark/jobs/backfill.py --commitlog commitlog:7101 --input /lake/orders --topic orders-again
+    spark-submit .../reput_spark/jobs/backfill.py --store store:8081 --input /lake/orders --topic orders-again
 
 Takes the output of reput-export, or any Parquet with a column `value`. With --name the job may be repeated after a
 failure: messages that are stored under this name are not stored again, as long as the input is the same.
@@ -86,9 +86,11 @@ def reput_backfill(
     commitlog: Annotated[
         str,
         typer.Option(
+            "--store",
+            "--commitlog",
             metavar="HOST:PORT",
-            envvar="REPUT_CLIENT_COMMITLOG_TARGET",
-            help="The CommitLog; several separated by commas.",
+            envvar=["REPUT_CLIENT_COMMITLOG_TARGET", "REPUT_CLIENT_STORE_TARGET"],
+            help="The store, by its gateway or its CommitLog; several separated by commas.",
         ),
     ],
     input: Annotated[str, typer.Option(metavar="URI", help="Directory or file with Parquet.")],  # noqa: A002 - the flag
@@ -112,7 +114,7 @@ def reput_backfill(
 ) -> None:
     """Append messages from Parquet to topics.
 
-    Example: reput-backfill --commitlog 127.0.0.1:7101 --input lake/orders --topic again --name 1 --master 'local[2]'
+    Example: reput-backfill --store 127.0.0.1:8081 --input lake/orders --topic again --name 1 --master 'local[2]'
     """
     JOB.perform(locals())
 

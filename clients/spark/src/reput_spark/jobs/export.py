@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports messages of topics to Parquet, by key or by store time: a job for spark-submit, or the command reput-export.
 
-    spark-submit .../reput_spark/jobs/export.py --endpoint indexer:7102 --topic orders --key O-17 --output /lake/orders
+    spark-submit .../reput_spark/jobs/export.py --store store:8081 --topic orders --key O-17 --output /lake/orders
 
 Files land in OUTPUT/topic=<topic>/date=<UTC date of the store time>/.
 """
@@ -114,7 +114,7 @@ def reput_export(
 ) -> None:
     """Export messages of topics to Parquet, by key or by store time.
 
-    Example: reput-export --endpoint 127.0.0.1:7102 --topic orders --key O-17 --output lake/orders --master 'local[2]'
+    Example: reput-export --store 127.0.0.1:8081 --topic orders --key O-17 --output lake/orders --master 'local[2]'
     """
     JOB.perform(locals())
 

@@ -37,7 +37,11 @@ class DateOf(StrEnum):
 Endpoint = Annotated[
     str,
     typer.Option(
-        metavar="HOST:PORT", envvar="REPUT_CLIENT_INDEXER_TARGET", help="The Indexer; several separated by commas."
+        "--store",
+        "--endpoint",
+        metavar="HOST:PORT",
+        envvar=["REPUT_CLIENT_INDEXER_TARGET", "REPUT_CLIENT_STORE_TARGET"],
+        help="The store, by its gateway or its Indexer; several separated by commas.",
     ),
 ]
 Topic = Annotated[str | None, typer.Option(help="Topics, separated by commas.")]

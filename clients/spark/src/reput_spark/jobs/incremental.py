@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports new messages since the last run to Parquet: a job for a scheduler, or reput-export-incremental.
 
-    spark-submit .../reput_spark/jobs/incremental.py --endpoint indexer:7102 --topic orders --output /lake/orders
+    spark-submit .../reput_spark/jobs/incremental.py --store store:8081 --topic orders --output /lake/orders
 
 Each run reads the messages that exist now and were not exported before, and ends. Its position is in the checkpoint,
 by default beside the files. Each message is exported once, also when a run is killed and started again.
@@ -129,7 +129,7 @@ def reput_export_incremental(
 ) -> None:
     """Export what came since the last run to Parquet.
 
-    Example: reput-export-incremental --endpoint 127.0.0.1:7102 --topic orders --output lake/orders --master 'local[2]'
+    Example: reput-export-incremental --store 127.0.0.1:8081 --topic orders --output lake/orders --master 'local[2]'
     """
     JOB.perform(locals())
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows keys through topics: a job for spark-submit, or the command reput-trace.
 
-    reput-trace --endpoint indexer:7102 --topic-pattern '.*' --key O-17
+    reput-trace --store store:8081 --topic-pattern '.*' --key O-17
 
 Prints all messages that have a given key in the order of store times, or writes them to Parquet.
 """
@@ -71,7 +71,7 @@ def reput_trace(
 ) -> None:
     """Follow keys through topics, in the order of store times.
 
-    Example: reput-trace --endpoint 127.0.0.1:7102 --topic-pattern '.*' --key O-17 --master 'local[2]'
+    Example: reput-trace --store 127.0.0.1:8081 --topic-pattern '.*' --key O-17 --master 'local[2]'
     """
     JOB.perform(locals())
 

@@ -18,6 +18,7 @@ from reput_spark.read.schema import DEFAULT_COLUMNS, HEADERS, PROPERTIES, SPARK_
 from reput_spark.values import (
     KAFKA_ADDRESS_NAMES,
     REQUIRED,
+    STORE,
     CallOptions,
     addresses,
     boolean,
@@ -30,6 +31,7 @@ from reput_spark.values import (
     size_bytes,
     topic_names,
     values_of,
+    with_store,
 )
 
 EARLIEST, LATEST = -2, -1
@@ -255,12 +257,12 @@ class ReadOptions(CallOptions):
     """Keys are bytes, as in Spark's Kafka source."""
 
 
-NAMES = (*names_of(ReadOptions), "key")
+NAMES = (*names_of(ReadOptions), "key", STORE)
 
 
 def parse(options: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions:
     """Check the options of a read. Names are case-insensitive. Raises BadOption."""
-    given = canonical(options, NAMES, ALIASES)
+    given = with_store(canonical(options, NAMES, ALIASES), "endpoint")
     refuse_contradictions(given, is_stream=is_stream)
     values = values_of(ReadOptions, {"startingOffsets": "latest" if is_stream else "earliest"} | given)
     if "key" in given:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from reput.indexer.v1 import index_service_pb2, scan_service_pb2
 from reput.indexer.v1.scan_service_pb2 import ScanFilter, ScanPartition, ScanRange
-from reput_client.core.call import Call
 from reput_client.core.types import to_timestamp
+from reput_client.frames import plan as client_plan
 
 from reput_spark import calls
 from reput_spark.read import positions
@@ -22,9 +22,6 @@ from reput_spark.read.options import LATEST
 if TYPE_CHECKING:
     from reput_spark.read.options import ReadOptions
     from reput_spark.read.positions import Queue
-
-TOPIC_COUNT_MAX = 1_000
-"""Most topics of a plan; the Indexer's own limit."""
 
 
 def plan(options: ReadOptions) -> list[ScanPartition]:
@@ -39,19 +36,14 @@ def plan(options: ReadOptions) -> list[ScanPartition]:
 def plan_ranges(options: ReadOptions, cut: Mapping[Queue, tuple[int, int]]) -> list[ScanPartition]:
     """Return partitions of exactly these entries: start and end, exclusive, by queue. Raises CallFailed."""
     ranges = [_range(queue, *cut[queue]) for queue in sorted(cut) if cut[queue][0] < cut[queue][1]]
-    topics = sorted({asked.topic for asked in ranges})
-    found: list[ScanPartition] = []
-    for first in range(0, len(topics), TOPIC_COUNT_MAX):
-        chosen = topics[first : first + TOPIC_COUNT_MAX]
-        found += _planned(options, chosen, [asked for asked in ranges if asked.topic in set(chosen)])
+    found = _planned(options, sorted({asked.topic for asked in ranges}), ranges)
     allowed = {(asked.topic, asked.queue_id) for asked in ranges}
     return [kept for partition in found if (kept := _only(partition, allowed)) is not None]
 
 
 def check_topics(options: ReadOptions, topics: Sequence[str]) -> None:
     """Raise CallFailed, with TOPIC_NOT_FOUND, for a topic that does not exist."""
-    for first in range(0, len(topics), TOPIC_COUNT_MAX):
-        _planned(options, list(topics[first : first + TOPIC_COUNT_MAX]), [])
+    _planned(options, topics, [])
 
 
 def scan_filter(options: ReadOptions) -> ScanFilter:
@@ -102,7 +94,7 @@ def _range(queue: Queue, start: int, end: int) -> ScanRange:
     return ScanRange(topic=queue[0], queue_id=queue[1], start_queue_offset=start, end_queue_offset=max(start, end))
 
 
-def _planned(options: ReadOptions, topics: tuple[str, ...] | list[str], ranges: list[ScanRange]) -> list[ScanPartition]:
+def _planned(options: ReadOptions, topics: Sequence[str], ranges: list[ScanRange]) -> list[ScanPartition]:
     request = scan_service_pb2.PlanScanRequest(
         topics=topics,
         queue_ids=options.queue_ids if options.topics else sorted({asked.queue_id for asked in ranges}),
@@ -112,7 +104,8 @@ def _planned(options: ReadOptions, topics: tuple[str, ...] | list[str], ranges: 
         partition_row_count_max=options.partition_row_count_max,
         partition_size_bytes_max=options.partition_size_bytes_max,
     )
-    return calls.run(options, Call(request, lambda response: list(response.partitions)))
+    with calls.told():
+        return client_plan.plan(calls.servers(options), request)
 
 
 def _only(partition: ScanPartition, allowed: set[Queue]) -> ScanPartition | None:

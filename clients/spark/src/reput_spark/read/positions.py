@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from grpc import StatusCode
 from reput.indexer.v1 import index_service_pb2, queue_service_pb2
-from reput_client.core.call import PAGE_SIZE, Call, method_of
+from reput_client.core.call import Call, method_of
 from reput_client.core.errors import ReputError
 from reput_client.core.types import to_timestamp
+from reput_client.frames import plan as client_plan
+from reput_client.frames.calls import BEYOND_END, Attempts
 
 from reput_spark import calls
 from reput_spark.errors import DataLoss, NoMessageAtTime
@@ -32,7 +34,7 @@ Positions = dict[Queue, int]
 Bounds = dict[Queue, tuple[int, int]]
 """First stored entry and end, exclusive, by topic and queue id."""
 
-BEHIND = ReputError("a queue ends before what was read of it", code=StatusCode.OUT_OF_RANGE, reason=calls.BEYOND_END)
+BEHIND = ReputError("a queue ends before what was read of it", code=StatusCode.OUT_OF_RANGE, reason=BEYOND_END)
 
 SYSTEM_TOPIC = re.compile(r"SCHEDULE_TOPIC_XXXX|TBW102|rmq_sys_.*|RMQ_SYS_.*|SELF_TEST_TOPIC|OFFSET_MOVED_EVENT|%.*")
 """Topics that a pattern does not match: the store's own topics, and topics of consumer groups."""
@@ -55,7 +57,7 @@ def bounds_from(options: ReadOptions, begin: Positions, read: Positions) -> Boun
     the list. Raises CallFailed.
     """
     left_count = len(options.endpoints) - 1
-    attempts = calls.Attempts(options, method_of(queue_service_pb2.ListQueuesRequest.DESCRIPTOR).path)
+    attempts = Attempts(calls.servers(options), method_of(queue_service_pb2.ListQueuesRequest.DESCRIPTOR).path)
     while True:
         at = options.endpoints.index(attempts.endpoint)
         asked = replace(options, endpoints=options.endpoints[at:] + options.endpoints[:at])
@@ -80,13 +82,8 @@ def is_log_away(options: ReadOptions) -> bool:
 
 def queues_of(options: ReadOptions, topic: str) -> Iterator[queue_service_pb2.Queue]:
     """Yield the queues of a topic, or of all topics for an empty name. Raises CallFailed."""
-    request = queue_service_pb2.ListQueuesRequest(topic=topic, page_size=PAGE_SIZE)
-    while True:
-        answer: queue_service_pb2.ListQueuesResponse = calls.run(options, Call(request))
-        yield from answer.queues
-        request.page_token = answer.next_page_token
-        if not request.page_token:
-            return
+    with calls.told():
+        yield from client_plan.queues_of(calls.servers(options), topic)
 
 
 def is_chosen(options: ReadOptions, queue: Queue) -> bool:

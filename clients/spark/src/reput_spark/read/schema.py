@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of the source: names, Spark types, Arrow types. docs/spark-reference.md describes their meanings.
+"""The columns of the source: names and Spark types. docs/spark-reference.md describes their meanings.
+
+Their Arrow types are the client's (reput_client.frames.columns), which executors import where they read.
 
 Invariant: rows have exactly the columns of the schema that Spark planned with, in its order; Spark refuses any other
 columns. A schema given by the user is a projection: only its columns are requested from the Indexer.
@@ -7,13 +9,11 @@ columns. A schema given by the user is a projection: only its columns are reques
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reput_spark.errors import BadSchema
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 
@@ -93,37 +93,3 @@ def _excludes_null(described: object) -> bool:
 def wants_binary_key(schema: StructType) -> bool:
     """Return whether a schema wants keys as bytes."""
     return any((field.name, field.dataType.simpleString()) == (KEY, BINARY) for field in schema.fields)
-
-
-def arrow_schema(names: tuple[str, ...], *, has_binary_key: bool = False) -> pa.Schema:
-    """Return the Arrow schema that Spark expects for these columns: all nullable, times as UTC microseconds."""
-    import pyarrow as pa
-
-    types = {
-        "string": pa.string(),
-        "binary": pa.binary(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "map<string,string>": pa.map_(pa.string(), pa.string()),
-        "array<struct<key:string,value:binary>>": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-    }
-    found = {name: types[spark_type(name, has_binary_key=has_binary_key)] for name in names}
-    return pa.schema([pa.field(name, kind, nullable=True) for name, kind in found.items()])
-
-
-def sent_columns(names: Iterable[str]) -> list[str]:
-    """Return the columns to ask the Indexer for."""
-    return list(dict.fromkeys(PROPERTIES if name == HEADERS else name for name in names))
-
-
-def headers_of(properties: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the column of headers that is made of a column of properties, row by row."""
-    import pyarrow as pa
-
-    assert isinstance(properties, pa.MapArray)
-    kind = arrow_schema((HEADERS,)).field(0).type
-    entries = pa.StructArray.from_arrays(
-        [properties.keys, properties.items.cast(pa.binary())], fields=list(kind.value_type)
-    )
-    return pa.ListArray.from_arrays(properties.offsets, entries, type=kind)

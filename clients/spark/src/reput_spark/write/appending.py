@@ -39,8 +39,7 @@ class Appender:
         """`writer_id` is empty for batches that may be stored twice."""
         self._options = options
         self._batches = WriteQueue(writer_id, durability=options.durability, window_bytes=options.window_size_bytes)
-        retry = calls.Attempts(options, PATH).retry
-        self._writer = Writer(lambda: AppendStream(self._channels()), self._batches, retry)
+        self._writer = Writer(lambda: AppendStream(self._channels()), self._batches, calls.servers(options).retry)
         self._chunks: list[bytes] = []
         self._chunks_size_bytes = 0
 

@@ -10,6 +10,7 @@ from reput_spark.errors import BadOption
 from reput_spark.values import (
     KAFKA_ADDRESS_NAMES,
     REQUIRED,
+    STORE,
     CallOptions,
     addresses,
     boolean,
@@ -22,6 +23,7 @@ from reput_spark.values import (
     size_bytes,
     topic_name,
     values_of,
+    with_store,
 )
 
 ALIASES = dict.fromkeys(KAFKA_ADDRESS_NAMES, "commitlog.endpoint")
@@ -55,13 +57,14 @@ class WriteOptions(CallOptions):
     """Bytes that may wait for their outcome."""
 
 
-NAMES = (*names_of(WriteOptions), "endpoint", "checkpointLocation")
+NAMES = (*names_of(WriteOptions), "endpoint", "checkpointLocation", STORE)
 """`endpoint` is for reading and `checkpointLocation` is Spark's own; both may be given and are ignored here."""
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
     """Check the options of a write. Names are case-insensitive. Raises BadOption."""
-    parsed = WriteOptions(**values_of(WriteOptions, canonical(options, NAMES, ALIASES)))
+    given = with_store(canonical(options, NAMES, ALIASES), "commitlog.endpoint")
+    parsed = WriteOptions(**values_of(WriteOptions, given))
     if parsed.window_size_bytes < parsed.batch_size_bytes:
         raise BadOption("windowBytes", f"is below the {parsed.batch_size_bytes} bytes of a batch")
     return parsed

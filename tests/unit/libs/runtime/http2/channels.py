@@ -17,8 +17,11 @@ def said() -> Any:
 
 
 def channel_to(target: str, kind: Any = "http2", reconnect_ms_max: int = 1_000) -> Any:
-    """A channel as services make it."""
+    """A channel as services make it, or as a door makes it with the kind `relaying`."""
     token = TokenFile("token", ensure_local_token())
+    if kind == "relaying":
+        peer = Peer(name="peer", config=PeerConfig(target=target), token=token)
+        return peer.connect_relaying(reconnect_ms_max=reconnect_ms_max).channel
     peer = Peer(name="peer", config=PeerConfig(target=target, channel=kind), token=token)
     return peer.connect(interceptors=(), reconnect_ms_max=reconnect_ms_max).channel
 

@@ -41,7 +41,7 @@ async def called(kind: str, config: ServerConfig | None = None) -> AsyncIterator
             await channel.close()
 
 
-@pytest.fixture(params=FRONTS)
+@pytest.fixture(params=(*FRONTS, "relaying"))
 def kind(request: pytest.FixtureRequest) -> str:
     """Each channel."""
     return str(request.param)

@@ -15,6 +15,7 @@ from reput.delivery.v1 import delivery_service_pb2
 from reput.indexer.v1 import queue_service_pb2
 
 from libs.runtime.errors import ConfigError
+from libs.runtime.http2.heads import Metadata, metadata_of
 from libs.runtime.rpc.server import GrpcServer
 from libs.runtime.settings import ServerConfig
 from libs.runtime.trust import tokens
@@ -247,13 +248,15 @@ async def test_the_name_of_a_caller_is_known_with_and_without_rights(config: Ser
         def __init__(self, token: str) -> None:
             self._token = token
 
-        def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-            return (("authorization", f"Bearer {self._token}"),) if self._token else ()
+        def invocation_metadata(self) -> Metadata:
+            bearer = (b"authorization", f"Bearer {self._token}".encode())
+            return metadata_of([bearer, (b"x-bin", b"@@@" if self._token == "damaged" else b"AA")])
 
         def auth_context(self) -> dict[str, list[bytes]]:
             return {}
 
     names = {"shop-token": "shop", "": "anonymous", "operator-token": "operator", "service-token": "service"}
+    names["damaged"] = "anonymous"
     async with serving(config) as served:
         assert {token: served.server.access.name_of(Call(token)) for token in names} == names
     names |= {"shop-token": "client", "": "client"}

@@ -74,6 +74,7 @@ EXPECTED = {
     "QueueService/Subscribe": "CQ",
     "QueueService/GetOffsetByTime": "CQA",
     "QueueService/GetQueueRange": "PCQA",
+    "QueueService/MeasureQueues": "PCQA",
     "QueueService/ListQueues": "PCQA",
     "RebuildService/RebuildIndexes": "K",
     "ScanService/PlanScan": "Q",
@@ -88,6 +89,7 @@ EXPECTED = {
     "DeliveryService/Consume": "C",
     "GroupService/SetGroup": "A",
     "GroupService/GetGroup": "PCQA",
+    "GroupService/GetMessageStates": "PCQA",
     "GroupService/ListGroups": LISTED,
     "GroupService/DeleteGroup": "A",
     "GroupService/ResetGroup": "A",
@@ -107,6 +109,7 @@ ONLY_IN_GROUPS = {
     "ConsumerOffsetService/GetConsumerOffset",
     "ConsumerOffsetService/ResetConsumerOffset",
     "ConsumerOffsetService/DeleteConsumerGroup",
+    "GroupService/GetMessageStates",
     "GroupService/ResetGroup",
     "TransactionService/ListTransactions",
 }

@@ -248,6 +248,27 @@ async def test_a_lowered_quota_is_in_force_within_an_open_stream(config: ServerC
             await call.read()
 
 
+async def test_limits_that_come_back_count_what_is_open(config: ServerConfig) -> None:
+    """A subject without limits for a while, in between also under another name, gets no more streams by that."""
+    limit(config.rights_file, "stream_count_max = 1")
+    async with serving(config) as served:
+        call: Any = served.channel.stream_stream(APPEND_STREAM)(metadata=shown("greedy-token"))
+        quota = served.server.access.quota_of("greedy")
+        for text in (NO_LIMIT, "stream_count_max = 1"):
+            await call.write(batch("orders"))
+            assert await call.read() == batch("orders")
+            limit(config.rights_file, text)
+        other: Any = served.channel.stream_stream(APPEND_STREAM)(metadata=shown("greedy-token"))
+        with pytest.raises(grpc.aio.AioRpcError, match="stream_count_max is 1"):
+            await other.read()
+        limit(config.rights_file, NO_LIMIT)
+        await call.write(batch("orders"))
+        assert await call.read() == batch("orders")
+        assert served.server.access.quota_of("greedy") is None
+        call.cancel()
+        await eventually(lambda: quota is not None and quota.stream_count == 0)
+
+
 async def test_a_wrong_quota_refuses_the_file(config: ServerConfig, caplog: pytest.LogCaptureFixture) -> None:
     """The quotas that were read before stay in force, with what they have counted."""
     async with serving(config) as served:

@@ -15,7 +15,15 @@ from services.delivery.engine.dead_letters.writer import LETTER_AGAIN_MS
 from services.delivery.engine.journal.copier import JOURNAL_GROUP, JOURNAL_PLACE
 from services.delivery.engine.journal.replay import replay_journal
 from services.delivery.engine.own.group_engine import GroupEngine
-from services.delivery.engine.ports.messages import DeadLetter, JournaledMessage, Pulled, Wanted, Written
+from services.delivery.engine.ports.messages import (
+    DeadLetter,
+    JournaledMessage,
+    Measure,
+    Part,
+    Pulled,
+    Wanted,
+    Written,
+)
 from services.delivery.engine.receive.batch import Delivered
 from services.delivery.engine.receive.settling import SettleOutcome, SettleRequest
 from services.delivery.errors import AppendRefused, JournalLost
@@ -54,6 +62,13 @@ class HeldStore(MemoryStore):
             if self.is_away:
                 raise DependencyUnavailable("indexer", "it is away")
         return await super().pull(topic, queue_id, queue_offset, **words)
+
+    async def measures(self, parts: Sequence[Part]) -> Sequence[Measure]:
+        """See Index."""
+        found = await super().measures(parts)
+        return [
+            Measure(0, None) if part.topic in self.gone_topics else one for part, one in zip(parts, found, strict=True)
+        ]
 
     async def stored_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """See Index."""

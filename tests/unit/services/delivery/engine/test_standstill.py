@@ -12,6 +12,7 @@ from services.delivery.engine.own.lag_metrics import GroupStandstill, LagMetrics
 from services.delivery.engine.own.standstill import Reason
 from services.delivery.engine.ports.messages import Pulled, Wanted
 from services.delivery.engine.receive.settling import SettleRequest
+from services.delivery.engine.receive.subscriptions import ASKED_S
 from services.delivery.errors import MessageDamaged
 from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import eventually
@@ -43,6 +44,21 @@ async def told(engine: GroupEngine) -> list[tuple[Reason, int | None]]:
     return [(one.reason, one.queue_offset) for lag in await engine.lags.of(GROUP) for one in lag.standstills]
 
 
+async def test_whether_a_member_asks_is_told(clock: ManualClock) -> None:
+    """A topic is asked for while a member receives and a moment later, not while members only keep messages."""
+    store = MemoryStore(queue_count=2)
+    await store.append(TOPIC, "0", queue_id=0)
+    await store.append(TOPIC, "1", queue_id=1)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await receive(engine, 1)
+        assert {lag.is_asked for lag in await engine.lags.of(GROUP)} == {True}
+        clock.advance(round(ASKED_S * 1_000) - 1)
+        assert {lag.is_asked for lag in await engine.lags.of(GROUP)} == {True}
+        clock.advance(1)
+        assert {lag.is_asked for lag in await engine.lags.of(GROUP)} == {False}
+
+
 async def test_a_blocked_key_a_limit_and_a_pause_are_told(clock: ManualClock) -> None:
     """Each with the message that causes it, as long as it holds."""
     store = MemoryStore(queue_count=1)
@@ -58,6 +74,23 @@ async def test_a_blocked_key_a_limit_and_a_pause_are_told(clock: ManualClock) ->
         await engine.set_policy(GROUP, Policy(is_ordered=True))
         await engine.settling.settle([SettleRequest(handle, "nack", 60_000)])
         assert (Reason.WAITS_FOR_ATTEMPT, None) in await told(engine)
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "1 message waits for"), (2, "2 messages wait for")])
+async def test_counts_have_their_form_of_the_verb(clock: ManualClock, count: int, text: str) -> None:
+    """A reason about a single message is a sentence, too."""
+    store = MemoryStore(queue_count=1)
+    for number in range(1 + count):
+        await store.append(TOPIC, str(number), key=7)
+    async with delivering(store, clock) as owner:
+        engine = await engine_of(owner)
+        await engine.set_policy(GROUP, Policy(is_ordered=True))
+        (handle,) = await receive(engine)
+        (lag,) = await engine.lags.of(GROUP)
+        assert [one.text for one in lag.standstills if one.text.startswith(f"{text} the message at offset 0, which")]
+        await engine.settling.settle([SettleRequest(handle, "nack", 60_000)])
+        (lag,) = await engine.lags.of(GROUP)
+        assert "1 message waits for the next attempt" in [one.text for one in lag.standstills]
 
 
 async def test_a_damaged_record_is_told_and_what_is_before_it_comes(clock: ManualClock) -> None:

@@ -8,6 +8,7 @@ from reput.delivery.v1 import delay_service_pb2 as pb
 from libs.formats.records.delay_level import DELAY_LEVELS_TEXT
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import DependencyUnavailable
+from libs.runtime.version import VERSION
 from services.delivery.engine.delays import level as level_module
 from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.errors import NotOwner
@@ -27,6 +28,13 @@ async def ask(owner: JournalOwner) -> list[pb.DelayLevel]:
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(level_module, "PAUSE_S_MAX", 0.01)
     monkeypatch.setattr(level_module, "BACKOFF_MS_MAX", 100)
+
+
+async def test_the_version_is_told() -> None:
+    """The answer has the version of the service."""
+    async with delivering(MemoryStore(), ManualClock()) as owner:
+        answer = await DelayServicer(owner).GetDelayLevels(pb.GetDelayLevelsRequest(), None)
+        assert answer.version == VERSION
 
 
 async def test_levels_that_deliver() -> None:

@@ -17,7 +17,13 @@ from libs.formats.records.record import Record
 from libs.machine.testing.memory_fs import MemoryFs
 from libs.requests.errors import BadArgument, DependencyUnavailable, TopicNotFound, WindowFull
 from services.indexer.engine.answer import plan as scan_plan
-from services.indexer.engine.answer.frames import COLUMN_TYPES, COMPRESSIONS, DEFAULT_COLUMNS, FrameEncoder
+from services.indexer.engine.answer.frames import (
+    COLUMNS,
+    COMPRESSIONS,
+    DEFAULT_COLUMNS,
+    FrameEncoder,
+    column_types,
+)
 from services.indexer.engine.answer.plan import ScanPartition, ScanRange, ScanScope
 from services.indexer.engine.answer.scan import ScanChunk, ScanFilter
 from services.indexer.engine.answer.tags import parse_tag_expression
@@ -429,9 +435,9 @@ async def test_frames_have_every_value() -> None:
     indexer = fed(log)
     (chunk,) = await scan(indexer, ScanPartition(ranges=(ScanRange("T", 0, 0, 4),)))
     for compression in COMPRESSIONS.values():
-        table = pa.ipc.open_stream(FrameEncoder(tuple(COLUMN_TYPES), compression).encode(chunk.found)).read_all()
+        table = pa.ipc.open_stream(FrameEncoder(COLUMNS, compression).encode(chunk.found)).read_all()
         table.validate(full=True)
-        assert table.schema.types == list(COLUMN_TYPES.values())
+        assert table.schema.types == list(column_types().values())
         assert all(field.nullable for field in table.schema)
         for name in ("timestamp", "born_timestamp"):
             table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.int64()))

@@ -10,11 +10,13 @@ from reput_client.aio.channels import AsyncChannels
 from reput_client.core.call import PAGE_SIZE, Call, done
 from reput_client.core.sharing.values import (
     DeadLetter,
+    MessageState,
     Replay,
     ShareGroup,
     ShareMove,
     SharePolicy,
     get_group,
+    get_message_states,
     group_in,
     group_of,
     letter_of,
@@ -40,6 +42,13 @@ class AsyncShareGroups:
     async def get(self, group: str) -> ShareGroup:
         """Return a group, its policy and its positions. Raises NotFoundError."""
         return await self._channels.run(get_group(group))
+
+    async def message_states(self, group: str, places: Iterable[tuple[str, int, int]]) -> tuple[MessageState, ...]:
+        """Return the states of up to 100 messages at a group, in order, by topic, queue and queue offset.
+
+        Raises NotFoundError for a group that shares no messages.
+        """
+        return await self._channels.run(get_message_states(group, places))
 
     async def set(self, group: str, policy: SharePolicy) -> ShareGroup:
         """Replace the whole policy of a group, and create the group if it does not exist."""

@@ -13,15 +13,13 @@ from reput_client.core.errors import NotFoundError, ReputError
 from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sharing import calls
-from reput_client.core.sharing.holding import EXTENSIONS_PER_TIME, HeldMessages, Received, ShareSettings
+from reput_client.core.sharing.holding import EXTENSIONS_PER_TIME, POLL_S, HeldMessages, Received, ShareSettings
 from reput_client.core.sharing.outage import AT_ONCE, Outage
 from reput_client.core.sharing.values import SharePolicy, get_group
 from reput_client.core.telemetry.log import log
 from reput_client.core.telemetry.metrics import ShareConsumerMetrics
 from reput_client.core.telemetry.tracing import find_tracing, processing
 
-POLL_S = 2.0
-"""How long a call waits for a message. A close during such a call may take as long."""
 LOOK_S = 0.1
 """The interval at which `run` looks for a close while messages wait for a callback to end."""
 ITERATION_COUNT = 16
@@ -182,7 +180,7 @@ class AsyncShareConsumer(AsyncClosing):
     async def _receive_patiently(self, count: int) -> list[Received]:
         """Return messages, or an empty list after a temporary failure and its delay. Raises ReputError."""
         try:
-            received = await self._receive(count, POLL_S, AT_ONCE)
+            received = await self._receive(count, self._settings.poll_s, AT_ONCE)
         except ReputError as error:
             delay_s = self._outage.on_failure(error, time.monotonic())
             if delay_s is None:

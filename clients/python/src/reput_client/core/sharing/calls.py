@@ -11,12 +11,11 @@ from reput.delivery.v1 import delivery_service_pb2 as pb
 from reput_client.core.call import Call
 from reput_client.core.encode import varint
 from reput_client.core.errors import ReputError, from_status
-from reput_client.core.sharing.holding import Received, ShareSettings
+from reput_client.core.sharing.holding import WAIT_S_MAX, Received, ShareSettings
 from reput_client.core.types import Message
 
 ENTRY_COUNT_MAX = 1000
 """As in delivery_service.proto."""
-WAIT_S_MAX = 30.0
 
 Verb: TypeAlias = Literal["ack", "nack", "release", "extend", "terminate", "bury"]
 """The ways to settle or extend a message. A release is a nack without delay that does not count as an attempt."""

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from reput_client.core.types import Message
 
 INVISIBLE_S_MAX = 12 * 3600.0
+POLL_S = 2.0
+"""How long a call waits for a message, unless the program chooses. A close during such a call may take as long."""
+WAIT_S_MAX = 30.0
+"""Longest wait that the store takes."""
 EXTENSIONS_PER_TIME = 3
 """Number of extensions per lease time: two of these calls may fail before the lease is over."""
 
@@ -20,6 +24,7 @@ class ShareSettings:
     where: str = ""
     invisible_s: float | None = None
     hold_s_max: float = 3600.0
+    poll_s: float = POLL_S
 
     def __post_init__(self) -> None:
         """Raise TypeError or ValueError for an invalid setting."""
@@ -29,6 +34,8 @@ class ShareSettings:
             raise ValueError(f"invisible_s is {self.invisible_s}: expected 0.001 to {INVISIBLE_S_MAX:.0f} seconds")
         if self.hold_s_max < 0:
             raise ValueError(f"hold_s_max is {self.hold_s_max}: expected 0 seconds or more")
+        if not 0.01 <= self.poll_s <= WAIT_S_MAX:
+            raise ValueError(f"poll_s is {self.poll_s}: expected 0.01 to {WAIT_S_MAX:.0f} seconds")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal, get_args
 
 from reput.delivery.v1 import dead_letter_service_pb2, group_service_pb2
 
@@ -67,6 +67,10 @@ class ShareQueue:
     """
     standstills: tuple[str, ...] = ()
     """The reasons why unsettled messages make no progress, as text."""
+    standstill_queue_offsets: tuple[int | None, ...] = ()
+    """For each reason the queue offset of the message that causes it, None if no single message does."""
+    is_asked: bool | None = None
+    """A member asks for messages of the topic, or asked within 10 s. None from a Delivery that does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,34 @@ class ShareMove:
     from_queue_offset: int
     to_queue_offset: int
     settled_count: int
+
+
+MessageStage = Literal["no_position", "not_delivered", "in_flight", "waiting", "dying", "held", "settled"]
+STAGES: tuple[MessageStage, ...] = get_args(MessageStage)
+"""By their numbers in the API, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageState:
+    """The state of a message at a group."""
+
+    stage: MessageStage
+    """`no_position`: the group has not begun with the queue. `not_delivered`: no member got it yet. `in_flight`: a
+    member has it. `waiting`: for its next attempt. `dying`: its dead letter is being written. `held`: for another
+    message with its sharding key, or for a member whose filter it passes. `settled`: also as a dead letter.
+    """
+    attempt: int = 0
+    """Number of deliveries of a message that is in flight, waits or dies."""
+    since: datetime | None = None
+    """In flight: when its receiver got it."""
+    until: datetime | None = None
+    """In flight: the end of the lease. Waiting: the earliest time of the next delivery."""
+    connection_number: int = 0
+    """The receiver's connection in Delivery's list of connections, 0 if it is not known."""
+    before_count: int = 0
+    """Not delivered: number of messages before it in its queue that are not delivered."""
+    behind_queue_offset: int | None = None
+    """Held: the message in flight with the same sharding key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +221,25 @@ def group_in(answer: Any) -> ShareGroup:
     return group_of(answer.group)
 
 
+def get_message_states(group: str, places: Iterable[tuple[str, int, int]]) -> Call[tuple[MessageState, ...]]:
+    """Return the call that gets the states of messages."""
+    asked = [
+        group_service_pb2.MessagePlace(topic=topic, queue_id=queue_id, queue_offset=queue_offset)
+        for topic, queue_id, queue_offset in places
+    ]
+    request = group_service_pb2.GetMessageStatesRequest(group=group, messages=asked)
+    return Call(request, lambda answer: tuple(map(_state_of, answer.states)))
+
+
+def _state_of(message: Any) -> MessageState:
+    times = {
+        name: getattr(message, name).ToDatetime(tzinfo=UTC) if message.HasField(name) else None
+        for name in ("since", "until")
+    }
+    behind = message.behind_queue_offset if message.HasField("behind_queue_offset") else None
+    return of_fields(MessageState, message, stage=STAGES[message.stage - 1], behind_queue_offset=behind, **times)
+
+
 def move_of(message: Any) -> ShareMove:
     """Return a move of the API as a value."""
     return of_fields(ShareMove, message)
@@ -227,9 +278,16 @@ def _queue_of(message: Any) -> ShareQueue:
     lag_s = _seconds(message.lag_time) if message.HasField("lag_time") else None
     next_attempt = message.next_attempt.ToDatetime(tzinfo=UTC) if message.HasField("next_attempt") else None
     waits_for = tuple((older.queue_id, older.end_queue_offset) for older in message.waits_for)
-    standstills = tuple(one.text for one in message.standstills)
+    causes = tuple(one.queue_offset if one.HasField("queue_offset") else None for one in message.standstills)
     return of_fields(
-        ShareQueue, message, lag_s=lag_s, next_attempt=next_attempt, waits_for=waits_for, standstills=standstills
+        ShareQueue,
+        message,
+        lag_s=lag_s,
+        next_attempt=next_attempt,
+        waits_for=waits_for,
+        standstills=tuple(one.text for one in message.standstills),
+        standstill_queue_offsets=causes,
+        is_asked=message.is_asked if message.HasField("is_asked") else None,
     )
 
 

@@ -10,11 +10,13 @@ from reput.delivery.v1 import dead_letter_service_pb2, group_service_pb2
 from reput_client.core.call import PAGE_SIZE, Call, done
 from reput_client.core.sharing.values import (
     DeadLetter,
+    MessageState,
     Replay,
     ShareGroup,
     ShareMove,
     SharePolicy,
     get_group,
+    get_message_states,
     group_in,
     group_of,
     letter_of,
@@ -41,6 +43,13 @@ class ShareGroups:
     def get(self, group: str) -> ShareGroup:
         """Return a group, its policy and its positions. Raises NotFoundError."""
         return self._channels.run(get_group(group))
+
+    def message_states(self, group: str, places: Iterable[tuple[str, int, int]]) -> tuple[MessageState, ...]:
+        """Return the states of up to 100 messages at a group, in order, by topic, queue and queue offset.
+
+        Raises NotFoundError for a group that shares no messages.
+        """
+        return self._channels.run(get_message_states(group, places))
 
     def set(self, group: str, policy: SharePolicy) -> ShareGroup:
         """Replace the whole policy of a group, and create the group if it does not exist."""

@@ -10,7 +10,7 @@ from reput_client.core.errors import NotFoundError, ReputError
 from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sharing import calls
-from reput_client.core.sharing.holding import EXTENSIONS_PER_TIME, HeldMessages, Received, ShareSettings
+from reput_client.core.sharing.holding import EXTENSIONS_PER_TIME, POLL_S, HeldMessages, Received, ShareSettings
 from reput_client.core.sharing.outage import AT_ONCE, Outage
 from reput_client.core.sharing.values import SharePolicy, get_group
 from reput_client.core.telemetry.log import log
@@ -21,8 +21,6 @@ from reput_client.sync.closing import Closing
 from reput_client.sync.sharing.crew import Crew, Flag, Handler, Ticker
 from reput_client.sync.sharing.settling import Settler
 
-POLL_S = 2.0
-"""How long a call waits for a message. A close during such a call may take as long."""
 LOOK_S = 0.1
 """The interval at which `run` looks for a close while messages wait for a callback to end."""
 ITERATION_COUNT = 16
@@ -181,7 +179,7 @@ class ShareConsumer(Closing):
     def _receive_patiently(self, count: int) -> list[Received]:
         """Return messages, or an empty list after a temporary failure and its delay. Raises ReputError."""
         try:
-            received = self._receive(count, POLL_S, AT_ONCE)
+            received = self._receive(count, self._settings.poll_s, AT_ONCE)
         except ReputError as error:
             delay_s = self._outage.on_failure(error, time.monotonic())
             if delay_s is None:

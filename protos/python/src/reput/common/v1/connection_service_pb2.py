@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from reput.common.v1 import method_rule_pb2 as reput_dot_common_dot_v1_dot_method__rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(reput/common/v1/connection_service.proto\x12\x0freput.common.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!reput/common/v1/method_rule.proto\"A\n\x16ListConnectionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x14\n\x0c\x61\x66ter_number\x18\x02 \x01(\x03\"w\n\x17ListConnectionsResponse\x12\x30\n\x0b\x63onnections\x18\x01 \x03(\x0b\x32\x1b.reput.common.v1.Connection\x12\x18\n\x10\x63onnection_count\x18\x02 \x01(\x05\x12\x10\n\x08has_more\x18\x03 \x01(\x08\"\xde\x02\n\nConnection\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x0c\n\x04peer\x18\x02 \x01(\t\x12/\n\x0bopened_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rreceived_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07subject\x18\x05 \x01(\t\x12\x12\n\nuser_agent\x18\x06 \x01(\t\x12\x11\n\tclient_id\x18\x07 \x01(\t\x12\x16\n\x0e\x63lient_version\x18\x08 \x01(\t\x12\x0e\n\x06groups\x18\t \x03(\t\x12\x12\n\ncall_count\x18\n \x01(\x03\x12.\n\x07running\x18\x0b \x03(\x0b\x32\x1d.reput.common.v1.RunningCalls\x12\x16\n\x0ereceived_bytes\x18\x0c \x01(\x03\x12\x12\n\nsent_bytes\x18\r \x01(\x03\"2\n\x0cRunningCalls\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x12\n\ncall_count\x18\x02 \x01(\x05\x32\x83\x01\n\x11\x43onnectionService\x12n\n\x0fListConnections\x12\'.reput.common.v1.ListConnectionsRequest\x1a(.reput.common.v1.ListConnectionsResponse\"\x08\xa2\xbb\x18\x04\x08\x03\x10\x01\x42R\n\x0freput.common.v1P\x01Z+reput/clients/go/reputpb/common/v1;commonv1\xaa\x02\x0fReput.Common.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(reput/common/v1/connection_service.proto\x12\x0freput.common.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!reput/common/v1/method_rule.proto\"A\n\x16ListConnectionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x14\n\x0c\x61\x66ter_number\x18\x02 \x01(\x03\"w\n\x17ListConnectionsResponse\x12\x30\n\x0b\x63onnections\x18\x01 \x03(\x0b\x32\x1b.reput.common.v1.Connection\x12\x18\n\x10\x63onnection_count\x18\x02 \x01(\x05\x12\x10\n\x08has_more\x18\x03 \x01(\x08\"\xec\x02\n\nConnection\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x0c\n\x04peer\x18\x02 \x01(\t\x12/\n\x0bopened_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rreceived_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07subject\x18\x05 \x01(\t\x12\x12\n\nuser_agent\x18\x06 \x01(\t\x12\x11\n\tclient_id\x18\x07 \x01(\t\x12\x16\n\x0e\x63lient_version\x18\x08 \x01(\t\x12\x0e\n\x06groups\x18\t \x03(\t\x12\x12\n\ncall_count\x18\n \x01(\x03\x12.\n\x07running\x18\x0b \x03(\x0b\x32\x1d.reput.common.v1.RunningCalls\x12\x16\n\x0ereceived_bytes\x18\x0c \x01(\x03\x12\x12\n\nsent_bytes\x18\r \x01(\x03\x12\x0c\n\x04\x64oor\x18\x0e \x01(\t\"2\n\x0cRunningCalls\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x12\n\ncall_count\x18\x02 \x01(\x05\x32\x83\x01\n\x11\x43onnectionService\x12n\n\x0fListConnections\x12\'.reput.common.v1.ListConnectionsRequest\x1a(.reput.common.v1.ListConnectionsResponse\"\x08\xa2\xbb\x18\x04\x08\x03\x10\x01\x42R\n\x0freput.common.v1P\x01Z+reput/clients/go/reputpb/common/v1;commonv1\xaa\x02\x0fReput.Common.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,9 +41,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTCONNECTIONSRESPONSE']._serialized_start=196
   _globals['_LISTCONNECTIONSRESPONSE']._serialized_end=315
   _globals['_CONNECTION']._serialized_start=318
-  _globals['_CONNECTION']._serialized_end=668
-  _globals['_RUNNINGCALLS']._serialized_start=670
-  _globals['_RUNNINGCALLS']._serialized_end=720
-  _globals['_CONNECTIONSERVICE']._serialized_start=723
-  _globals['_CONNECTIONSERVICE']._serialized_end=854
+  _globals['_CONNECTION']._serialized_end=682
+  _globals['_RUNNINGCALLS']._serialized_start=684
+  _globals['_RUNNINGCALLS']._serialized_end=734
+  _globals['_CONNECTIONSERVICE']._serialized_start=737
+  _globals['_CONNECTIONSERVICE']._serialized_end=868
 # @@protoc_insertion_point(module_scope)

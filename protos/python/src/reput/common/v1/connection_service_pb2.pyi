@@ -79,7 +79,7 @@ Global___ListConnectionsResponse: _TypeAlias = ListConnectionsResponse  # noqa: 
 
 @_typing.final
 class Connection(_message.Message):
-    """A connection that is open now. Texts from the caller are cut off after 200 characters."""
+    """A connection that is open now, or a caller behind a gateway, which has called within the last minutes. Texts from the caller are cut off after 200 characters."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -96,6 +96,7 @@ class Connection(_message.Message):
     RUNNING_FIELD_NUMBER: _builtins.int
     RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
     SENT_BYTES_FIELD_NUMBER: _builtins.int
+    DOOR_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Number of the connection since the start of the service, from 1."""
     peer: _builtins.str
@@ -114,6 +115,10 @@ class Connection(_message.Message):
     """Bytes that arrived, with HTTP/2's heads and frames, without TLS."""
     sent_bytes: _builtins.int
     """Bytes that were sent, counted in the same way."""
+    door: _builtins.str
+    """Address of the gateway through which the caller calls, without bytes: they are the gateway's. Empty for a caller
+    that calls itself.
+    """
     @_builtins.property
     def opened_time(self) -> _timestamp_pb2.Timestamp:
         """Time at which it was opened."""
@@ -146,10 +151,11 @@ class Connection(_message.Message):
         running: _abc.Iterable[Global___RunningCalls] | None = ...,
         received_bytes: _builtins.int = ...,
         sent_bytes: _builtins.int = ...,
+        door: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["opened_time", b"opened_time", "received_time", b"received_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_count", b"call_count", "client_id", b"client_id", "client_version", b"client_version", "groups", b"groups", "number", b"number", "opened_time", b"opened_time", "peer", b"peer", "received_bytes", b"received_bytes", "received_time", b"received_time", "running", b"running", "sent_bytes", b"sent_bytes", "subject", b"subject", "user_agent", b"user_agent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_count", b"call_count", "client_id", b"client_id", "client_version", b"client_version", "door", b"door", "groups", b"groups", "number", b"number", "opened_time", b"opened_time", "peer", b"peer", "received_bytes", b"received_bytes", "received_time", b"received_time", "running", b"running", "sent_bytes", b"sent_bytes", "subject", b"subject", "user_agent", b"user_agent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

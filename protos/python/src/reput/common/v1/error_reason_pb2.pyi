@@ -116,7 +116,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_STREAM_NOT_READ: _ErrorReason.ValueType  # 40
     """A reader took nothing of its stream for so long that the server ended it. Metadata: limit_ms."""
     ERROR_REASON_SERVICE_NOT_FOUND: _ErrorReason.ValueType  # 41
-    """Health was asked for a service that is not served here. Metadata: service."""
+    """Health was asked for a service that is not served here, or a gateway was called for a service that is not behind
+    it. Metadata: service.
+    """
     ERROR_REASON_STREAM_IDLE: _ErrorReason.ValueType  # 42
     """An AppendStream sent no batch for so long that the server ended it; nothing was in flight. Open another stream for
     the next batch. Metadata: limit_ms.
@@ -272,7 +274,9 @@ limit.
 ERROR_REASON_STREAM_NOT_READ: ErrorReason.ValueType  # 40
 """A reader took nothing of its stream for so long that the server ended it. Metadata: limit_ms."""
 ERROR_REASON_SERVICE_NOT_FOUND: ErrorReason.ValueType  # 41
-"""Health was asked for a service that is not served here. Metadata: service."""
+"""Health was asked for a service that is not served here, or a gateway was called for a service that is not behind
+it. Metadata: service.
+"""
 ERROR_REASON_STREAM_IDLE: ErrorReason.ValueType  # 42
 """An AppendStream sent no batch for so long that the server ended it; nothing was in flight. Open another stream for
 the next batch. Metadata: limit_ms.

@@ -211,18 +211,28 @@ class GetDelayLevelsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LEVELS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    version: _builtins.str
+    """Version of the service, as the states of the other services have it. Empty for a version before this field."""
     @_builtins.property
     def levels(self) -> _containers.RepeatedCompositeFieldContainer[Global___DelayLevel]:
         """The levels."""
+
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """Start of the service. Absent from a version before this field."""
 
     def __init__(
         self,
         *,
         levels: _abc.Iterable[Global___DelayLevel] | None = ...,
+        version: _builtins.str = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["levels", b"levels"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["levels", b"levels", "start_time", b"start_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

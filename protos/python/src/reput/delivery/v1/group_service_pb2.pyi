@@ -61,6 +61,50 @@ STANDSTILL_REASON_FEED_FAILS: StandstillReason.ValueType  # 6
 """Nothing new can be read from `queue_offset` on, for the reason in `text`."""
 Global___StandstillReason: _TypeAlias = StandstillReason  # noqa: Y015
 
+class _MessageStage:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MessageStageEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageStage.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MESSAGE_STAGE_UNSPECIFIED: _MessageStage.ValueType  # 0
+    """Not set."""
+    MESSAGE_STAGE_NO_POSITION: _MessageStage.ValueType  # 1
+    """The group has no position in the queue: no member received from it, or other queues are worked off first."""
+    MESSAGE_STAGE_NOT_DELIVERED: _MessageStage.ValueType  # 2
+    """No member got it yet."""
+    MESSAGE_STAGE_IN_FLIGHT: _MessageStage.ValueType  # 3
+    """A member has it."""
+    MESSAGE_STAGE_WAITING: _MessageStage.ValueType  # 4
+    """It waits for the next attempt: it was given back, or the time of its receiver is over."""
+    MESSAGE_STAGE_DYING: _MessageStage.ValueType  # 5
+    """No attempt is left, or a member gave it up: its dead letter is being written."""
+    MESSAGE_STAGE_HELD: _MessageStage.ValueType  # 6
+    """It waits for another message with the same ordering key, or for a member whose filter it passes."""
+    MESSAGE_STAGE_SETTLED: _MessageStage.ValueType  # 7
+    """It is settled: acknowledged, given up, passed over by all filters, before the group's begin, or a dead letter."""
+
+class MessageStage(_MessageStage, metaclass=_MessageStageEnumTypeWrapper):
+    """How far a message is at a group."""
+
+MESSAGE_STAGE_UNSPECIFIED: MessageStage.ValueType  # 0
+"""Not set."""
+MESSAGE_STAGE_NO_POSITION: MessageStage.ValueType  # 1
+"""The group has no position in the queue: no member received from it, or other queues are worked off first."""
+MESSAGE_STAGE_NOT_DELIVERED: MessageStage.ValueType  # 2
+"""No member got it yet."""
+MESSAGE_STAGE_IN_FLIGHT: MessageStage.ValueType  # 3
+"""A member has it."""
+MESSAGE_STAGE_WAITING: MessageStage.ValueType  # 4
+"""It waits for the next attempt: it was given back, or the time of its receiver is over."""
+MESSAGE_STAGE_DYING: MessageStage.ValueType  # 5
+"""No attempt is left, or a member gave it up: its dead letter is being written."""
+MESSAGE_STAGE_HELD: MessageStage.ValueType  # 6
+"""It waits for another message with the same ordering key, or for a member whose filter it passes."""
+MESSAGE_STAGE_SETTLED: MessageStage.ValueType  # 7
+"""It is settled: acknowledged, given up, passed over by all filters, before the group's begin, or a dead letter."""
+Global___MessageStage: _TypeAlias = MessageStage  # noqa: Y015
+
 @_typing.final
 class GroupPolicy(_message.Message):
     """The policy by which a group gets its messages."""
@@ -216,6 +260,7 @@ class GroupQueue(_message.Message):
     NEXT_ATTEMPT_FIELD_NUMBER: _builtins.int
     WAITS_FOR_FIELD_NUMBER: _builtins.int
     STANDSTILLS_FIELD_NUMBER: _builtins.int
+    IS_ASKED_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Name of the topic."""
     queue_id: _builtins.int
@@ -236,6 +281,10 @@ class GroupQueue(_message.Message):
     """Bytes of the records of the messages that are not settled."""
     waiting_count: _builtins.int
     """Messages that wait for the next attempt: they were given back, or the time of their receivers is over."""
+    is_asked: _builtins.bool
+    """A member asks for messages of the topic, or asked within the last 10 s. Without one nothing new is delivered: members
+    that have messages in flight may want no more of them.
+    """
     @_builtins.property
     def lag_time(self) -> _duration_pb2.Duration:
         """For how long the oldest message that is not settled has been stored. Absent if there is none."""
@@ -271,12 +320,15 @@ class GroupQueue(_message.Message):
         next_attempt: _timestamp_pb2.Timestamp | None = ...,
         waits_for: _abc.Iterable[Global___OlderQueue] | None = ...,
         standstills: _abc.Iterable[Global___Standstill] | None = ...,
+        is_asked: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lag_time", b"lag_time", "next_attempt", b"next_attempt"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_is_asked", b"_is_asked", "is_asked", b"is_asked", "lag_time", b"lag_time", "next_attempt", b"next_attempt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_queue_offset", b"committed_queue_offset", "held_count", b"held_count", "in_flight_count", b"in_flight_count", "lag", b"lag", "lag_bytes", b"lag_bytes", "lag_time", b"lag_time", "max_queue_offset", b"max_queue_offset", "next_attempt", b"next_attempt", "next_queue_offset", b"next_queue_offset", "queue_id", b"queue_id", "standstills", b"standstills", "topic", b"topic", "waiting_count", b"waiting_count", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_asked", b"_is_asked", "committed_queue_offset", b"committed_queue_offset", "held_count", b"held_count", "in_flight_count", b"in_flight_count", "is_asked", b"is_asked", "lag", b"lag", "lag_bytes", b"lag_bytes", "lag_time", b"lag_time", "max_queue_offset", b"max_queue_offset", "next_attempt", b"next_attempt", "next_queue_offset", b"next_queue_offset", "queue_id", b"queue_id", "standstills", b"standstills", "topic", b"topic", "waiting_count", b"waiting_count", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__is_asked: _TypeAlias = _typing.Literal["is_asked"]  # noqa: Y015
+    _WhichOneofArgType__is_asked: _TypeAlias = _typing.Literal["_is_asked", b"_is_asked"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__is_asked) -> _WhichOneofReturnType__is_asked | None: ...
 
 Global___GroupQueue: _TypeAlias = GroupQueue  # noqa: Y015
 
@@ -435,6 +487,146 @@ class GetGroupResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetGroupResponse: _TypeAlias = GetGroupResponse  # noqa: Y015
+
+@_typing.final
+class GetMessageStatesRequest(_message.Message):
+    """Messages whose state at a group is asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Name of the group."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessagePlace]:
+        """1 to 100 messages. It is not checked whether the queues have them."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        messages: _abc.Iterable[Global___MessagePlace] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "messages", b"messages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMessageStatesRequest: _TypeAlias = GetMessageStatesRequest  # noqa: Y015
+
+@_typing.final
+class MessagePlace(_message.Message):
+    """The place of a message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    queue_id: _builtins.int
+    """Queue within the topic, from 0."""
+    queue_offset: _builtins.int
+    """Entry number within the queue, from 0."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        queue_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue_id", b"queue_id", "queue_offset", b"queue_offset", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MessagePlace: _TypeAlias = MessagePlace  # noqa: Y015
+
+@_typing.final
+class GetMessageStatesResponse(_message.Message):
+    """The states of the messages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessageState]:
+        """A state for each message of the request, in its order."""
+
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[Global___MessageState] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMessageStatesResponse: _TypeAlias = GetMessageStatesResponse  # noqa: Y015
+
+@_typing.final
+class MessageState(_message.Message):
+    """The state of a message at a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    CONNECTION_NUMBER_FIELD_NUMBER: _builtins.int
+    BEFORE_COUNT_FIELD_NUMBER: _builtins.int
+    BEHIND_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    stage: Global___MessageStage.ValueType
+    """How far the message is."""
+    attempt: _builtins.int
+    """Deliveries of the message so far, of a message that is in flight, waits, or becomes a dead letter."""
+    connection_number: _builtins.int
+    """The connection that received the message, by its number in Delivery's list of connections
+    (reput.common.v1.ConnectionService). 0 if it is not known: Delivery forgets it when it begins anew.
+    """
+    before_count: _builtins.int
+    """Not delivered: messages before it in its queue that are not delivered either."""
+    behind_queue_offset: _builtins.int
+    """Held: the message in flight with the same ordering key. Absent if the message waits for a member whose filter it
+    passes.
+    """
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """In flight: when the receiver got the message, or last extended its time under a new handle."""
+
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """In flight: until when the message is the receiver's. Waiting: when it may be delivered again; a time that is over
+        means that no member receives.
+        """
+
+    def __init__(
+        self,
+        *,
+        stage: Global___MessageStage.ValueType = ...,
+        attempt: _builtins.int = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        connection_number: _builtins.int = ...,
+        before_count: _builtins.int = ...,
+        behind_queue_offset: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_behind_queue_offset", b"_behind_queue_offset", "behind_queue_offset", b"behind_queue_offset", "since", b"since", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_behind_queue_offset", b"_behind_queue_offset", "attempt", b"attempt", "before_count", b"before_count", "behind_queue_offset", b"behind_queue_offset", "connection_number", b"connection_number", "since", b"since", "stage", b"stage", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__behind_queue_offset: _TypeAlias = _typing.Literal["behind_queue_offset"]  # noqa: Y015
+    _WhichOneofArgType__behind_queue_offset: _TypeAlias = _typing.Literal["_behind_queue_offset", b"_behind_queue_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__behind_queue_offset) -> _WhichOneofReturnType__behind_queue_offset | None: ...
+
+Global___MessageState: _TypeAlias = MessageState  # noqa: Y015
 
 @_typing.final
 class ListGroupsRequest(_message.Message):

@@ -46,6 +46,11 @@ class GroupServiceStub(object):
                 request_serializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetGroupRequest.SerializeToString,
                 response_deserializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetGroupResponse.FromString,
                 _registered_method=True)
+        self.GetMessageStates = channel.unary_unary(
+                '/reput.delivery.v1.GroupService/GetMessageStates',
+                request_serializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetMessageStatesRequest.SerializeToString,
+                response_deserializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetMessageStatesResponse.FromString,
+                _registered_method=True)
         self.ListGroups = channel.unary_unary(
                 '/reput.delivery.v1.GroupService/ListGroups',
                 request_serializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.ListGroupsRequest.SerializeToString,
@@ -77,6 +82,13 @@ class GroupServiceServicer(object):
 
     def GetGroup(self, request, context):
         """Returns a group's policy and how far it is. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetMessageStates(self, request, context):
+        """Returns the states of single messages at a group. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -115,6 +127,11 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.GetGroup,
                     request_deserializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetGroupRequest.FromString,
                     response_serializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetGroupResponse.SerializeToString,
+            ),
+            'GetMessageStates': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMessageStates,
+                    request_deserializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetMessageStatesRequest.FromString,
+                    response_serializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetMessageStatesResponse.SerializeToString,
             ),
             'ListGroups': grpc.unary_unary_rpc_method_handler(
                     servicer.ListGroups,
@@ -188,6 +205,33 @@ class GroupService(object):
             '/reput.delivery.v1.GroupService/GetGroup',
             reput_dot_delivery_dot_v1_dot_group__service__pb2.GetGroupRequest.SerializeToString,
             reput_dot_delivery_dot_v1_dot_group__service__pb2.GetGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMessageStates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.delivery.v1.GroupService/GetMessageStates',
+            reput_dot_delivery_dot_v1_dot_group__service__pb2.GetMessageStatesRequest.SerializeToString,
+            reput_dot_delivery_dot_v1_dot_group__service__pb2.GetMessageStatesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,8 @@ class GroupServiceStub:
     """Gives a group a policy, and makes the group if there is none. Idempotent."""
     GetGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.GetGroupRequest, _group_service_pb2.GetGroupResponse]
     """Returns a group's policy and how far it is. Idempotent."""
+    GetMessageStates: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.GetMessageStatesRequest, _group_service_pb2.GetMessageStatesResponse]
+    """Returns the states of single messages at a group. Idempotent."""
     ListGroups: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.ListGroupsRequest, _group_service_pb2.ListGroupsResponse]
     """Lists groups by name. Idempotent."""
     DeleteGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.DeleteGroupRequest, _group_service_pb2.DeleteGroupResponse]
@@ -57,6 +59,8 @@ class GroupServiceAsyncStub(GroupServiceStub):
     """Gives a group a policy, and makes the group if there is none. Idempotent."""
     GetGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.GetGroupRequest, _group_service_pb2.GetGroupResponse]  # type: ignore[assignment]
     """Returns a group's policy and how far it is. Idempotent."""
+    GetMessageStates: _aio.UnaryUnaryMultiCallable[_group_service_pb2.GetMessageStatesRequest, _group_service_pb2.GetMessageStatesResponse]  # type: ignore[assignment]
+    """Returns the states of single messages at a group. Idempotent."""
     ListGroups: _aio.UnaryUnaryMultiCallable[_group_service_pb2.ListGroupsRequest, _group_service_pb2.ListGroupsResponse]  # type: ignore[assignment]
     """Lists groups by name. Idempotent."""
     DeleteGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.DeleteGroupRequest, _group_service_pb2.DeleteGroupResponse]  # type: ignore[assignment]
@@ -84,6 +88,14 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.GetGroupResponse, _abc.Awaitable[_group_service_pb2.GetGroupResponse]]:
         """Returns a group's policy and how far it is. Idempotent."""
+
+    @_abc_1.abstractmethod
+    def GetMessageStates(
+        self,
+        request: _group_service_pb2.GetMessageStatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_service_pb2.GetMessageStatesResponse, _abc.Awaitable[_group_service_pb2.GetMessageStatesResponse]]:
+        """Returns the states of single messages at a group. Idempotent."""
 
     @_abc_1.abstractmethod
     def ListGroups(

@@ -266,6 +266,7 @@ class GetStatusResponse(_message.Message):
     LOG_SILENT_MS_FIELD_NUMBER: _builtins.int
     IS_LOG_AWAY_FIELD_NUMBER: _builtins.int
     DAMAGED_RECORDS_FIELD_NUMBER: _builtins.int
+    DISK_PATH_FIELD_NUMBER: _builtins.int
     state: Global___ReputState.ValueType
     """The state of the reput loop."""
     indexed_physical_offset: _builtins.int
@@ -313,6 +314,8 @@ class GetStatusResponse(_message.Message):
     """Milliseconds since the last step that came from the CommitLog, which sends at least one every second."""
     is_log_away: _builtins.bool
     """True while calls that wait for new records fail with DEPENDENCY_UNAVAILABLE, because log_silent_ms is too large."""
+    disk_path: _builtins.str
+    """Directory of the indexes on the Indexer's machine, whose disk is meant above."""
     @_builtins.property
     def last_store_time(self) -> _timestamp_pb2.Timestamp:
         """Store time of the last record that was applied. Absent if none."""
@@ -358,10 +361,11 @@ class GetStatusResponse(_message.Message):
         log_silent_ms: _builtins.int = ...,
         is_log_away: _builtins.bool = ...,
         damaged_records: _abc.Iterable[Global___DamagedRecord] | None = ...,
+        disk_path: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_store_time", b"last_store_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "complete_physical_offset", b"complete_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "damaged_records", b"damaged_records", "disk_free_bytes", b"disk_free_bytes", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_entry_count", b"index_entry_count", "index_file_count", b"index_file_count", "indexed_physical_offset", b"indexed_physical_offset", "is_complete", b"is_complete", "is_log_away", b"is_log_away", "last_error", b"last_error", "last_store_time", b"last_store_time", "log_silent_ms", b"log_silent_ms", "min_physical_offset", b"min_physical_offset", "queue_count", b"queue_count", "start_time", b"start_time", "state", b"state", "stepped_over", b"stepped_over", "stepped_over_record_count", b"stepped_over_record_count", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_record_count", b"applied_record_count", "complete_physical_offset", b"complete_physical_offset", "confirmed_physical_offset", b"confirmed_physical_offset", "damaged_records", b"damaged_records", "disk_free_bytes", b"disk_free_bytes", "disk_path", b"disk_path", "disk_total_bytes", b"disk_total_bytes", "disk_used_percent", b"disk_used_percent", "epoch", b"epoch", "flushed_physical_offset", b"flushed_physical_offset", "index_entry_count", b"index_entry_count", "index_file_count", b"index_file_count", "indexed_physical_offset", b"indexed_physical_offset", "is_complete", b"is_complete", "is_log_away", b"is_log_away", "last_error", b"last_error", "last_store_time", b"last_store_time", "log_silent_ms", b"log_silent_ms", "min_physical_offset", b"min_physical_offset", "queue_count", b"queue_count", "start_time", b"start_time", "state", b"state", "stepped_over", b"stepped_over", "stepped_over_record_count", b"stepped_over_record_count", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

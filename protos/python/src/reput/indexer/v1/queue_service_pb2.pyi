@@ -439,6 +439,134 @@ class GetQueueRangeResponse(_message.Message):
 Global___GetQueueRangeResponse: _TypeAlias = GetQueueRangeResponse  # noqa: Y015
 
 @_typing.final
+class MeasureQueuesRequest(_message.Message):
+    """The parts of queues to measure."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueuePart]:
+        """At most 1,000 parts, with at most 10,000 queue_offsets together."""
+
+    def __init__(
+        self,
+        *,
+        parts: _abc.Iterable[Global___QueuePart] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasureQueuesRequest: _TypeAlias = MeasureQueuesRequest  # noqa: Y015
+
+@_typing.final
+class QueuePart(_message.Message):
+    """Some entries of a queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    START_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    QUEUE_OFFSETS_FIELD_NUMBER: _builtins.int
+    TIME_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    queue_id: _builtins.int
+    """Queue within the topic, from 0."""
+    start_queue_offset: _builtins.int
+    """The size counts all entries from here to the end of the queue."""
+    time_queue_offset: _builtins.int
+    """The entry whose store time is wanted. Before the begin of the queue it is the first entry."""
+    @_builtins.property
+    def queue_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Further entries whose size counts, if the queue has them."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        start_queue_offset: _builtins.int = ...,
+        queue_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        time_queue_offset: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_queue_offset", b"_time_queue_offset", "time_queue_offset", b"time_queue_offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_queue_offset", b"_time_queue_offset", "queue_id", b"queue_id", "queue_offsets", b"queue_offsets", "start_queue_offset", b"start_queue_offset", "time_queue_offset", b"time_queue_offset", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__time_queue_offset: _TypeAlias = _typing.Literal["time_queue_offset"]  # noqa: Y015
+    _WhichOneofArgType__time_queue_offset: _TypeAlias = _typing.Literal["_time_queue_offset", b"_time_queue_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__time_queue_offset) -> _WhichOneofReturnType__time_queue_offset | None: ...
+
+Global___QueuePart: _TypeAlias = QueuePart  # noqa: Y015
+
+@_typing.final
+class MeasureQueuesResponse(_message.Message):
+    """The measures of the first parts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEASURES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def measures(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueMeasure]:
+        """As many parts as the request has, or fewer, at least 1: the log reads messages for their times, and the answer ends
+        after about 64 MiB of them. Ask for the further parts in another request.
+        """
+
+    def __init__(
+        self,
+        *,
+        measures: _abc.Iterable[Global___QueueMeasure] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["measures", b"measures"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasureQueuesResponse: _TypeAlias = MeasureQueuesResponse  # noqa: Y015
+
+@_typing.final
+class QueueMeasure(_message.Message):
+    """The measure of a part."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MIN_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    MAX_QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    STORE_TIME_FIELD_NUMBER: _builtins.int
+    min_queue_offset: _builtins.int
+    """First entry of the queue."""
+    max_queue_offset: _builtins.int
+    """End of the queue, exclusive. 0 for a queue that does not exist."""
+    size_bytes: _builtins.int
+    """Exact number of bytes of the records of the part."""
+    @_builtins.property
+    def store_time(self) -> _timestamp_pb2.Timestamp:
+        """The wanted time. Absent if the queue has no such entry, or its message is damaged or gone."""
+
+    def __init__(
+        self,
+        *,
+        min_queue_offset: _builtins.int = ...,
+        max_queue_offset: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        store_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["store_time", b"store_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_queue_offset", b"max_queue_offset", "min_queue_offset", b"min_queue_offset", "size_bytes", b"size_bytes", "store_time", b"store_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueMeasure: _TypeAlias = QueueMeasure  # noqa: Y015
+
+@_typing.final
 class Queue(_message.Message):
     """A queue and its bounds."""
 
@@ -460,11 +588,11 @@ class Queue(_message.Message):
     """End, exclusive."""
     @_builtins.property
     def first_store_time(self) -> _timestamp_pb2.Timestamp:
-        """Store time of the first message. Absent if there is none; ListQueues leaves it out."""
+        """Store time of the first message. Absent if there is none; ListQueues has it if the request wants times."""
 
     @_builtins.property
     def last_store_time(self) -> _timestamp_pb2.Timestamp:
-        """Store time of the last message. Absent if there is none; ListQueues leaves it out."""
+        """Store time of the last message. Absent if there is none; ListQueues has it if the request wants times."""
 
     def __init__(
         self,
@@ -493,22 +621,28 @@ class ListQueuesRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    WANTS_TIMES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Only this topic's. Empty for all."""
     page_size: _builtins.int
     """Most queues in the answer. 0 means 100, more than 1,000 means 1,000."""
     page_token: _builtins.str
     """next_page_token of the page before; empty for the first page."""
+    wants_times: _builtins.bool
+    """Whether the answer has the store times at the ends of the queues. The log reads these messages, so a page ends
+    after about 4 MiB of them.
+    """
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        wants_times: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "topic", b"topic", "wants_times", b"wants_times"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -55,6 +55,11 @@ class QueueServiceStub(object):
                 request_serializer=reput_dot_indexer_dot_v1_dot_queue__service__pb2.GetQueueRangeRequest.SerializeToString,
                 response_deserializer=reput_dot_indexer_dot_v1_dot_queue__service__pb2.GetQueueRangeResponse.FromString,
                 _registered_method=True)
+        self.MeasureQueues = channel.unary_unary(
+                '/reput.indexer.v1.QueueService/MeasureQueues',
+                request_serializer=reput_dot_indexer_dot_v1_dot_queue__service__pb2.MeasureQueuesRequest.SerializeToString,
+                response_deserializer=reput_dot_indexer_dot_v1_dot_queue__service__pb2.MeasureQueuesResponse.FromString,
+                _registered_method=True)
         self.ListQueues = channel.unary_unary(
                 '/reput.indexer.v1.QueueService/ListQueues',
                 request_serializer=reput_dot_indexer_dot_v1_dot_queue__service__pb2.ListQueuesRequest.SerializeToString,
@@ -99,6 +104,13 @@ class QueueServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MeasureQueues(self, request, context):
+        """Measures parts of many queues: how much is stored there and since when. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListQueues(self, request, context):
         """Lists queues by topic and queue id. Idempotent.
         """
@@ -128,6 +140,11 @@ def add_QueueServiceServicer_to_server(servicer, server):
                     servicer.GetQueueRange,
                     request_deserializer=reput_dot_indexer_dot_v1_dot_queue__service__pb2.GetQueueRangeRequest.FromString,
                     response_serializer=reput_dot_indexer_dot_v1_dot_queue__service__pb2.GetQueueRangeResponse.SerializeToString,
+            ),
+            'MeasureQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.MeasureQueues,
+                    request_deserializer=reput_dot_indexer_dot_v1_dot_queue__service__pb2.MeasureQueuesRequest.FromString,
+                    response_serializer=reput_dot_indexer_dot_v1_dot_queue__service__pb2.MeasureQueuesResponse.SerializeToString,
             ),
             'ListQueues': grpc.unary_unary_rpc_method_handler(
                     servicer.ListQueues,
@@ -244,6 +261,33 @@ class QueueService(object):
             '/reput.indexer.v1.QueueService/GetQueueRange',
             reput_dot_indexer_dot_v1_dot_queue__service__pb2.GetQueueRangeRequest.SerializeToString,
             reput_dot_indexer_dot_v1_dot_queue__service__pb2.GetQueueRangeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MeasureQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.indexer.v1.QueueService/MeasureQueues',
+            reput_dot_indexer_dot_v1_dot_queue__service__pb2.MeasureQueuesRequest.SerializeToString,
+            reput_dot_indexer_dot_v1_dot_queue__service__pb2.MeasureQueuesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,6 +48,8 @@ class QueueServiceStub:
     """Finds the queue offset for a store time. Idempotent."""
     GetQueueRange: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.GetQueueRangeRequest, _queue_service_pb2.GetQueueRangeResponse]
     """Returns the bounds of a queue. Idempotent."""
+    MeasureQueues: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.MeasureQueuesRequest, _queue_service_pb2.MeasureQueuesResponse]
+    """Measures parts of many queues: how much is stored there and since when. Idempotent."""
     ListQueues: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.ListQueuesRequest, _queue_service_pb2.ListQueuesResponse]
     """Lists queues by topic and queue id. Idempotent."""
 
@@ -71,6 +73,8 @@ class QueueServiceAsyncStub(QueueServiceStub):
     """Finds the queue offset for a store time. Idempotent."""
     GetQueueRange: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.GetQueueRangeRequest, _queue_service_pb2.GetQueueRangeResponse]  # type: ignore[assignment]
     """Returns the bounds of a queue. Idempotent."""
+    MeasureQueues: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.MeasureQueuesRequest, _queue_service_pb2.MeasureQueuesResponse]  # type: ignore[assignment]
+    """Measures parts of many queues: how much is stored there and since when. Idempotent."""
     ListQueues: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.ListQueuesRequest, _queue_service_pb2.ListQueuesResponse]  # type: ignore[assignment]
     """Lists queues by topic and queue id. Idempotent."""
 
@@ -115,6 +119,14 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_queue_service_pb2.GetQueueRangeResponse, _abc.Awaitable[_queue_service_pb2.GetQueueRangeResponse]]:
         """Returns the bounds of a queue. Idempotent."""
+
+    @_abc_1.abstractmethod
+    def MeasureQueues(
+        self,
+        request: _queue_service_pb2.MeasureQueuesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_queue_service_pb2.MeasureQueuesResponse, _abc.Awaitable[_queue_service_pb2.MeasureQueuesResponse]]:
+        """Measures parts of many queues: how much is stored there and since when. Idempotent."""
 
     @_abc_1.abstractmethod
     def ListQueues(

@@ -44,6 +44,7 @@ public final class Client implements AutoCloseable {
     private static final int KEY_COUNT_MAX = 1_024;
 
     private final ClientOptions options;
+    private final Connections connections;
     private final Service commitlog;
     private final Service indexer;
     private final Set<Producer> producers = ConcurrentHashMap.newKeySet();
@@ -51,10 +52,10 @@ public final class Client implements AutoCloseable {
     private final CountDownLatch closed = new CountDownLatch(1);
 
     private Client(ClientOptions options) {
-        ChannelCredentials credentials = credentials(options);
         this.options = options;
-        this.commitlog = new Service(ClientOptions.targets(options.commitlog()), credentials, options.token());
-        this.indexer = new Service(ClientOptions.targets(options.indexer()), credentials, options.token());
+        this.connections = new Connections(credentials(options));
+        this.commitlog = new Service(ClientOptions.targets(options.commitlog()), connections, options.token());
+        this.indexer = new Service(ClientOptions.targets(options.indexer()), connections, options.token());
     }
 
     /** Returns a client with the options of {@link ClientOptions#load}. */
@@ -63,7 +64,15 @@ public final class Client implements AutoCloseable {
     }
 
     /**
-     * Returns a client. Connections are made at their first use.
+     * Returns a client for the store at this address, {@code connect("localhost:8081")}: that of its gateway, which
+     * serves all APIs. The other options are those of {@link ClientOptions#load}.
+     */
+    public static Client connect(String store) {
+        return connect(ClientOptions.load().at(store));
+    }
+
+    /**
+     * Returns a client. Connections are made at their first use. Services at the same address share one.
      *
      * <p>Throws UncheckedIOException or IllegalArgumentException for a certificate or key that can't be read.
      */
@@ -265,8 +274,7 @@ public final class Client implements AutoCloseable {
         }
         List.copyOf(producers).forEach(Producer::close); // Producers that were made meanwhile.
         List.copyOf(consumers).forEach(Consumer::close);
-        commitlog.close();
-        indexer.close();
+        connections.close();
     }
 
     ClientOptions options() {

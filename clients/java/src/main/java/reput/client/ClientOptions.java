@@ -50,14 +50,19 @@ public record ClientOptions(String commitlog, String indexer, String caFile, Str
 
     static ClientOptions load(Map<String, String> environment) {
         return new ClientOptions(
-                variable(environment, "COMMITLOG_TARGET", "127.0.0.1:7101"),
-                variable(environment, "INDEXER_TARGET", "127.0.0.1:7102"),
+                variable(environment, "COMMITLOG_TARGET", variable(environment, "STORE_TARGET", "127.0.0.1:7101")),
+                variable(environment, "INDEXER_TARGET", variable(environment, "STORE_TARGET", "127.0.0.1:7102")),
                 variable(environment, "CA_FILE", ""),
                 variable(environment, "CERTIFICATE_FILE", ""),
                 variable(environment, "KEY_FILE", ""),
                 token(environment),
                 Duration.ofSeconds(30),
                 RetryPolicy.DEFAULT);
+    }
+
+    /** Returns a copy for another store: {@code store} is the address of its gateway, which serves all APIs. */
+    public ClientOptions at(String store) {
+        return withCommitlog(store).withIndexer(store);
     }
 
     /** Returns a copy for other CommitLogs. */

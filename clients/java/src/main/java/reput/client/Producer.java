@@ -35,7 +35,7 @@ public final class Producer implements AutoCloseable {
     /** How long a server may take to end a stream without further answers. */
     private static final Duration END_TIMEOUT = Duration.ofSeconds(2);
     /** Largest message: it leaves a kibibyte of its request for the other fields. */
-    private static final int MESSAGE_SIZE_BYTES_MAX = Service.MESSAGE_SIZE_BYTES_MAX - 1024;
+    private static final int MESSAGE_SIZE_BYTES_MAX = Connections.MESSAGE_SIZE_BYTES_MAX - 1024;
 
     private final Client client;
     private final Durability durability;

@@ -65,6 +65,15 @@ class OptionsTest {
     }
 
     @Test
+    void oneAddressIsEnough() {
+        ClientOptions options = ClientOptions.load(
+                Map.of("REPUT_CLIENT_COMMITLOG_TARGET", "a:1", "REPUT_CLIENT_STORE_TARGET", "b:2"));
+        assertEquals(List.of("a:1", "b:2"), List.of(options.commitlog(), options.indexer()));
+        ClientOptions elsewhere = options.at("c:3,c:4");
+        assertEquals(List.of("c:3,c:4", "c:3,c:4"), List.of(elsewhere.commitlog(), elsewhere.indexer()));
+    }
+
+    @Test
     void optionsHaveRanges() {
         ClientOptions client = ClientOptions.load(Map.of());
         assertThrows(IllegalArgumentException.class, () -> client.withCommitlog(" ,"));

@@ -116,6 +116,7 @@ public final class Driver implements AutoCloseable {
     private Map<String, Object> connect(Step step) {
         close();
         ClientOptions options = ClientOptions.load();
+        options = with(options, step, "store", (o, json) -> o.at(json.getAsString()));
         options = with(options, step, "commitlog", (o, json) -> o.withCommitlog(json.getAsString()));
         options = with(options, step, "indexer", (o, json) -> o.withIndexer(json.getAsString()));
         options = with(options, step, "ca_file", (o, json) -> o.withCaFile(json.getAsString()));

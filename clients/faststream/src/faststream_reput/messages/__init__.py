@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of FastStream over Reput: received, parsed, and to be published."""

@@ -22,10 +22,10 @@ async def test_parts_beyond_the_limits_of_a_call() -> None:
     services = {"reput.indexer.v1.QueueService": QueueServicer(indexer.answers, stream_count_max=1)}
     client = IndexClient(connection_to(lambda: services, table=ERROR_TABLE))
     sizes, times = [one.size_bytes for one in log.records], [one.store_time_ms for one in log.records]
-    small = [Part("T", 0, at, (), at) for at in range(PART_COUNT_MAX + 10)]
+    small = [Part("T", 0, at, (), at) for at in range(MESSAGE_COUNT - PART_COUNT_MAX - 10, MESSAGE_COUNT)]
     large = Part("T", 0, MESSAGE_COUNT - 1, range(MESSAGE_COUNT - 1), 0)
     found = await client.measures([large, *small, large, Part("gone", 3, 0, [1], 0)])
     assert found[0] == found[-2] == Measure(sum(sizes), times[0])
-    assert found[1:-2] == [Measure(sum(sizes[at:]), times[at]) for at in range(len(small))]
+    assert found[1:-2] == [Measure(sum(sizes[part.start :]), times[part.start]) for part in small]
     assert found[-1] == Measure(0, None)
     assert await client.measures([]) == []

@@ -4,12 +4,12 @@
 Run it as `python -m tools.gen_abilities`; with `--check` it writes nothing and fails when a page is out of date.
 """
 
-import argparse
 import re
 import sys
 from pathlib import Path
 
 from tests.clients.cases import LANGUAGES, Case, load
+from tools.written import write_or_check
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- abilities: made by tools/gen_abilities.py -->", "<!-- end of abilities -->"
@@ -17,22 +17,11 @@ PART = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
 NAMES = {"python": "Python", "go": "Go", "java": "Java", "node": "Node"}
 
 
-def main() -> int:
-    """Write or check the page. Returns the exit code, which is 1 when a check fails."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail instead of writing")
-    is_check, code, cases = parser.parse_args().check, 0, load()
-    for page, content in (("clients/README.md", table_of(cases)), ("README.md", short_form_of(cases))):
-        before = (ROOT / page).read_text(encoding="utf-8")
-        part = PART.search(before)
-        assert part is not None, f"{page} has no part for abilities"
-        after = before[: part.start()] + f"{BEGIN}\n{content}\n{END}" + before[part.end() :]
-        if not is_check:
-            (ROOT / page).write_text(after, encoding="utf-8")
-        elif after != before:
-            print(f"{page} is out of date: run python -m tools.gen_abilities")
-            code = 1
-    return code
+def with_abilities(page: Path, content: str) -> str:
+    """Return the text of a page with this content in its part for abilities."""
+    text, count = PART.subn(lambda _: f"{BEGIN}\n{content}\n{END}", page.read_text(encoding="utf-8"))
+    assert count == 1, f"{page} has no part for abilities"
+    return text
 
 
 def table_of(cases: list[Case]) -> str:
@@ -72,4 +61,6 @@ def languages_by_ability(cases: list[Case]) -> dict[str, tuple[str, ...]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    cases = load()
+    contents = {ROOT / "clients" / "README.md": table_of(cases), ROOT / "README.md": short_form_of(cases)}
+    sys.exit(write_or_check({page: with_abilities(page, content) for page, content in contents.items()}))

@@ -8,7 +8,6 @@ A value of the chart becomes a variable of the environment, so numbers may be te
 the service, except for rules that concern several settings.
 """
 
-import argparse
 import importlib
 import json
 import sys
@@ -20,6 +19,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from libs.runtime.config import SECTIONS, Field, fields_of
+from tools.written import write_or_check
 
 SCHEMA = Path(__file__).parent.parent / "deploy/k8s/reput/values.schema.json"
 _ON_A_VOLUME = r"(/data|/disks/[a-z0-9-]+)/[^,]+"
@@ -27,20 +27,6 @@ ON_VOLUMES = rf"^({_ON_A_VOLUME}(,{_ON_A_VOLUME})*)?$"
 """Directories on the volumes that a pod has: its own, and the disks of `logDisks`."""
 
 PATTERNS = {"log_dirs": ON_VOLUMES, "log_dirs_read_only": ON_VOLUMES}
-
-
-def main() -> int:
-    """Write or check the schema. Returns the exit code, which is 1 when a check fails."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail instead of writing")
-    before = SCHEMA.read_text(encoding="utf-8")
-    after = with_settings(before)
-    if not parser.parse_args().check:
-        SCHEMA.write_text(after, encoding="utf-8")
-    elif after != before:
-        print(f"{SCHEMA.name} is out of date: run python -m tools.gen_chart_schema")
-        return 1
-    return 0
 
 
 def with_settings(text: str) -> str:
@@ -87,4 +73,4 @@ def _of_type(kind: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check({SCHEMA: with_settings(SCHEMA.read_text(encoding="utf-8"))}))

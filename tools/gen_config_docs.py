@@ -5,33 +5,16 @@ Run it as `python -m tools.gen_config_docs`; with `--check` it writes nothing an
 Everything outside of the marked parts of the page is written by hand.
 """
 
-import argparse
-import difflib
+import functools
 import importlib
 import re
 import sys
 from pathlib import Path
 
 from libs.runtime.config import SECTIONS, Field, environment_name, fields_of, flag_name
+from tools.written import write_or_check
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
-
-
-def main() -> int:
-    """Write or check the page. Returns the exit code, which is 1 when a check fails."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail instead of writing")
-    before = PAGE.read_text(encoding="utf-8")
-    after = before
-    for section in SECTIONS:
-        after = replace_part(after, section, tables_of(section))
-    if not parser.parse_args().check:
-        PAGE.write_text(after, encoding="utf-8")
-    elif after != before:
-        sys.stdout.writelines(difflib.unified_diff(before.splitlines(True), after.splitlines(True), str(PAGE), "new"))
-        print(f"{PAGE.name} is out of date: run python -m tools.gen_config_docs")
-        return 1
-    return 0
 
 
 def tables_of(section: str) -> str:
@@ -51,10 +34,10 @@ def tables_of(section: str) -> str:
     )
 
 
-def replace_part(page: str, section: str, content: str) -> str:
-    """Put the content between the markers of the section. Raises ValueError when the page has no such markers."""
+def with_tables(page: str, section: str) -> str:
+    """Put the tables of a section between its markers. Raises ValueError when the page has no such markers."""
     pattern = re.compile(rf"(<!-- settings of {section} -->\n).*?(<!-- end -->)", re.DOTALL)
-    page, count = pattern.subn(lambda match: f"{match[1]}\n{content}\n\n{match[2]}", page)
+    page, count = pattern.subn(lambda match: f"{match[1]}\n{tables_of(section)}\n\n{match[2]}", page)
     if count != 1:
         raise ValueError(f"{PAGE.name} needs exactly one part for {section}, but has {count}")
     return page
@@ -73,4 +56,4 @@ def _row(field: Field) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check({PAGE: functools.reduce(with_tables, SECTIONS, PAGE.read_text(encoding="utf-8"))}))

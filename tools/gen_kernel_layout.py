@@ -14,6 +14,7 @@ from libs.formats import java, limits
 from libs.formats.indexes import consume_queue, index_file
 from libs.formats.records import host, properties, record
 from libs.formats.state import index_filter
+from tools.written import write_or_check
 
 KERNEL = Path("libs/kernel")
 LINE_SIZE_MAX = 120
@@ -167,18 +168,6 @@ def wrapped(indent: str, words: list[str], separator: str) -> list[str]:
         else:
             lines.append(indent + word)
     return lines
-
-
-def write_or_check(files: Mapping[Path, str]) -> int:
-    """Write the files or, with `--check`, print the files that are out of date. Returns the exit code."""
-    if "--check" not in sys.argv[1:]:
-        for path, text in files.items():
-            path.write_text(text)
-        return 0
-    old = [str(path) for path, text in files.items() if not path.is_file() or path.read_text() != text]
-    if old:
-        print(f"not up to date: {', '.join(old)}; run `make gen`")
-    return 1 if old else 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@
 Run it as `python -m tools.gen_metrics_docs`; with `--check` it writes nothing and fails when the page is out of date.
 """
 
-import argparse
 import asyncio
 import importlib
 import sys
@@ -20,6 +19,7 @@ from libs.runtime.reload import Reload
 from libs.runtime.watch.identity import Certificates
 from libs.runtime.watch.telemetry import Telemetry
 from services.commitlog.engine.elect.member import ElectionStatistics
+from tools.written import write_or_check
 
 PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
 SERVICES = {
@@ -41,19 +41,6 @@ Counters (`_total`) begin at 0 when a service starts, but for `indexed_messages_
 [operations.md](operations.md#metrics-and-logs) says which metrics to watch, and `deploy/prometheus` has the alarms.
 With `metrics_old_names` a service also serves the names that metrics had before their units were seconds and ratios.
 """
-
-
-def main() -> int:
-    """Write or check the page. Returns the exit code, which is 1 when the page is out of date."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail instead of writing")
-    is_check, content = parser.parse_args().check, asyncio.run(page())
-    if not is_check:
-        PAGE.write_text(content, encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != content:
-        print(f"{PAGE} is out of date: run python -m tools.gen_metrics_docs")
-        return 1
-    return 0
 
 
 async def page() -> str:
@@ -111,4 +98,4 @@ def _rows(found: list[Metric], service: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check({PAGE: asyncio.run(page())}))

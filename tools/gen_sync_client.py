@@ -6,11 +6,12 @@ Functions replace coroutines, and names lose their `Async`; ruff sorts imports, 
 Producer, follower, crew, settler and streams are written by hand on both sides: threads and tasks differ there.
 """
 
-import argparse
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from tools.written import write_or_check
 
 PACKAGE = Path(__file__).resolve().parent.parent / "clients" / "python" / "src" / "reput_client"
 MODULES = (
@@ -65,19 +66,5 @@ def ruff(*arguments: str, text: str) -> str:
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
 
 
-def main() -> None:
-    """Generate the modules, or compare them with the files in the repository."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a module is not up to date")
-    arguments = parser.parse_args()
-    fresh = {PACKAGE / "sync" / f"{name}.py": generated(name) for name in MODULES}
-    stale = [path for path, text in fresh.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    if arguments.check and stale:
-        raise SystemExit("not up to date, run `make gen`: " + ", ".join(path.name for path in stale))
-    for path in stale:
-        path.write_text(fresh[path], encoding="utf-8")
-    print(f"{len(stale)} modules of the synchronous client changed")
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(write_or_check({PACKAGE / "sync" / f"{name}.py": generated(name) for name in MODULES}))

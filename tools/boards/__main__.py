@@ -5,7 +5,6 @@ Run it as `python -m tools.boards`; with `--check` it writes nothing and fails w
 only files below the chart, so the chart has copies of the boards and of the rules of deploy/prometheus.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefre
 
 from tools.boards.description import BOARDS
 from tools.boards.panels import Board, Panel
+from tools.written import write_or_check
 
 ROOT = Path(__file__).resolve().parents[2]
 BOARDS_DIR = ROOT / "deploy/observability/boards"
@@ -32,22 +32,9 @@ PANEL_HEIGHT, PANEL_SPAN = 8, 12
 
 def main() -> int:
     """Write or check the files. Returns the exit code, which is 1 when a check fails."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail instead of writing")
-    is_check = parser.parse_args().check
     wanted = files()
     surplus = {path for folder in (BOARDS_DIR, CHART_DIR) for path in folder.rglob("*.*")} - wanted.keys()
-    wrong = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    if is_check:
-        for path in (*wrong, *surplus):
-            print(f"{path.relative_to(ROOT)} is out of date: run python -m tools.boards")
-        return int(bool(wrong or surplus))
-    for path in wrong:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(wanted[path], encoding="utf-8")
-    for path in surplus:
-        path.unlink()
-    return 0
+    return write_or_check(wanted, surplus)
 
 
 def files() -> dict[Path, str]:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from services.delivery.engine.ports.levels import Delayed, DelayedRead
-from services.delivery.engine.ports.messages import Copy
+from services.delivery.engine.ports.levels import Delayed
+from services.delivery.engine.ports.messages import Copy, Read
 from services.delivery.errors import AppendRefused
 
 READ_COUNT = 100
@@ -73,16 +73,16 @@ class MemoryLevels:
         """Return the first queue offset and the end of each queue with messages."""
         return {queue_id: (self._least(queue_id), len(queue)) for queue_id, queue in self.queues.items()}
 
-    async def delayed(self, queue_id: int, queue_offset: int, *, wait_s: float) -> DelayedRead:
+    async def delayed(self, queue_id: int, queue_offset: int, *, wait_s: float) -> Read[Delayed]:
         """See LevelIndex."""
         if queue_offset >= len(self._indexed(queue_id)) and wait_s:
             await self._store.wait(wait_s)
         indexed, least = self._indexed(queue_id), self._least(queue_id)
         if queue_offset > len(indexed):
-            return DelayedRead([], len(indexed), least, len(indexed))
+            return Read([], len(indexed), least, len(indexed))
         queue_offset = max(queue_offset, least)
         found = indexed[queue_offset : queue_offset + READ_COUNT]
-        return DelayedRead(found, queue_offset + len(found), least, len(indexed))
+        return Read(found, queue_offset + len(found), least, len(indexed))
 
     def _indexed(self, queue_id: int) -> list[Delayed]:
         return self.queues.get(queue_id, [])[: self.indexed_count]

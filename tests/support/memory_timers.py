@@ -7,8 +7,8 @@ from typing import Protocol
 
 from libs.formats.records import timed as timed_record
 from libs.formats.state.system_topics import TIMER_TOPIC
-from services.delivery.engine.ports.messages import Copy, Found, Note
-from services.delivery.engine.ports.timers import Timed, TimedRead
+from services.delivery.engine.ports.messages import Copy, Found, Note, Read
+from services.delivery.engine.ports.timers import Timed
 from services.delivery.errors import AppendRefused
 
 RECORD_SIZE_BYTES = 100
@@ -118,13 +118,13 @@ class MemoryTimers:
         """Return the end of the topic's queue."""
         return len(self._indexed)
 
-    async def waiting(self, queue_offset: int, *, wait_s: float) -> TimedRead:
+    async def waiting(self, queue_offset: int, *, wait_s: float) -> Read[Timed]:
         """See TimerIndex."""
         queue_offset = max(queue_offset, self.min_queue_offset)
         if queue_offset >= len(self._indexed) and wait_s:
             await self._store.wait(wait_s)
         found = self._indexed[queue_offset : queue_offset + 100]
-        return TimedRead(found, queue_offset + len(found), self.min_queue_offset)
+        return Read(found, queue_offset + len(found), self.min_queue_offset, len(self._indexed))
 
     async def read(self, physical_offsets: Sequence[int]) -> list[Timed | None]:
         """See TimerIndex."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from libs.formats.records.transaction_record import RENEWED, Ended, Half, ended_of, half_of
 from libs.formats.state.system_topics import HALF_TOPIC, OP_TOPIC
-from services.delivery.engine.ports.halves import Ends, Halves
-from services.delivery.engine.ports.messages import Copy, JournaledMessage, Note
+from services.delivery.engine.ports.messages import Copy, JournaledMessage, Note, Read
 from services.delivery.errors import AppendRefused
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class MemoryHalves:
         else:
             await self._store.append(letter.topic, letter.message.body, queue_id=letter.queue_id)
 
-    async def halves(self, queue_offset: int, *, wait_s: float) -> Halves:
+    async def halves(self, queue_offset: int, *, wait_s: float) -> Read[Half]:
         """See HalfIndex."""
         await asyncio.sleep(0)
         position = max(queue_offset, self.gone_count)
@@ -78,13 +77,14 @@ class MemoryHalves:
             await self._store.wait(wait_s)
         known = self.records[: self.seen_count]
         some = known[position : position + 3]
-        return Halves([one.half for one in some], min(position + len(some), max(len(known), position)), len(known))
+        read_to = min(position + len(some), max(len(known), position))
+        return Read([one.half for one in some], read_to, self.gone_count, len(known))
 
-    async def ends(self, queue_offset: int) -> Ends:
+    async def ends(self, queue_offset: int) -> Read[Ended]:
         """See HalfIndex."""
         await asyncio.sleep(0)
         some = self.ended[queue_offset : queue_offset + 3]
-        return Ends(some, queue_offset + len(some), len(self.ended))
+        return Read(some, queue_offset + len(some), 0, len(self.ended))
 
     async def message(self, half: Half) -> Record | None:
         """See HalfIndex."""

@@ -1,39 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """HalfIndex: the index of transactions, as the engine sees it; `rpc/log` implements it over gRPC."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from libs.formats.records.transaction_record import Ended, Half
-
-
-@dataclass(frozen=True, slots=True)
-class Halves:
-    """The half messages that a pull of the half topic found, and where it ended."""
-
-    found: Sequence[Half]
-    next_queue_offset: int
-    max_queue_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """The records that a pull of the topic of ended half messages found, and where it ended."""
-
-    found: Sequence[Ended]
-    next_queue_offset: int
-    max_queue_offset: int
+from services.delivery.engine.ports.messages import Read
 
 
 class HalfIndex(Protocol):
     """The two topics of transactions. All calls raise DependencyUnavailable."""
 
-    async def halves(self, queue_offset: int, *, wait_s: float) -> Halves:
+    async def halves(self, queue_offset: int, *, wait_s: float) -> Read[Half]:
         """Return half messages from a queue offset on; wait for the first. An offset outside moves to the border."""
         ...
 
-    async def ends(self, queue_offset: int) -> Ends:
+    async def ends(self, queue_offset: int) -> Read[Ended]:
         """Return records about ended half messages, from a queue offset on."""
         ...
 

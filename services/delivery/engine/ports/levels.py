@@ -4,6 +4,8 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from services.delivery.engine.ports.messages import Read
+
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
@@ -21,19 +23,9 @@ class Delayed:
     """The message in the own type of the index and the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class DelayedRead:
-    """Records of a level, the queue offset of the next read, and the borders of the level's queue."""
-
-    found: list[Delayed]
-    next_queue_offset: int
-    min_queue_offset: int
-    max_queue_offset: int
-
-
 class LevelIndex(Protocol):
     """The schedule topic. All calls raise DependencyUnavailable."""
 
-    async def delayed(self, queue_id: int, queue_offset: int, *, wait_s: float) -> DelayedRead:
+    async def delayed(self, queue_id: int, queue_offset: int, *, wait_s: float) -> Read[Delayed]:
         """Return records of a level from a queue offset on; wait for the first. The level is `queue_id` plus 1."""
         ...

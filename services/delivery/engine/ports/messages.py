@@ -3,11 +3,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from libs.formats.records.delivery_record import Place
+
+T = TypeVar("T")
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
@@ -24,14 +26,20 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     """Milliseconds since the epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pulled:
-    """The messages that a pull found. Messages that did not match are left out."""
+class Read(msgspec.Struct, Generic[T], frozen=True):
+    """The records that a pull of a queue found, the queue offset of the next pull, and the borders of the queue.
 
-    found: list[Found]
+    Records that did not match, or that can't be decoded, are left out.
+    """
+
+    found: Sequence[T]
     next_queue_offset: int
     min_queue_offset: int
     max_queue_offset: int
+
+
+Pulled: TypeAlias = Read[Found]
+"""The messages that a pull found."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from services.delivery.engine.ports.messages import Read
+
 
 class Entry(NamedTuple):
     """The time and place of a record of the timer topic. Entries compare by due time."""
@@ -48,19 +50,10 @@ class Timed:
         return Entry(self.due_ms, self.queue_offset, self.physical_offset, int(self.is_by_clock))
 
 
-@dataclass(frozen=True, slots=True)
-class TimedRead:
-    """Records of the timer topic, the queue offset of the next read, and the first queue offset that is left."""
-
-    found: list[Timed]
-    next_queue_offset: int
-    min_queue_offset: int
-
-
 class TimerIndex(Protocol):
     """The timer topic. All calls raise DependencyUnavailable."""
 
-    async def waiting(self, queue_offset: int, *, wait_s: float) -> TimedRead:
+    async def waiting(self, queue_offset: int, *, wait_s: float) -> Read[Timed]:
         """Return records from a queue offset on; wait for the first."""
         ...
 

@@ -27,10 +27,10 @@ from libs.formats.records.transaction_record import (
 from libs.formats.state.system_topics import HALF_TOPIC, OP_TOPIC
 from libs.runtime.peer.calls import PeerClient
 from libs.runtime.peer.connection import Connection
-from services.delivery.engine.ports.halves import Ends, Halves
+from services.delivery.engine.ports.messages import Read
 from services.delivery.rpc.log.errors import ERRORS
 from services.delivery.rpc.log.index_client import IndexClient
-from services.delivery.rpc.log.stored import INDEXER
+from services.delivery.rpc.log.stored import INDEXER, read_of
 
 COUNT, SIZE_BYTES = 256, 1 << 20
 ENDED_COUNT, ENDED_SIZE_BYTES = 1_000, 1 << 20
@@ -50,17 +50,17 @@ class HalfClient:
         self._queries = query_service_pb2_grpc.QueryServiceStub(connection.channel)
         self._status = index_service_pb2_grpc.IndexServiceStub(connection.channel)
 
-    async def halves(self, queue_offset: int, *, wait_s: float) -> Halves:
+    async def halves(self, queue_offset: int, *, wait_s: float) -> Read[Half]:
         """See HalfIndex."""
         place = HALF_TOPIC, HALF_QUEUE_ID, queue_offset
         answer = await self._index.read(*place, count=COUNT, size_bytes=SIZE_BYTES, wait_s=wait_s)
-        return Halves(_read(answer.messages, _half), answer.next_queue_offset, answer.max_queue_offset)
+        return read_of(answer, _read(answer.messages, _half))
 
-    async def ends(self, queue_offset: int) -> Ends:
+    async def ends(self, queue_offset: int) -> Read[Ended]:
         """See HalfIndex."""
         place = OP_TOPIC, OP_QUEUE_ID, queue_offset
         answer = await self._index.read(*place, count=ENDED_COUNT, size_bytes=ENDED_SIZE_BYTES)
-        return Ends(_read(answer.messages, _ended), answer.next_queue_offset, answer.max_queue_offset)
+        return read_of(answer, _read(answer.messages, _ended))
 
     async def message(self, half: Half) -> StoredMessage | None:
         """See HalfIndex."""

@@ -27,7 +27,7 @@ from libs.runtime.rpc.timestamps import timestamp
 from services.delivery.engine.ports.messages import Found, Measure, Part, Pulled, Stored, Wanted
 from services.delivery.rpc.log.errors import CALLERS_ERRORS, ERRORS
 from services.delivery.rpc.log.measuring import PART_COUNT_MAX, measure_request, pieces
-from services.delivery.rpc.log.stored import INDEXER, found_of
+from services.delivery.rpc.log.stored import INDEXER, found_of, read_of
 
 ALL = Wanted()
 JOURNAL_COUNT, JOURNAL_SIZE_BYTES = 1_000, 8 << 20
@@ -66,12 +66,7 @@ class IndexClient:
         answer = await self.read(
             *place, count=count, size_bytes=size_bytes, wait_s=wait_s, wanted=wanted, wants_records=True
         )
-        return Pulled(
-            found_of(answer),
-            answer.next_queue_offset,
-            answer.min_queue_offset,
-            answer.max_queue_offset,
-        )
+        return read_of(answer, found_of(answer))
 
     async def read(
         self,

@@ -4,9 +4,11 @@
 from reput.common.v1.message_pb2 import StoredMessage
 
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
-from services.delivery.engine.ports.levels import Delayed, DelayedRead
+from services.delivery.engine.ports.levels import Delayed
+from services.delivery.engine.ports.messages import Read
 from services.delivery.rpc.log.index_client import IndexClient
 from services.delivery.rpc.log.letters import properties_of
+from services.delivery.rpc.log.stored import read_of
 
 COUNT, SIZE_BYTES = 512, 1 << 20
 QUEUE_ID_DIGIT_COUNT_MAX = 9
@@ -18,16 +20,11 @@ class LevelClient:
     def __init__(self, index: IndexClient) -> None:
         self._index = index
 
-    async def delayed(self, queue_id: int, queue_offset: int, *, wait_s: float) -> DelayedRead:
+    async def delayed(self, queue_id: int, queue_offset: int, *, wait_s: float) -> Read[Delayed]:
         """See LevelIndex."""
         place = SCHEDULE_TOPIC, queue_id, queue_offset
         answer = await self._index.read(*place, count=COUNT, size_bytes=SIZE_BYTES, wait_s=wait_s)
-        return DelayedRead(
-            [_delayed(message) for message in answer.messages],
-            answer.next_queue_offset,
-            answer.min_queue_offset,
-            answer.max_queue_offset,
-        )
+        return read_of(answer, [_delayed(message) for message in answer.messages])
 
 
 def _delayed(message: StoredMessage) -> Delayed:

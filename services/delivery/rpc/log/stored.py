@@ -7,7 +7,8 @@ dead letter, for the filters of members that differ. Format: docs/formats/record
 
 import hashlib
 from array import array
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from reput.common.v1.message_pb2 import StoredMessage
 from reput.indexer.v1.queue_service_pb2 import PullResponse
@@ -20,8 +21,10 @@ from libs.formats.records.record import BORN_HOST_AT, BORN_HOST_V6_FLAG, HEAD, I
 from libs.kernel.answer.encode_cy import encode_messages
 from libs.kernel.answer.values_cy import property_values
 from libs.requests.errors import DependencyUnavailable
-from services.delivery.engine.ports.messages import Found
+from services.delivery.engine.ports.messages import Found, Read
 from services.delivery.rpc.log.letters import DLQ_ORIGIN_TOPIC
+
+T = TypeVar("T")
 
 INDEXER = "indexer"
 ORDERING_KEY = "__SHARDINGKEY"
@@ -75,6 +78,11 @@ def found_of(answer: PullResponse) -> list[Found]:
         _found_at(records, *place) if place[2:] == (None, None) else _found(_content(records, *place[:2]))
         for place in zip(positions, sizes, keys, origins, strict=True)
     ]
+
+
+def read_of(answer: PullResponse, found: Sequence[T]) -> Read[T]:
+    """Return the records that an answer has, with the places in the answer."""
+    return Read(found, answer.next_queue_offset, answer.min_queue_offset, answer.max_queue_offset)
 
 
 def _content(records: bytes, start: int, size: int) -> StoredContent:

@@ -15,10 +15,11 @@ from libs.formats.state.system_topics import TIMER_TOPIC
 from libs.requests.errors import PeerError
 from libs.runtime.peer.calls import PeerClient, by_reason
 from libs.runtime.peer.connection import Connection
-from services.delivery.engine.ports.timers import Timed, TimedRead
+from services.delivery.engine.ports.messages import Read
+from services.delivery.engine.ports.timers import Timed
 from services.delivery.rpc.log.errors import ERRORS
 from services.delivery.rpc.log.index_client import IndexClient
-from services.delivery.rpc.log.stored import INDEXER
+from services.delivery.rpc.log.stored import INDEXER, read_of
 
 LOG = "commitlog"
 COUNT, SIZE_BYTES = 1_000, 1 << 20
@@ -39,11 +40,11 @@ class TimerClient:
         self._records = log_service_pb2_grpc.LogServiceStub(log.channel)
         self._queries = query_service_pb2_grpc.QueryServiceStub(indexer.channel)
 
-    async def waiting(self, queue_offset: int, *, wait_s: float) -> TimedRead:
+    async def waiting(self, queue_offset: int, *, wait_s: float) -> Read[Timed]:
         """See TimerIndex."""
         place = TIMER_TOPIC, 0, queue_offset
         answer = await self._index.read(*place, count=COUNT, size_bytes=SIZE_BYTES, wait_s=wait_s)
-        return TimedRead([_timed(one) for one in answer.messages], answer.next_queue_offset, answer.min_queue_offset)
+        return read_of(answer, [_timed(one) for one in answer.messages])
 
     async def read(self, physical_offsets: Sequence[int]) -> list[Timed | None]:
         """See TimerIndex."""

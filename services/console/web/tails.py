@@ -10,9 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from services.console.ask.store import Asking, Store
-from services.console.ask.tail import Step, cursor_of, step
+from services.console.ask.tail import Following, Step, cursor_of, newer
 from services.console.pages.mask import Mask
-from services.console.pages.rows import row_of
 from services.console.web.counts import Counts
 from services.console.web.rendering import Renderer
 
@@ -31,6 +30,7 @@ class Tails:
         self._store, self._renderer, self._counts = store, renderer, counts
         self._count_max = count_max
         self._ended = asyncio.Event()
+        self._endings: set[asyncio.Task[None]] = set()
 
     def end(self) -> None:
         """End all tails, and accept no more."""
@@ -54,33 +54,39 @@ class Tails:
         except ValueError as error:
             return JSONResponse({"error": str(error)}, 400)
         asking = Asking(self._store, is_bounded=False)
-        return JSONResponse(self._told(await step(asking, topic, cursor, tags=tags, where=where, wait_s=0)))
+        return JSONResponse(self._told(await newer(asking, topic, cursor, tags=tags, where=where)))
 
     async def _events(self, topic: str, cursor: str, tags: str, where: str) -> AsyncIterator[str]:
         if self._counts.tail_count >= self._count_max:  # another tail has begun since the answer began
             return
         self._counts.tail_count += 1
+        following = Following(self._store, topic, cursor, tags=tags, where=where)
         try:
             yield _event("hello", {}, cursor)
             while not self._ended.is_set():
                 begin_s = self._store.clock.monotonic_s()
                 asking = Asking(self._store, is_bounded=False)
-                taken = await step(asking, topic, cursor, tags=tags, where=where, wait_s=WAIT_S)
-                cursor = taken.cursor
-                yield _event("step", self._told(taken), cursor)
+                taken = await following.step(asking, wait_s=WAIT_S)
+                yield _event("step", self._told(taken), taken.cursor)
                 pause_s = PAUSE_AFTER_FAILURE_S if taken.gaps else PAUSE_S - (self._store.clock.monotonic_s() - begin_s)
                 if pause_s > 0:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(pause_s):
                             await self._ended.wait()
         finally:
-            self._counts.tail_count -= 1
+            ending = asyncio.create_task(self._until_over(following))
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
+
+    async def _until_over(self, following: Following) -> None:
+        """Free the place of a tail that nobody reads any more when its last call has ended."""
+        await following.until_over()
+        self._counts.tail_count -= 1
 
     def _told(self, taken: Step) -> dict[str, object]:
-        rows = [row_of(message, self._store.mask) for message in reversed(taken.messages)]
         return {
-            "rows": self._renderer.html("rows.html", rows=rows, hides_topic=True),
-            "count": len(rows),
+            "rows": self._renderer.html("rows.html", rows=taken.rows[::-1], hides_topic=True),
+            "count": len(taken.rows),
             "cursor": taken.cursor,
             "skipped_count": taken.skipped_count,
             "gaps": [f"{gap.subject}: {gap.reason}" for gap in taken.gaps],

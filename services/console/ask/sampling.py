@@ -8,7 +8,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
+from reput.indexer.v1.queue_service_pb2 import ListQueuesRequest
 from reput_client import ShareGroup
+from reput_client.core.call import PAGE_SIZE
 
 from libs.formats.state.system_topics import is_system_topic
 from services.console.ask.groups import Known, kept_offsets, measured, shared_group, shared_names
@@ -22,8 +24,11 @@ QUEUES_READ_MAX = 5_000
 """Queues of the store, by topic, whose ends a sample reads."""
 NEW_GROUPS_ASKED = 10
 """Groups without a place that a sample asks, in turn, beside those that have one."""
-GROUPS_OF_A_PART, PART_COUNT_MAX, REST_S = 5, 6, 1.0
-"""Groups that are asked at the same time, and the rest before them. Some seconds suffice for all of a sample."""
+GROUPS_OF_A_PART, PART_COUNT_MAX, REST_S = 5, 5, 1.0
+"""Groups that are asked at the same time, and the rest between the parts of a sample, which takes some seconds.
+
+So it is no burst, neither for the store nor for the loop of the console, whose watch then stays idle.
+"""
 MEASURED_QUEUES_MAX = 200
 """Queues of groups that keep offsets whose bytes and seconds a sample asks, in a call for each group."""
 
@@ -64,6 +69,7 @@ class Sampler:
         ends = await self._queue_ends(asking)
         now_ms = self._store.clock.now_ms()
         seconds = (now_ms - self._before_ms) / 1_000
+        await self._rest(REST_S)
         groups = await self._groups(asking)
         self._put_topics(now_ms, seconds, ends, groups)
         if groups is not None:
@@ -74,12 +80,12 @@ class Sampler:
 
     async def _queue_ends(self, asking: Asking) -> dict[str, int]:
         """Return how many messages each topic has had."""
-        queues, _ = await asking.first("queues", asking.client.queues.list(), QUEUES_READ_MAX)
+        listed = self._store.listed(ListQueuesRequest(page_size=PAGE_SIZE), lambda page: page.queues)
+        queues, _ = await asking.first("queues", listed, QUEUES_READ_MAX)
         ends: dict[str, int] = {}
         for queue in queues:
-            if not is_system_topic(queue.topic):
-                ends[queue.topic] = ends.get(queue.topic, 0) + queue.max_queue_offset
-        return ends
+            ends[queue.topic] = ends.get(queue.topic, 0) + queue.max_queue_offset
+        return {topic: end for topic, end in ends.items() if not is_system_topic(topic)}
 
     async def _groups(self, asking: Asking) -> list[GroupFacts] | None:
         """Return groups that have a place, some others, and all that keep offsets. None if Delivery does not answer."""
@@ -97,10 +103,11 @@ class Sampler:
         self._readers |= {name: frozenset(queue.topic for queue in one.queues) for name, one in shared.items()}
         self._unasked = unasked
         known = Known(shared, {name: offsets for name, offsets in kept.items() if name not in unasked})
+        await self._rest(REST_S)
         return await self._measured(asking, known.facts())
 
     async def _shared(self, asking: Asking, names: Sequence[str]) -> dict[str, ShareGroup]:
-        """Return groups that share messages. They are asked in parts with rests: a sample is no burst for the store."""
+        """Return groups that share messages. They are asked in parts with rests between."""
         shared: dict[str, ShareGroup] = {}
         count = max(GROUPS_OF_A_PART, math.ceil(len(names) / PART_COUNT_MAX))
         for first in range(0, len(names), count):

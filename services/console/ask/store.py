@@ -108,6 +108,10 @@ class Store:
         """Run a call that the client has no method for. Raises ReputError."""
         return await self._channels.run(call)
 
+    def listed(self, request: Any, items: Callable[[Any], Iterable[T]]) -> AsyncIterator[T]:
+        """Yield all items of a list as the store answers them. `items` reads those of an answer. Raises ReputError."""
+        return self._channels.pages(request, items)
+
     async def close(self) -> None:
         """Close all connections."""
         await self.client.close()

@@ -8,6 +8,7 @@ frame, and keeps no page.
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from email.utils import formatdate
 from http import HTTPStatus
 from urllib.parse import quote, urlsplit
 
@@ -130,6 +131,7 @@ class _Answer:
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers[name] = value
+            headers["Date"] = formatdate(usegmt=True)
             if not self._is_static:
                 headers["Cache-Control"] = NO_STORE
         async with asyncio.timeout(UNREAD_TIMEOUT_S):

@@ -27,9 +27,6 @@ HEAD_BYTES_MAX = 16 << 10
 HEAD_TIMEOUT_S = 10.0
 """Longest time in which the head of a request arrives, or a connection stays without a request."""
 BACKLOG = 128
-TICK_S = 1.0
-TICKS_OF_UVICORN = 10
-"""uvicorn counts ticks of 0.1 s, and sets the date of answers at each tenth."""
 
 
 class BoundedProtocol(H11Protocol):
@@ -94,7 +91,7 @@ class BoundedProtocol(H11Protocol):
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn whose signals are the process's own, and that seldom wakes."""
+    """uvicorn whose signals are the process's own, and that never wakes by itself."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -111,13 +108,8 @@ class _Uvicorn(uvicorn.Server):
         self._ended.set()
 
     async def main_loop(self) -> None:
-        """Tick once a second, for the date of answers: uvicorn's own loop wakes ten times as often."""
-        counter = 0
-        while not await self.on_tick(counter):
-            counter = (counter + TICKS_OF_UVICORN) % 864_000
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TICK_S):
-                    await self._ended.wait()
+        """Wait for the end: uvicorn's own loop wakes ten times a second, for the date of answers (see `web.gate`)."""
+        await self._ended.wait()
 
 
 class WebServer:
@@ -141,6 +133,7 @@ class WebServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            date_header=False,
             limit_concurrency=config.connection_count_max,
             timeout_keep_alive=round(HEAD_TIMEOUT_S),
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,

@@ -5,14 +5,15 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 from reput.indexer.v1.queue_service_pb2 import ListQueuesRequest
-from reput_client import ShareGroup
+from reput_client import ConsumerOffset, ShareGroup
 from reput_client.core.call import PAGE_SIZE
 
 from libs.formats.state.system_topics import is_system_topic
+from services.console.ask.asked import Asked
 from services.console.ask.groups import Known, kept_offsets, measured, shared_group, shared_names
 from services.console.ask.store import Asking, Store, each
 from services.console.pages.groups import GroupFacts, GroupQueue, lag_of
@@ -49,6 +50,7 @@ class Sampler:
         """The topics of each group that shares messages, as of the last time that it was asked."""
         self._unasked: set[str] = set()
         """Groups that share messages and that the last sample did not ask."""
+        self._asked = Asked()
 
     def end(self) -> None:
         """End `run`."""
@@ -70,7 +72,7 @@ class Sampler:
         now_ms = self._store.clock.now_ms()
         seconds = (now_ms - self._before_ms) / 1_000
         await self._rest(REST_S)
-        groups = await self._groups(asking)
+        groups = await self._groups(asking, ends)
         self._put_topics(now_ms, seconds, ends, groups)
         if groups is not None:
             self._ring.put("group", now_ms, {group.name: _lag(group) for group in groups})
@@ -87,7 +89,7 @@ class Sampler:
             ends[queue.topic] = ends.get(queue.topic, 0) + queue.max_queue_offset
         return {topic: end for topic, end in ends.items() if not is_system_topic(topic)}
 
-    async def _groups(self, asking: Asking) -> list[GroupFacts] | None:
+    async def _groups(self, asking: Asking, ends: Mapping[str, int]) -> list[GroupFacts] | None:
         """Return groups that have a place, some others, and all that keep offsets. None if Delivery does not answer."""
         names, kept = await asyncio.gather(shared_names(asking), kept_offsets(asking))
         if names is None:
@@ -97,7 +99,7 @@ class Sampler:
         self._turn = (self._turn + NEW_GROUPS_ASKED) % max(len(others), 1)
         asked = [name for name in names if name in placed][: self._ring.count_max]
         asked += [*others[self._turn :], *others[: self._turn]][:NEW_GROUPS_ASKED]
-        shared = await self._shared(asking, asked)
+        shared = await self._shared(asking, asked, {name: self._news(name, kept, ends) for name in asked})
         unasked = {*names} - {*shared}
         self._readers = {name: topics for name, topics in self._readers.items() if name in unasked}
         self._readers |= {name: frozenset(queue.topic for queue in one.queues) for name, one in shared.items()}
@@ -106,15 +108,25 @@ class Sampler:
         await self._rest(REST_S)
         return await self._measured(asking, known.facts())
 
-    async def _shared(self, asking: Asking, names: Sequence[str]) -> dict[str, ShareGroup]:
-        """Return groups that share messages. They are asked in parts with rests between."""
-        shared: dict[str, ShareGroup] = {}
-        count = max(GROUPS_OF_A_PART, math.ceil(len(names) / PART_COUNT_MAX))
-        for first in range(0, len(names), count):
+    def _news(self, name: str, kept: Mapping[str, Sequence[ConsumerOffset]], ends: Mapping[str, int]) -> Hashable:
+        """Return what a sample knows of a group that shares messages before it asks for the group."""
+        topics = sorted(self._readers.get(name, ()))
+        return tuple(kept.get(name, ())), tuple((topic, ends.get(topic)) for topic in topics)
+
+    async def _shared(
+        self, asking: Asking, names: Sequence[str], news: Mapping[str, Hashable]
+    ) -> dict[str, ShareGroup]:
+        """Return groups that share messages. They are asked in parts with rests between, unless they are still."""
+        now_s = self._store.clock.monotonic_s()
+        still, answers = self._asked.still(names, news, now_s), dict[str, ShareGroup]()
+        left = [name for name in names if name not in still]
+        count = max(GROUPS_OF_A_PART, math.ceil(len(left) / PART_COUNT_MAX))
+        for first in range(0, len(left), count):
             await self._rest(REST_S)
-            part = await each(names[first : first + count], lambda name: shared_group(asking, name))
-            shared |= {name: group for name, group in part if group is not None}
-        return shared
+            part = await each(left[first : first + count], lambda name: shared_group(asking, name))
+            answers |= {name: group for name, group in part if group is not None}
+        self._asked.put(answers, news, now_s)
+        return still | answers
 
     async def _rest(self, seconds: float) -> None:
         """Wait, at most until the end."""

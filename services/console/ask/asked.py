@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asked: the last answers about groups that share messages, and which of them a sample may take once more.
+
+A call for each group is most of the cost of a sample. A group that has not moved between two calls, whose topics have
+got no messages since, and whose stored offsets are the same, is asked in each third sample.
+
+Callers: the event loop. Memory: the groups of the last sample.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from reput_client import ShareGroup
+
+AGE_S_MAX = 25.0
+"""An older answer is not taken again: a sample begins every 10 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer about a group."""
+
+    group: ShareGroup
+    asked_s: float
+    news: Hashable
+    """What the sample knew without asking: the ends of the group's topics, and its stored offsets."""
+    is_still: bool
+    """The answer before had the same positions."""
+
+
+class Asked:
+    """The last answers about groups."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, Answer] = {}
+
+    def still(self, names: Iterable[str], news: Mapping[str, Hashable], now_s: float) -> dict[str, ShareGroup]:
+        """Return the groups that need not be asked, with lags as old as they are by now."""
+        found = {}
+        for name in names:
+            known = self._answers.get(name)
+            if known is None or not known.is_still or known.news != news.get(name):
+                continue
+            if (age_s := now_s - known.asked_s) <= AGE_S_MAX:
+                found[name] = aged(known.group, age_s)
+        return found
+
+    def put(self, answers: Mapping[str, ShareGroup], news: Mapping[str, Hashable], now_s: float) -> None:
+        """Keep the answers of a sample beside those that are young enough, and forget all others."""
+        kept = {name: one for name, one in self._answers.items() if now_s - one.asked_s <= AGE_S_MAX}
+        for name, group in answers.items():
+            before = self._answers.get(name)
+            is_still = before is not None and positions_of(before.group) == positions_of(group)
+            kept[name] = Answer(group, now_s, news.get(name), is_still)
+        self._answers = kept
+
+
+def positions_of(group: ShareGroup) -> Hashable:
+    """Return how far a group is, without what time alone changes."""
+    return tuple(
+        (
+            one.topic, one.queue_id, one.committed_queue_offset, one.next_queue_offset, one.max_queue_offset, one.lag,
+            one.in_flight_count, one.held_count, one.waiting_count,
+        )
+        for one in group.queues
+    )  # fmt: skip
+
+
+def aged(group: ShareGroup, seconds: float) -> ShareGroup:
+    """Return a group whose oldest messages have waited so much longer."""
+    queues = [one if one.lag_s is None else replace(one, lag_s=one.lag_s + seconds) for one in group.queues]
+    return replace(group, queues=tuple(queues))

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m bench.door`: calls through the gateway's door beside direct calls, and what they cost the door.
+"""`python -m bench.door`: calls through the gateway's door beside direct calls, and the processor time of the door.
 
-A server without a log answers at once, so that all the rest is the door, HTTP/2 and the caller. Direct calls and calls
-through the door take turns, several times. Processor time is the door's own, from the kernel. The best round counts:
-other work on the machine makes rounds slower, and never faster. Figures go into a table, and JSON to a file.
+The service behind the door is a server without a log that answers at once. So the figures are the costs of the door, of
+HTTP/2 and of the caller. Rounds of direct calls and rounds of calls through the door alternate. The kernel measures the
+processor time of the door's process. The table has the cheapest round of each load, because other work on the machine
+makes a round slower, and never faster. The figures go into a table and a JSON file.
 """
 
 import argparse
@@ -28,14 +29,14 @@ BODY = b"x" * 1_024
 CALL_COUNT, STREAM_COUNT = 20_000, 4_000
 CONNECTION_COUNT = 4
 GOALS: Mapping[str, float] = {"us": 25.0, "gb_per_core_s": 1.0, "p99_ms": 0.15}
-"""Processor time of a call, bytes of a stream per second of a core, and what one caller waits longer, at most."""
+"""Limits: µs of processor time of a call, GB of a stream per second of a core, ms of p99 above a direct call."""
 
 console = Console(stderr=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A load through the door or directly: calls or batches per second, the server's or door's cost, and waits."""
+    """A load through the door or directly: calls or batches per second, processor time, and durations of calls."""
 
     load: str
     way: str
@@ -47,7 +48,7 @@ class Measured:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time of a process, from the scheduler in nanoseconds where the kernel tells it."""
+    """Return the processor time of a process, in nanoseconds of the scheduler where the kernel has them."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
     except OSError:
@@ -115,8 +116,8 @@ async def measured(load: str, way: str, target: str, pid: int) -> Measured:
 
 
 def best(found: list[Measured], load: str, way: str) -> Measured:
-    """Return the round of a load that cost least."""
-    return min((one for one in found if (one.load, one.way) == (load, way)), key=lambda one: one.us)
+    """Return the round of a load with the least processor time."""
+    return min((run for run in found if (run.load, run.way) == (load, way)), key=lambda run: run.us)
 
 
 def report(found: list[Measured], facts: Mapping[str, object]) -> str:
@@ -125,7 +126,7 @@ def report(found: list[Measured], facts: Mapping[str, object]) -> str:
         "# The door", "", f"{facts}", "",
         "| load | way | per s | processor time, µs | GB/s a core | p50 ms | p99 ms |", "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
-    for load in dict.fromkeys(one.load for one in found):
+    for load in dict.fromkeys(run.load for run in found):
         for way in ("direct", "door"):
             one = best(found, load, way)
             rate = "" if load.startswith("calls") else f"{len(BATCH) / one.us / 1_000:.2f}"

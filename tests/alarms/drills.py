@@ -2,6 +2,7 @@
 """The drills, and the alarms that have none."""
 
 from tests.alarms import disk_harms as disks
+from tests.alarms import door_harms as doors
 from tests.alarms import group_harms as groups
 from tests.alarms import harms
 from tests.alarms.drill import Drill
@@ -172,6 +173,24 @@ DRILLS = (
         harms.freeze("commitlog-b", "commitlog-c"),
         "restart a member of the set",
         FEWER,
+    ),
+    # the door
+    Drill(
+        "Delivery is killed, and clients call it through the door",
+        "ReputDoorServiceAway",
+        doors.opened,
+        doors.lose_delivery,
+        "start the service",
+        AWAY | {"ReputServiceAway"},
+        times=2,
+    ),
+    Drill(
+        "callers of the door do not read",
+        "ReputDoorFull",
+        doors.opened,
+        doors.read_nothing,
+        "slow the caller that does not read",
+        times=AT_ONCE,
     ),
     # processes
     Drill(

@@ -153,6 +153,14 @@ def store(
     return site
 
 
+def store_with_door(folder: Path, *door_flags: str) -> Site:
+    """Start a store of four services, and a gateway before them."""
+    site = store(folder)
+    words = [word for name, one in site.services.items() for word in (f"--{name}-target", one.target)]
+    site.add("gateway", Watched("gateway", folder / "gateway", *words, *door_flags))
+    return site
+
+
 def copies(folder: Path) -> Site:
     """Start a log that leads, and two that follow it."""
     site = Site()

@@ -73,6 +73,7 @@ def show_table(console: Console, results: list[tuple[Row, Measured]]) -> None:
         "of work",
         "append p99 ms",
         "calm",
+        "share",
         "polite",
         "verdict",
     ):
@@ -80,9 +81,10 @@ def show_table(console: Console, results: list[tuple[Row, Measured]]) -> None:
     for row, found in results:
         broken = violations(row, found)
         numbers = (found.start_mib, found.peak_mib, found.kept_mib, found.pause_ms, found.work_ms)
-        latencies = (found.append_p99_ms, found.calm_p99_ms, found.polite_p99_ms)
+        latencies = (found.append_p99_ms, found.calm_p99_ms)
         verdict = "BROKEN" if broken else "ok"
         shown = [f"{value:,.0f}" for value in numbers] + [f"{value:,.1f}" for value in latencies]
+        shown += [f"{found.share:.2f}", f"{found.polite_p99_ms:,.1f}"]
         table.add_row(row.name, row.target, ", ".join(row.checks), *shown, verdict)
     console.print(table)
 

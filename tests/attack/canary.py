@@ -44,6 +44,10 @@ class Canary:
         """The second slowest of a hundred appends."""
         return quantile(self.appends_ms, 0.99)
 
+    def failed(self, what: str) -> int:
+        """Return the number of failures of a kind of call since `forget`."""
+        return sum(count for text, count in self.failures.items() if text.startswith(f"{what}:"))
+
     def broken(self, *, besides: str) -> list[str]:
         """The failures, except the health of a service that was ended on purpose."""
         return [

@@ -21,6 +21,9 @@ PAUSE_MS_MAX = 50
 APPEND_RATIO_MAX = 3.0
 """Others' append p99 against the calm p99."""
 
+SHARE_MIN = 0.25
+"""Others' completed appends a second beside the client, as a part of those in calm time."""
+
 POLITE_RATIO_MAX = 2.0
 """Others' append p99 beside a greedy subject against the p99 beside a polite one, which uses its whole quota."""
 
@@ -72,6 +75,8 @@ class Measured:
     """The loop's own longest computation in a pause, 0 if it was no longer than before the client came."""
     append_p99_ms: float
     calm_p99_ms: float
+    share: float = 1.0
+    """Others' completed appends a second beside the client, as a part of those in calm time."""
     polite_p99_ms: float = 0.0
     """Others' append p99 beside the polite client."""
     client: dict[str, int] = field(default_factory=dict)
@@ -87,6 +92,7 @@ _CHECKS: dict[str, Callable[[Row, Measured], str]] = {
     "append": lambda _, found: _above(
         "others' append p99", found.append_p99_ms, max(APPEND_RATIO_MAX * found.calm_p99_ms, PAUSE_MS_MAX), "ms"
     ),
+    "share": lambda _, found: _below("others' completed appends against calm time", found.share, SHARE_MIN),
     "polite": lambda _, found: _above(
         "others' append p99 beside the greedy client", found.append_p99_ms, POLITE_RATIO_MAX * found.polite_p99_ms, "ms"
     ),
@@ -100,3 +106,7 @@ def violations(row: Row, found: Measured) -> list[str]:
 
 def _above(what: str, value: float, limit: float, unit: str) -> str:
     return f"{what}: {value:,.1f} {unit}, at most {limit:,.1f}" if value > limit else ""
+
+
+def _below(what: str, value: float, limit: float) -> str:
+    return f"{what}: {value:.2f}, at least {limit:.2f}" if value < limit else ""

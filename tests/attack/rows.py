@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,6 +37,7 @@ CLIENT_FAULTS = ("failed", "killed", "unreached", "over", "opened")
 """The counts of a client that did not do its worst, or got more than its quota, or pages without a login."""
 
 MEMORY, LOOP = ("peak", "kept"), ("pause", "append")
+OTHERS = ("append", "share")
 
 ROWS = (
     Row("unread_answers", "indexer", MEMORY, has_messages=True),
@@ -68,10 +70,10 @@ ROWS = (
     Row("clients_do_not_read", "gateway", MEMORY, has_messages=True),
     Row("junk_clients", "gateway", MEMORY + LOOP),
     Row("client_streams", "gateway", MEMORY),
-    Row("door_readers", "gateway", MEMORY, has_messages=True, is_behind_door=True),
-    Row("door_requests", "gateway", MEMORY, is_behind_door=True),
-    Row("door_resets", "gateway", MEMORY, is_behind_door=True),
-    Row("door_heads", "gateway", MEMORY, is_behind_door=True),
+    Row("door_readers", "gateway", MEMORY + OTHERS, has_messages=True, is_behind_door=True),
+    Row("door_requests", "gateway", MEMORY + OTHERS, is_behind_door=True),
+    Row("door_resets", "gateway", MEMORY + OTHERS, is_behind_door=True),
+    Row("door_heads", "gateway", MEMORY + OTHERS, is_behind_door=True),
     Row("bodies_that_nobody_reads", CONSOLE, MEMORY),
     Row("tails_that_nobody_reads", CONSOLE, MEMORY, has_messages=True),
     Row("silent_readers", CONSOLE, MEMORY),
@@ -107,13 +109,15 @@ async def _attacked(row: Row, stack: Stack, calm_s: float) -> Measured:
         canary.forget()
         await asyncio.sleep(calm_s)
         calm_p99_ms, start_mib, pauses_ms = canary.append_p99_ms, service.memory_mib(), stack.pauses_ms()
-        works_ms = stack.works_ms()
+        works_ms, calm_per_s = stack.works_ms(), len(canary.appends_ms) / calm_s
         canary.forget()
         service.reset_peak()
         broken: list[str] = []
         looked: dict[str, int] = {}
         look = asyncio.ensure_future(LOOKS[row.name](stack, looked)) if row.name in LOOKS else None
+        began_s = time.monotonic()
         counts, append_ms, polite_ms = await _in_rounds(row, stack, canary)
+        share = (len(append_ms) - canary.failed("append")) / (time.monotonic() - began_s) / max(calm_per_s, 1e-9)
         broken += [f"the client: {name} {counts[name]}" for name in CLIENT_FAULTS if counts.get(name)]
         if look is not None:
             broken += await look
@@ -124,7 +128,7 @@ async def _attacked(row: Row, stack: Stack, calm_s: float) -> Measured:
         after_ms = stack.pauses_ms()
         pause_ms = max(_pause_ms(pauses_ms[name], after_ms[name], canary.looks_ms[name]) for name in after_ms)
         work_ms = max(after if after > works_ms[name] else 0.0 for name, after in stack.works_ms().items())
-        peak_mib, p99s_ms = service.peak_mib(), (append_p99_ms, calm_p99_ms, polite_p99_ms)
+        peak_mib, p99s_ms = service.peak_mib(), (append_p99_ms, calm_p99_ms, share, polite_p99_ms)
         return Measured(start_mib, peak_mib, kept_mib, pause_ms, work_ms, *p99s_ms, counts, broken)
 
 

@@ -142,10 +142,23 @@ async def test_methods_of_all_services(served: Store) -> None:
             metadata = (("reput-service", name), token)
             answer = await connections.ListConnections(request, metadata=metadata, timeout=LIMIT_S)
             assert answer.connection_count > 0
-        unknown = connections.ListConnections(request, metadata=(("reput-service", "x"), token), timeout=LIMIT_S)
-        code, text, _ = await failed(unknown)
-        assert code is C.UNIMPLEMENTED
-        assert "'x'" in text
+        allowed = "send one of commitlog, indexer, delivery, janitor"
+        for values, told in (
+            (("",), f"reput-service: is empty; {allowed}"),
+            (("x",), f"reput-service: 'x' is no service; {allowed}"),
+            (("CommitLog",), f"reput-service: 'CommitLog' is no service; {allowed}"),
+            (
+                ("janitor", "x"),
+                f"reput-service: has 2 values, 'janitor', 'x', but a call goes to one service; {allowed}",
+            ),
+            (("janitor", "janitor"), "reput-service: has 2 values, 'janitor', 'janitor', but"),
+            (("a",) * 5, "reput-service: has 5 values, 'a', 'a', 'a' and 2 more, but"),
+        ):
+            metadata = (*(("reput-service", value) for value in values), token)
+            code, text, found = await failed(connections.ListConnections(request, metadata=metadata, timeout=LIMIT_S))
+            assert code is C.INVALID_ARGUMENT, values
+            assert text.startswith(told), text
+            assert any(b"BAD_ARGUMENT" in value for _, value in found if isinstance(value, bytes))
 
 
 def trusted_metadata() -> tuple[str, str]:

@@ -117,6 +117,24 @@ STORE = Board(
                 ),
             ),
         ),
+        Panel(
+            "Held by the door",
+            "Bytes of requests and answers that gateways hold, because a service or a caller does not take them.",
+            "bytes",
+            (
+                Query("sum by (instance) (reput_gateway_door_held_request_bytes{S})", "requests {{instance}}"),
+                Query("sum by (instance) (reput_gateway_door_held_answer_bytes{S})", "answers {{instance}}"),
+            ),
+        ),
+        Panel(
+            "Calls that the door does not pass on",
+            "Calls that a limit of the door refused, and calls whose service was away.",
+            "reqps",
+            (
+                Query("sum by (service) (rate(reput_gateway_door_full_calls_total{S}{R}))", "full {{service}}"),
+                Query("sum by (service) (rate(reput_gateway_door_unreached_calls_total{S}{R}))", "away {{service}}"),
+            ),
+        ),
         Panel("Connections", "Open connections of callers.", "short", (_each("front_connections"),)),
         Panel(
             "Pauses",

@@ -259,6 +259,7 @@ class Connection(Endpoint):
             if handler is None:
                 raise CallRefused(grpc.StatusCode.UNIMPLEMENTED, self._server.unknown_text)  # noqa: TRY301 - it is short
             if self._server.call_count >= self._server.call_count_max:
+                _note_full(handler)
                 raise TooManyCalls(self._server.call_count_max)
         except HttpRefused as refusal:
             fields: Fields = ((b":status", b"%d" % refusal.status),)
@@ -307,6 +308,7 @@ class Connection(Endpoint):
         try:
             refusing = server.refusing(event.head)
             if server.call_count >= server.call_count_max:
+                _note_full(event.head.handler)
                 raise TooManyCalls(server.call_count_max)
         except CallRefused as refusal:
             fields = (*HEAD, *server.ending(refusal))
@@ -461,3 +463,9 @@ class Connection(Endpoint):
             self._is_broken = True
             self._read_more(may_read=False)
             self._last_moment = self.loop.call_later(LEAVE_S, self._transport.abort)
+
+
+def _note_full(handler: Any) -> None:
+    """Count a call that is not passed on because too many calls are under way."""
+    if isinstance(handler, RelayHandler):
+        handler.upstream.full_count += 1

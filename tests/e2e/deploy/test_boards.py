@@ -11,7 +11,7 @@ import pytest
 
 from tests.alarms.board_load import copies_loaded, store_loaded
 from tests.alarms.prometheus import Prometheus
-from tests.alarms.site import Site, copies, store
+from tests.alarms.site import Site, copies, store_with_door
 from tests.e2e.deploy.commands import tool
 from tools.boards.description import BOARDS, REPLICATION
 
@@ -44,7 +44,7 @@ def has_numbers(prometheus: Prometheus, expression: str) -> bool:
 
 @pytest.mark.parametrize(
     ("boards", "opened", "loaded"),
-    [(OF_STORE, store, store_loaded), ([REPLICATION], copies, copies_loaded)],
+    [(OF_STORE, store_with_door, store_loaded), ([REPLICATION], copies, copies_loaded)],
     ids=["store", "replication"],
 )
 def test_each_query_gives_numbers(

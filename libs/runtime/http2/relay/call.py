@@ -152,9 +152,13 @@ class RelayedCall:
         self._handler.upstream.place(self, self.head.method.encode("latin-1"), (*kept, *own))
 
     def feed(self, data: bytes, *, is_last: bool) -> None:
-        """Pass on bytes of the request. Raises CallRefused."""
+        """Pass on bytes of the request."""
         self.has_spoken = True
-        self._requests.hold(len(data))
+        try:
+            self._requests.hold(len(data))
+        except CallRefused as refusal:
+            self._refuse(refusal)
+            return
         service = self._service
         if self._pieces is not None:
             self._pieces.append(data)
@@ -168,7 +172,11 @@ class RelayedCall:
         """Pass on the whole request. It is the only message, and its bytes are acknowledged already."""
         self.is_half_closed = self.has_spoken = True
         data = b"\0" + len(message).to_bytes(PREFIX_SIZE_BYTES - 1, "big") + message
-        self._requests.hold_acknowledged(len(data))
+        try:
+            self._requests.hold_acknowledged(len(data))
+        except CallRefused as refusal:
+            self._refuse(refusal)
+            return
         assert self._pieces is not None
         self._pieces.append(data)
         if self._service is not None:
@@ -254,8 +262,8 @@ class RelayedCall:
         assert answers is not None
         try:
             answers.hold(len(data))
-        except CallRefused as error:
-            self._end_with(Outcome(error.code, str(error), tuple(error.metadata)))
+        except CallRefused as refusal:
+            self._refuse(refusal)
             return
         self._caller.pass_on(self.stream_id, data)
         if answers.total_bytes > UNWATCHED_BYTES_MAX:
@@ -344,6 +352,11 @@ class RelayedCall:
         if not self.is_over:
             self.halt()
             self._tell_end(outcome)
+
+    def _refuse(self, refusal: CallRefused) -> None:
+        """End the call on both sides, because this server holds too many bytes."""
+        self._handler.upstream.full_count += 1
+        self._end_with(Outcome(refusal.code, str(refusal), tuple(refusal.metadata)))
 
     def _tell_end(self, outcome: Outcome) -> None:
         self._count(str(outcome.code.value[0]).encode())

@@ -54,6 +54,10 @@ class Upstream:
         self.ended: Counter[bytes] = Counter()
         """Calls that have ended, by their grpc-status."""
         self.open_count = self.request_bytes = self.answer_bytes = 0
+        self.unreached_count = 0
+        """Calls that reached no member."""
+        self.full_count = 0
+        """Calls that this server has refused or ended because a limit of calls or of held bytes was reached."""
 
     @property
     def member_count(self) -> int:
@@ -79,6 +83,7 @@ class Upstream:
         """Return the end of a call for its caller, from an outcome that the service did not give."""
         text = f"{self.name}: {outcome.text}"
         if outcome.code is grpc.StatusCode.UNAVAILABLE and not was_sent:
+            self.unreached_count += 1
             return self._unreached(text)
         return outcome._replace(text=text)
 

@@ -17,7 +17,7 @@ import grpc
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
-from libs.requests.errors import DependencyUnavailable
+from libs.requests.errors import BadArgument, DependencyUnavailable
 from libs.runtime.http2.calling.outcome import Outcome
 from libs.runtime.http2.heads import metadata_of
 from libs.runtime.http2.relay.fields import SERVICE_FIELD
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 SHARED_PACKAGES: Final = frozenset({"reput.common.v1", "grpc.health.v1"})
 """Packages whose methods every service has."""
+
+NAME_SHOWN: Final = 100
+VALUES_SHOWN: Final = 3
+"""Characters of a wrong value, and number of values, that a refusal repeats."""
 
 _CODES: Final = {str(code.value[0]).encode(): code.name for code in grpc.StatusCode}
 
@@ -64,6 +68,24 @@ class DoorStatistics:
     """Bytes of requests that callers sent to a service, counted when a call ends."""
     answer_bytes_total: int
     """Bytes of answers that a service sent to callers, counted when a call ends."""
+    unreached_calls_total: int
+    """Calls that ended because no member of a service could be reached."""
+    full_calls_total: int
+    """Calls that the door refused or ended with WINDOW_FULL: too many calls, or too many held bytes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DoorHeld:
+    """The bytes that the door holds now, for all callers and services."""
+
+    held_request_bytes: int
+    """Bytes of requests that the services have not taken."""
+    held_answer_bytes: int
+    """Bytes of answers that the callers have not taken."""
+    held_request_limit_bytes: int
+    """The limit of the held bytes of requests."""
+    held_answer_limit_bytes: int
+    """The limit of the held bytes of answers."""
 
 
 class Door(grpc.GenericRpcHandler):
@@ -72,11 +94,14 @@ class Door(grpc.GenericRpcHandler):
     def __init__(self, config: ServerConfig, channels: Mapping[str, Sequence[Any]], own_fields: Any) -> None:
         requests = IncomingBudget("callers' requests wait for the services", config.request_inflight_bytes_max)
         answers = IncomingBudget("callers leave too many bytes of answers untaken", config.answer_inflight_bytes_max)
+        self._limits = config.request_inflight_bytes_max, config.answer_inflight_bytes_max
+        self._budgets = requests, answers
         self.upstreams = {
             name: Upstream(f"the service {name}", channels[name], reason_of=reason_of, unreached=_Unreached(name))
             for name in channels
             if channels[name]
         }
+        self._names = ", ".join(channels)
         self._handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             f"reput.{name}.v1": RelayHandler(self.upstreams[name], requests, answers, own_fields)
             if name in self.upstreams
@@ -90,9 +115,16 @@ class Door(grpc.GenericRpcHandler):
         package = method[1 : method.rfind("/")].rpartition(".")[0]
         found = self._handlers.get(package)
         if found is None and package in SHARED_PACKAGES:
-            name = _named(handler_call_details)
-            return None if name is None else self._handlers.get(f"reput.{name}.v1") or _absent(name[:100])
+            return self._named(handler_call_details)
         return found
+
+    def _named(self, details: Any) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """Return the handler of the service that the metadata of a call name. None without a name."""
+        values = [value.decode("latin-1") for name, value in details.fields if name == SERVICE_FIELD]
+        if not values:
+            return None
+        found = self._handlers.get(f"reput.{values[0]}.v1") if len(values) == 1 else None
+        return found or _refusing(_bad_name(values, self._names), BASE_TABLE)
 
     def calls(self) -> Mapping[tuple[str, ...], DoorCalls]:
         """Return the calls that have ended, by service and code. From any thread."""
@@ -110,9 +142,21 @@ class Door(grpc.GenericRpcHandler):
                 open_calls=upstream.open_count,
                 request_bytes_total=upstream.request_bytes,
                 answer_bytes_total=upstream.answer_bytes,
+                unreached_calls_total=upstream.unreached_count,
+                full_calls_total=upstream.full_count,
             )
             for name, upstream in self.upstreams.items()
         }
+
+    def held(self) -> DoorHeld:
+        """Return the bytes that are held. From any thread."""
+        requests, answers = self._budgets
+        return DoorHeld(
+            held_request_bytes=requests.charged_bytes,
+            held_answer_bytes=answers.charged_bytes,
+            held_request_limit_bytes=self._limits[0],
+            held_answer_limit_bytes=self._limits[1],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +180,24 @@ def reason_of(fields: Fields) -> str:
     return str(info.reason)
 
 
-def _named(details: Any) -> str | None:
-    """Return the service that the metadata of a call name."""
-    return next((value.decode("latin-1") for name, value in details.fields if name == SERVICE_FIELD), None)
+def _bad_name(values: Sequence[str], names: str) -> BadArgument:
+    """Return the refusal of metadata that name no service, or several."""
+    shown = ", ".join(repr(value[:NAME_SHOWN]) for value in values[:VALUES_SHOWN])
+    many = f" and {len(values) - VALUES_SHOWN} more" if len(values) > VALUES_SHOWN else ""
+    reason = f"{shown} is no service" if values[0] else "is empty"
+    if len(values) > 1:
+        reason = f"has {len(values)} values, {shown}{many}, but a call goes to one service"
+    return BadArgument(f"{reason}; send one of {names}", field=SERVICE_FIELD.decode(), value=shown, limit=names)
 
 
 def _absent(name: str) -> grpc.RpcMethodHandler[Any, Any]:
     text = f"this gateway has no service {name!r} behind it: its setting {name}_target names none"
-    status = status_of(ServiceAbsent(name, text), _TABLE)
+    return _refusing(ServiceAbsent(name, text), _TABLE)
+
+
+def _refusing(error: Exception, table: ErrorTable) -> grpc.RpcMethodHandler[Any, Any]:
+    """Return the handler that ends each call with an error."""
+    status = status_of(error, table)
 
     async def refuse(_requests: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         details = ((STATUS_METADATA_KEY, status.SerializeToString()),)

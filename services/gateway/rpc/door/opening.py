@@ -60,6 +60,7 @@ def open_door(
     server.add_door(door, dict(_healths(door.upstreams, connections)))
     shell.telemetry.observe_each("door", ("service", "code"), door.calls, DoorCalls)
     shell.telemetry.observe_each("door", ("service",), door.statistics, DoorStatistics)
+    shell.telemetry.observe("door", door.held)
     return [one for found in connections.values() for one in found]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that are passed on as bytes: callers see what a direct call shows, and hold no more than a window."""
+"""Calls that are passed on as bytes: a caller gets the answer of a direct call, and a call holds a window at most."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ async def relayed() -> AsyncIterator[Relayed]:
 
 
 async def outcome(call: Any) -> tuple[Any, ...]:
-    """Return all that a caller sees of a call: answers, metadata and status."""
+    """Return the answers, the metadata and the status of a call."""
     answers = []
     try:
         if hasattr(call, "__aiter__"):
@@ -62,11 +62,11 @@ async def some(count: int, size: int) -> AsyncIterator[bytes]:
 
 
 class TestSame:
-    """What a caller sees through a relay is what it sees directly."""
+    """A call through a relay has the answers, the metadata and the status of a direct call."""
 
     @pytest.mark.parametrize("size", [0, 1, 5_000, 300_000, 5 << 20, 40 << 20])
     async def test_unary(self, relayed: Relayed, size: int) -> None:
-        """A call of any size arrives, with the metadata of both sides; nothing is held afterwards."""
+        """A call of any size arrives, with the metadata of both sides. The relay holds no bytes afterwards."""
         request = bytes(range(256)) * (size // 256 + 1)
         for channel in (relayed.direct, relayed.channel):
             call = channel.unary_unary("/x.X/Unary")(request[:size], metadata=SAID, timeout=LIMIT_S)
@@ -96,7 +96,7 @@ class TestSame:
         await eventually(lambda: relayed.relay.held_bytes == 0)
 
     async def test_errors(self, relayed: Relayed) -> None:
-        """Errors, early and late, come as they are; so do unknown methods."""
+        """Errors before and after the first answer, and errors of unknown methods, arrive unchanged."""
         for path in ("/x.X/Fail", "/x.X/Nothing"):
             calls = [each.unary_unary(path)(b"x", timeout=LIMIT_S) for each in (relayed.direct, relayed.channel)]
             direct, through = [await outcome(call) for call in calls]
@@ -108,7 +108,7 @@ class TestSame:
         assert through[3:] == (C.DATA_LOSS, "half")
 
     async def test_compressed(self, relayed: Relayed) -> None:
-        """A compressed request goes on as it is."""
+        """A compressed request goes on unchanged."""
         call = relayed.channel.unary_unary("/x.X/Unary")(
             b"a" * 100_000, compression=grpc.Compression.Gzip, timeout=LIMIT_S
         )
@@ -159,7 +159,7 @@ class TestEnds:
         await eventually(lambda: relayed.relay.upstream.open_count == 0 and relayed.relay.held_bytes == 0)
 
     async def test_away(self) -> None:
-        """A service that is away makes calls UNAVAILABLE, with its name; it is found again when it is back."""
+        """Calls to a stopped service end with UNAVAILABLE and its name. They succeed after its start."""
         port = free_port()
         async with relaying(f"127.0.0.1:{port}") as relayed:
             call = relayed.channel.unary_unary("/x.X/Unary")
@@ -185,7 +185,7 @@ class TestMembers:
     """Several members, one of which leads."""
 
     async def test_leader(self) -> None:
-        """A call that a follower refuses goes to the leader, a stream, too; later calls go there at once."""
+        """A call or stream that a follower refuses goes to the leader. Later calls go to the leader at once."""
         follower, leader = Service(), Service()
         follower.reason = "NOT_LEADER"
         async with relaying(await follower.start(), await leader.start()) as relayed:
@@ -203,17 +203,17 @@ class TestMembers:
         await leader.server.stop(0)
 
     async def test_one_away(self) -> None:
-        """A call that did not reach a member goes to the next one."""
+        """A call that did not reach a member goes to the next member."""
         async with relaying(f"127.0.0.1:{free_port()}", await (service := Service()).start()) as relayed:
             assert await relayed.channel.unary_unary("/x.X/Unary")(b"y", timeout=LIMIT_S) == b"y"
         await service.server.stop(0)
 
 
 class TestBounds:
-    """Slow sides cost a window, and all together a budget."""
+    """A slow caller or service costs a window. All calls together cost a budget at most."""
 
     async def test_slow_service(self, relayed: Relayed) -> None:
-        """A service that does not read stops its caller; the relay holds a window at most."""
+        """A service that does not read stops its caller. The relay holds a window at most."""
         relayed.service.may_read.clear()
         call = relayed.channel.stream_stream("/x.X/Both")()
         sent = 0
@@ -239,7 +239,7 @@ class TestBounds:
         await eventually(lambda: relayed.relay.held_bytes == 0)
 
     async def test_slow_callers(self, relayed: Relayed) -> None:
-        """Callers that do not read hold a window each, and nobody else up."""
+        """Each caller that does not read costs a window. The calls of other callers go on."""
         calls = [relayed.channel.unary_stream("/x.X/Down")(b"1000 100000") for _ in range(40)]
         for call in calls:
             await call.read()
@@ -266,9 +266,30 @@ class TestBounds:
             for call in calls:
                 call.cancel()
             await eventually(lambda: relayed.relay.held_bytes == 0)
+            assert relayed.relay.upstream.full_count >= codes.count(C.RESOURCE_EXHAUSTED)
+            await eventually(lambda: relayed.relay.upstream.open_count == 0)
+
+    async def test_budget_of_requests(self) -> None:
+        """A request beyond the budget ends its call, which is counted. The service is a server that never answers."""
+        accepted: list[asyncio.StreamWriter] = []
+        silent = await asyncio.start_server(lambda _, writer: accepted.append(writer), "127.0.0.1", 0)
+        target = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+        async with relaying(target, budget_bytes=1 << 20) as relayed:
+            upstream = relayed.relay.upstream
+            held = relayed.channel.unary_unary("/x.X/Unary")(bytes(900 << 10))
+            await eventually(lambda: relayed.relay.held_bytes > 700 << 10)
+            call = relayed.channel.unary_unary("/x.X/Unary")(bytes(900 << 10), timeout=LIMIT_S)
+            assert await code_of(call) is C.RESOURCE_EXHAUSTED
+            await eventually(lambda: (upstream.full_count, upstream.open_count, upstream.ended[b"8"]) == (1, 1, 1))
+            held.cancel()
+            await eventually(lambda: relayed.relay.held_bytes == 0 and upstream.open_count == 0)
+        for writer in accepted:
+            writer.transport.abort()
+        silent.close()
+        await asyncio.sleep(0)
 
     async def test_large_metadata(self, relayed: Relayed) -> None:
-        """Metadata without room for the relay's own fields are refused here; the service's connection lives on."""
+        """The relay refuses metadata without room for its own fields. The connection to the service stays open."""
         call = relayed.channel.unary_unary("/x.X/Unary")
         await call(b"", timeout=LIMIT_S)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -277,7 +298,7 @@ class TestBounds:
         assert await call(b"x", metadata=(("a", "b" * 6_000),), timeout=LIMIT_S) == b"x"
 
     async def test_forged(self, relayed: Relayed) -> None:
-        """A caller's own fields of a door do not go on."""
+        """Fields of a door that a caller sends do not go on."""
         metadata = (("reput-door", "x"), ("reput-door-peer", "ipv4:1.2.3.4:5"), ("reput-door-other", "y"))
         await relayed.channel.unary_unary("/x.X/Unary")(b"", metadata=metadata, timeout=LIMIT_S)
         assert {key for key in relayed.service.seen[0] if key.startswith("reput")} == {"reput-door-peer"}

@@ -30,7 +30,7 @@ TABLE: dict[str, dict[str, int]] = {
     "What `append` answers instead of a position.": numbered(
         "E_",
         "WIRE FULL EMPTY TOO_MANY TOPIC_NAME TOPIC_UNKNOWN TOPIC_FORBIDDEN QUEUE BODY_SIZE PROPERTIES PROPERTIES_SIZE"
-        " DELAY HOST FIELD RECORD_SIZE WRITER LIGHT QUEUES DURABILITY BEHIND",
+        " DELAY HOST FIELD RECORD_SIZE WRITER LIGHT QUEUES DURABILITY BEHIND QUEUE_ELSEWHERE",
         first=-1,
         step=-1,
     ),
@@ -43,10 +43,11 @@ TABLE: dict[str, dict[str, int]] = {
         "KIND_MESSAGE": 16,
     },
     "Who may append to a topic: nobody, everybody, or the store itself.": numbered("", "NOBODY EVERYBODY SERVICES"),
-    "Columns of a row of TopicTable; BEGUN_COUNT: queues with a counter above 0, wherever it is.": numbered(
+    "Columns of a row of TopicTable; BEGUN_COUNT: queues with a counter above 0, wherever it is; HAS_SHARE: 1 if"
+    " other logs have some of its queues.": numbered(
         "",
         "NAME_START NAME_SIZE NAME_HASH WRITE_QUEUE_COUNT WRITERS COUNTER_START COUNTER_CAPACITY ROUND_ROBIN"
-        " BEGUN_COUNT ROW_STRIDE",
+        " BEGUN_COUNT HAS_SHARE ROW_STRIDE",
     ),
     "Where a message waits instead of its own topic: nowhere, for its delay level, for its time, or for the end of its"
     " transaction.": numbered("REDIRECT_", "NONE LEVEL TIMER HALF COUNT"),

@@ -5,6 +5,7 @@
 E_WIRE, E_FULL, E_EMPTY, E_TOO_MANY, E_TOPIC_NAME, E_TOPIC_UNKNOWN, E_TOPIC_FORBIDDEN = -1, -2, -3, -4, -5, -6, -7
 E_QUEUE, E_BODY_SIZE, E_PROPERTIES, E_PROPERTIES_SIZE, E_DELAY, E_HOST, E_FIELD = -8, -9, -10, -11, -12, -13, -14
 E_RECORD_SIZE, E_WRITER, E_LIGHT, E_QUEUES, E_DURABILITY, E_BEHIND = -15, -16, -17, -18, -19, -20
+E_QUEUE_ELSEWHERE = -21
 
 # How a walk over records ends.
 S_END, S_FULL, S_BLANK, S_TRUNCATED, S_BAD_MAGIC, S_BAD_LENGTH, S_BAD_CRC, S_BAD_OFFSET = 0, 1, 2, 3, 4, 5, 6, 7
@@ -18,9 +19,10 @@ KIND_UNKNOWN, KIND_VARINT, KIND_FIXED64, KIND_BYTES, KIND_FIXED32, KIND_PACKED, 
 # Who may append to a topic: nobody, everybody, or the store itself.
 NOBODY, EVERYBODY, SERVICES = 0, 1, 2
 
-# Columns of a row of TopicTable; BEGUN_COUNT: queues with a counter above 0, wherever it is.
+# Columns of a row of TopicTable; BEGUN_COUNT: queues with a counter above 0, wherever it is; HAS_SHARE: 1 if other logs
+# have some of its queues.
 NAME_START, NAME_SIZE, NAME_HASH, WRITE_QUEUE_COUNT, WRITERS, COUNTER_START, COUNTER_CAPACITY = 0, 1, 2, 3, 4, 5, 6
-ROUND_ROBIN, BEGUN_COUNT, ROW_STRIDE = 7, 8, 9
+ROUND_ROBIN, BEGUN_COUNT, HAS_SHARE, ROW_STRIDE = 7, 8, 9, 10
 
 # Where a message waits instead of its own topic: nowhere, for its delay level, for its time, or for the end of its
 # transaction.

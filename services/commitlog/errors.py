@@ -20,6 +20,27 @@ class QueueOutOfRange(RequestRefused):
         self.topic = topic
 
 
+class QueueNotHere(RequestRefused):
+    """The topic lies on several logs, and another log has the queue, or the message names none.
+
+    `version` is the version of this log's share. A message that names no queue has the queue id -1.
+    """
+
+    def __init__(self, *, field: str, topic: str, value: int, version: int) -> None:
+        elsewhere = f"queue {value} of topic {topic} is on another shard"
+        unnamed = f"topic {topic} lies on several shards, and the message names no queue"
+        super().__init__(f"{elsewhere if value >= 0 else unnamed} (version {version})", field=field, value=value)
+        self.topic, self.version = topic, version
+
+
+class ShareOutdated(ServiceError):
+    """A share is not newer than the share that the log has."""
+
+    def __init__(self, topic: str, *, given: int, version: int) -> None:
+        super().__init__(f"the share of topic {topic} has version {version} here, and version {given} is not newer")
+        self.topic, self.version, self.field = topic, version, "share.version"
+
+
 class BatchEmpty(RequestRefused):
     """An append without messages."""
 

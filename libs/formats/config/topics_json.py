@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from libs.formats.config import config_json
+from libs.formats.config import config_json, topic_share
 from libs.formats.config.config_json import DataVersion
+from libs.formats.config.topic_share import SHARE, TopicShare
 from libs.formats.errors import BadField
 from libs.formats.limits import INT32_MAX, INT64_MAX, QUEUE_COUNT_MAX
 
@@ -56,6 +57,16 @@ class TopicConfig:
     def retention_bytes(self) -> int:
         """Bytes of records above which the oldest messages expire, 0 without a rule or with a value that is none."""
         return _limit(self.attributes.get(RETENTION_BYTES), INT64_MAX)
+
+    @cached_property
+    def share(self) -> TopicShare | None:
+        """The queues that this log has, if the topic lies on several logs. Raises BadField for a text that is none."""
+        text = self.attributes.get(SHARE)
+        return None if text is None else topic_share.loads(text)
+
+    def shared(self, share: TopicShare) -> dict[str, str]:
+        """Return the attributes with another share."""
+        return self.attributes | {SHARE: topic_share.dumps(share)}
 
     def retained(self, *, hours: int | None, size_bytes: int | None) -> dict[str, str]:
         """Return the attributes with another rule of retention. None leaves a limit unchanged, 0 removes it."""

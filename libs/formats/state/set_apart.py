@@ -9,6 +9,8 @@ CleanupPolicyUtils and MixAll.isLmq.
 from collections.abc import Mapping
 
 from libs.formats import store_layout
+from libs.formats.config import topic_share
+from libs.formats.errors import BadField
 from libs.formats.state.system_topics import LIGHT_QUEUE_PREFIX
 
 QUEUE_TYPE, CLEANUP_POLICY = "queue.type", "cleanup.policy"
@@ -34,7 +36,14 @@ def why_by_name(topic: str) -> str:
 def why_by_attributes(attributes: Mapping[str, str]) -> str:
     """Return why a topic's attributes in topics.json set it apart, empty if they do not.
 
-    An unknown value sets it apart, too: RocketMQ does not start with it, and its meaning is unknown.
+    An unknown value sets it apart, too: RocketMQ does not start with it, and its meaning is unknown. So does a share
+    that this release can't read: it would accept messages for queues of other logs.
     """
     wanted = ((name, attributes.get(name, served), served) for name, served in _SERVED.items())
-    return ", ".join(f"{name}={value}" for name, value, served in wanted if value != served)
+    reasons = [f"{name}={value}" for name, value, served in wanted if value != served]
+    if (share := attributes.get(topic_share.SHARE)) is not None:
+        try:
+            topic_share.loads(share)
+        except BadField as error:
+            reasons.append(error.reason)
+    return ", ".join(reasons)

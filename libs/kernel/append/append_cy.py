@@ -59,6 +59,7 @@ def append(
       E_WIRE: not protobuf. E_EMPTY, E_TOO_MANY: number of messages. E_TOPIC_NAME, E_TOPIC_UNKNOWN (create the topic and
       repeat), E_TOPIC_FORBIDDEN, E_QUEUE, E_BODY_SIZE, E_PROPERTIES (form or text), E_PROPERTIES_SIZE, E_DELAY (no
       topic to wait in; a time that is no number, too far, or over for a deletion), E_LIGHT (for light queues), E_HOST,
+      E_QUEUE_ELSEWHERE (another log has it; error_value is its number, SERVER_CHOOSES if the message names none),
       E_FIELD (any other value). E_DURABILITY: the limits refuse it. E_BEHIND: it needs the request before it,
       and limits.is_behind_refused.
       E_RECORD_SIZE: above the limit. E_QUEUES: the only fault is that error_value messages, more than the limit, are
@@ -143,6 +144,7 @@ def new_job(segment, position, base_physical_offset, store_time_ms, store_host, 
     job.names_view = table.names
     job.names = source_of(job.names_view)
     job.counter_values = table.counter_values
+    job.own_queues = table.own_queues
     job.body_size_max = limits.body_size_bytes_max
     job.record_size_max = limits.record_size_bytes_max
     job.has_crc_property = limits.crc_property
@@ -377,10 +379,15 @@ def plan_queue(job, message, at, row):
         return 0
     if job.rows[row + WRITERS] == NOBODY or (job.rows[row + WRITERS] == SERVICES and not job.is_internal):
         return refuse_message(job, message, E_TOPIC_FORBIDDEN, APPEND_MESSAGE_TOPIC, 0)
+    is_shared: cython.bint = job.rows[row + HAS_SHARE] != 0 and not job.is_internal
     if message.has_queue_id:
         if message.queue_id >= queue_count:
             return refuse_message(job, message, E_QUEUE, APPEND_MESSAGE_QUEUE_ID, message.queue_id)
+        if is_shared and job.own_queues[job.rows[row + COUNTER_START] + message.queue_id] == 0:
+            return refuse_message(job, message, E_QUEUE_ELSEWHERE, APPEND_MESSAGE_QUEUE_ID, message.queue_id)
         job.plan[at + PLAN_QUEUE_ID] = message.queue_id
+    elif is_shared:
+        return refuse_message(job, message, E_QUEUE_ELSEWHERE, APPEND_MESSAGE_QUEUE_ID, SERVER_CHOOSES)
     elif message.sharding_key_size > 0:
         hash_value = java_hash(job.request, message.sharding_key_start, message.sharding_key_size, 0)
         if hash_value > INT32_MAX:

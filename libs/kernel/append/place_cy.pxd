@@ -21,6 +21,7 @@ cdef class Job:
     cdef long long[::1] rows
     cdef int[::1] slots
     cdef long long[::1] counter_values
+    cdef signed char[::1] own_queues
     cdef long long[::1] plan
     cdef long long[::1] physical_offsets
     cdef long long[::1] queue_offsets

@@ -10,7 +10,7 @@ Not handled: permissions for readers, names (the service checks them), persisten
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
 from zlib import crc32
 
@@ -24,6 +24,7 @@ from libs.kernel.layout import (
     COUNTER_CAPACITY,
     COUNTER_START,
     EVERYBODY,
+    HAS_SHARE,
     NAME_HASH,
     NAME_SIZE,
     NAME_START,
@@ -61,14 +62,25 @@ class TopicTable:
         self.rows = array("q")
         self.slots = array("i", bytes(4 * 64))  # open addressing, row number + 1; a power of two, at most half full
         self.counter_values = array("q")
+        self.own_queues = array("b")
+        """A flag beside each counter: whether the queue is here, for a topic that has a share."""
         self._outside: dict[int, dict[int, int]] = {}
         self._removed_count = 0
         self._wasted_counter_count = 0
 
-    def put_topic(self, name: bytes, *, write_queue_count: int, is_writable: bool, is_internal: bool = False) -> None:
+    def put_topic(
+        self,
+        name: bytes,
+        *,
+        write_queue_count: int,
+        is_writable: bool,
+        is_internal: bool = False,
+        own_queue_ids: Collection[int] | None = None,
+    ) -> None:
         """Create or change a topic, and keep its counters. 1 <= write_queue_count <= 65,535.
 
-        Only the store itself writes to a topic that `is_internal`.
+        Only the store itself writes to a topic that `is_internal`. With `own_queue_ids` callers must name the queue of
+        a message, and only these queues take messages.
         """
         assert name
         assert 1 <= write_queue_count <= QUEUE_ID_MAX
@@ -77,6 +89,7 @@ class TopicTable:
             self._grow_counters(row, write_queue_count)
         self.rows[row + WRITE_QUEUE_COUNT] = write_queue_count
         self.rows[row + WRITERS] = SERVICES if is_internal else EVERYBODY if is_writable else NOBODY
+        self._own(row, own_queue_ids)
         if (redirect := _REDIRECT_NAMES.get(name)) is not None:
             self.redirect_rows[redirect] = row
 
@@ -93,6 +106,7 @@ class TopicTable:
             self._removed_count += 1
         self._wasted_counter_count += self.rows[row + COUNTER_CAPACITY]
         self.rows[row + WRITE_QUEUE_COUNT] = self.rows[row + COUNTER_START] = self.rows[row + COUNTER_CAPACITY] = 0
+        self._own(row, None)
         self._give_back()
 
     def counters_of(self, name: bytes) -> list[Counter]:
@@ -181,7 +195,7 @@ class TopicTable:
         if row >= 0:
             return row
         row = len(self.rows)
-        self.rows.extend((len(self.names), len(name), crc32(name), 0, 0, 0, 0, 0, 0))
+        self.rows.extend((len(self.names), len(name), crc32(name), 0, 0, 0, 0, 0, 0, 0))
         self.names += name
         self.topic_count += 1
         if self.topic_count * 2 > len(self.slots):
@@ -199,6 +213,15 @@ class TopicTable:
             slot = (slot + 1) & mask
         self.slots[slot] = number + 1
 
+    def _own(self, row: int, queue_ids: Collection[int] | None) -> None:
+        """Set the queues that are here, all for None."""
+        self.rows[row + HAS_SHARE] = queue_ids is not None
+        if queue_ids is not None:
+            start, capacity = self.rows[row + COUNTER_START], self.rows[row + COUNTER_CAPACITY]
+            self.own_queues[start : start + capacity] = array("b", bytes(capacity))
+            for queue_id in queue_ids:
+                self.own_queues[start + queue_id] = 1
+
     def _grow_counters(self, row: int, queue_count: int) -> None:
         """Move a topic's counters to a larger stretch. Doubling bounds the waste of the old stretches."""
         start, capacity = self.rows[row + COUNTER_START], self.rows[row + COUNTER_CAPACITY]
@@ -214,6 +237,7 @@ class TopicTable:
         self.rows[row + COUNTER_START] = len(self.counter_values)
         self.rows[row + COUNTER_CAPACITY] = grown
         self.counter_values.extend(values)
+        self.own_queues.extend(array("b", bytes(grown)))
 
     def _give_back(self) -> None:
         """Free unused rows and counters, if they are more than half of all. So each removal pays for its part."""
@@ -226,10 +250,11 @@ class TopicTable:
                 continue
             name, start, capacity = self._name(row), self.rows[row + COUNTER_START], self.rows[row + COUNTER_CAPACITY]
             at = fresh._find_or_add(name)
-            for column in (WRITE_QUEUE_COUNT, WRITERS, COUNTER_CAPACITY, ROUND_ROBIN, BEGUN_COUNT):
+            for column in (WRITE_QUEUE_COUNT, WRITERS, COUNTER_CAPACITY, ROUND_ROBIN, BEGUN_COUNT, HAS_SHARE):
                 fresh.rows[at + column] = self.rows[row + column]
             fresh.rows[at + COUNTER_START] = len(fresh.counter_values)
             fresh.counter_values.extend(self.counter_values[start : start + capacity])
+            fresh.own_queues.extend(self.own_queues[start : start + capacity])
             if row in self._outside:
                 fresh._outside[at] = self._outside[row]
         for name, redirect in _REDIRECT_NAMES.items():

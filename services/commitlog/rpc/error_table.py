@@ -13,6 +13,8 @@ _ARGUMENT = ("field", "value", "limit")
 
 ERROR_TABLE: ErrorTable = {
     errors.QueueOutOfRange: ErrorRow(_CODES.INVALID_ARGUMENT, "QUEUE_OUT_OF_RANGE", ("topic", *_ARGUMENT)),
+    errors.QueueNotHere: ErrorRow(_CODES.FAILED_PRECONDITION, "QUEUE_NOT_HERE", ("topic", "field", "value", "version")),
+    errors.ShareOutdated: ErrorRow(_CODES.ABORTED, "SHARE_OUTDATED", ("topic", "version", "field")),
     errors.BatchEmpty: ErrorRow(_CODES.INVALID_ARGUMENT, "BATCH_EMPTY", ("field",)),
     errors.BatchTooLarge: ErrorRow(_CODES.INVALID_ARGUMENT, "BATCH_TOO_LARGE", _ARGUMENT),
     errors.TooManyNewQueues: ErrorRow(_CODES.RESOURCE_EXHAUSTED, "WINDOW_FULL", _ARGUMENT, retry_after_ms=100),

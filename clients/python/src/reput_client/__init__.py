@@ -55,9 +55,11 @@ if TYPE_CHECKING:
         PullResult,
         PullStatus,
         Queue,
+        QueueRange,
         SendResult,
         Topic,
         TopicQueue,
+        TopicShare,
     )
     from reput_client.core.writing import Written
     from reput_client.sync.admin import Admin
@@ -114,6 +116,7 @@ __all__ = [
     "PullStatus",
     "Queries",
     "Queue",
+    "QueueRange",
     "Queues",
     "Received",
     "Replay",
@@ -133,6 +136,7 @@ __all__ = [
     "ShareQueue",
     "Topic",
     "TopicQueue",
+    "TopicShare",
     "Topics",
     "Transaction",
     "Transactions",
@@ -158,8 +162,8 @@ _HOMES = {
     "core.telemetry.metrics": "ConsumerMetrics Latencies ProducerMetrics ShareConsumerMetrics",
     "core.sharing.transactions": "OpenTransaction",
     "core.types": (
-        "ConsumerGroup ConsumerOffset Durability KeyMessages Message NewMessage PullResult PullStatus Queue SendResult "
-        "Topic TopicQueue"
+        "ConsumerGroup ConsumerOffset Durability KeyMessages Message NewMessage PullResult PullStatus Queue QueueRange "
+        "SendResult Topic TopicQueue TopicShare"
     ),
     "core.writing": "Written",
     "sync.client": "Client connect",

@@ -28,6 +28,7 @@ from services.commitlog.errors import (
     DelayNotSupported,
     MessageTooLarge,
     PropertiesTooLarge,
+    QueueNotHere,
     QueueOutOfRange,
     TopicForbidden,
 )
@@ -119,6 +120,8 @@ def refusal_of(  # noqa: C901 - a table
         case layout.E_QUEUE:
             limit = (topics.write_queue_count(topic) or QUEUE_COUNT_MAX) - 1
             return QueueOutOfRange(field=field, topic=topic, value=value, limit=limit)
+        case layout.E_QUEUE_ELSEWHERE:
+            return QueueNotHere(field=field, topic=topic, value=value, version=topics.share_version(topic))
         case layout.E_BODY_SIZE:
             return MessageTooLarge("body", field=field, value=value, limit=limits.body_size_bytes_max)
         case layout.E_RECORD_SIZE:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from libs.formats.config.config_json import DataVersion
+from libs.formats.config.topic_share import TopicShare
 from libs.formats.config.topics_json import (
     PERMISSION_READ,
     PERMISSION_WRITE,
-    RETENTION_HOURS_MAX,
     TopicConfig,
     TopicsFile,
 )
@@ -41,10 +41,10 @@ from libs.log.state.topic_store import TopicStore
 from libs.machine.clock import Clock
 from libs.machine.fs import Fs
 from libs.machine.uninterrupted import uninterrupted
-from libs.requests.checks import check_range
 from libs.requests.errors import BadArgument, BadTopicName, TopicNotFound, TopicSetApart
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.write.recent_topic_changes import RecentTopicChanges
+from services.commitlog.engine.write.topic_values import with_retention_of, with_share
 from services.commitlog.errors import TopicExists, TopicForbidden
 
 _SHOWN_SIZE_MAX = 80
@@ -67,13 +67,6 @@ def check_topic_name(name: str) -> None:
     if not is_appendable_topic(name):
         reason = f"a topic name has letters, digits, `_`, `-`, `%` and `|` only, not {shown!r}"
         raise BadTopicName(reason, field="name", value=shown, limit="[%|a-zA-Z0-9_-]")
-
-
-def _with_retention(topic: TopicConfig, hours: int | None, size_bytes: int | None) -> TopicConfig:
-    """Return a topic with another rule of retention. None leaves a limit unchanged. Raises BadArgument."""
-    check_range(hours or 0, "retention_hours", most=RETENTION_HOURS_MAX)
-    check_range(size_bytes or 0, "retention_bytes")
-    return replace(topic, attributes=topic.retained(hours=hours, size_bytes=size_bytes))
 
 
 class TopicRegistry:
@@ -153,6 +146,11 @@ class TopicRegistry:
         topic = self.find(name)
         return self._config.default_queue_count if topic is None else topic.write_queue_count
 
+    def share_version(self, name: str) -> int:
+        """Return the version of a topic's share, 0 without one."""
+        topic = self.find(name)
+        return 0 if topic is None or topic.share is None else topic.share.version
+
     def queue_count(self, topic: TopicConfig) -> int:
         """Return the number of queues for readers: the larger of both counts, or more if a later queue had messages."""
         counters = self.table.counters_of(topic.name.encode())
@@ -179,8 +177,11 @@ class TopicRegistry:
         is_writable: bool = True,
         retention_hours: int = 0,
         retention_bytes: int = 0,
+        share: TopicShare | None = None,
     ) -> TopicConfig:
         """Create a topic, durably. A queue count of 0 is the default, a retention of 0 no rule of its own.
+
+        Without a share all its queues are here.
 
         Raises TopicExists, TopicSetApart, BadTopicName and BadArgument.
         """
@@ -193,7 +194,7 @@ class TopicRegistry:
             write_queue_count=self._checked_count(write_queue_count or default, "write_queue_count"),
             permission=PERMISSION_READ * is_readable | PERMISSION_WRITE * is_writable,
         )
-        topic = _with_retention(topic, retention_hours, retention_bytes)
+        topic = with_share(with_retention_of(topic, retention_hours, retention_bytes), share)
         if not await uninterrupted(self._add_missing([topic], field="name")):
             raise TopicExists(name)
         return topic
@@ -208,23 +209,25 @@ class TopicRegistry:
         is_writable: bool | None = None,
         retention_hours: int | None = None,
         retention_bytes: int | None = None,
+        share: TopicShare | None = None,
     ) -> TopicConfig:
         """Change a topic, durably. None leaves a value unchanged.
 
-        Raises TopicNotFound, TopicForbidden, TopicSetApart and BadArgument.
+        Raises TopicNotFound, TopicForbidden, TopicSetApart, BadArgument and ShareOutdated.
         """
 
         def changed(old: TopicConfig) -> TopicConfig:
             reads = old.is_readable if is_readable is None else is_readable
             writes = old.is_writable if is_writable is None else is_writable
-            return replace(
-                _with_retention(old, retention_hours, retention_bytes),
+            topic = replace(
+                with_retention_of(old, retention_hours, retention_bytes),
                 read_queue_count=self._checked_count(read_queue_count, "read_queue_count", known=old.read_queue_count),
                 write_queue_count=self._checked_count(
                     write_queue_count, "write_queue_count", known=old.write_queue_count
                 ),
                 permission=PERMISSION_READ * reads | PERMISSION_WRITE * writes,
             )
+            return with_share(topic, share)
 
         return await uninterrupted(self._update(name, changed))
 
@@ -454,7 +457,14 @@ class TopicRegistry:
             return  # RocketMQ may keep such topics; appends to them are refused
         is_writable = topic.is_writable and not is_system_topic(topic.name) and not self.set_apart.why(topic.name)
         is_internal = topic.name in INTERNAL_TOPICS
-        table.put_topic(name, write_queue_count=queue_count, is_writable=is_writable, is_internal=is_internal)
+        share = None if self.set_apart.why(topic.name) else topic.share
+        table.put_topic(
+            name,
+            write_queue_count=queue_count,
+            is_writable=is_writable,
+            is_internal=is_internal,
+            own_queue_ids=None if share is None else [queue.queue_id for queue in share.queues],
+        )
 
     def _next_version(self) -> DataVersion:
         version = self.store.version

@@ -37,6 +37,7 @@ from reput_client.core.types import (
     SendResult,
     TimeLike,
     Topic,
+    TopicShare,
     check_place,
     to_timestamp,
 )
@@ -61,8 +62,12 @@ class AsyncTopics(AsyncPart):
         is_writable: bool | None = None,
         retention_hours: int | None = None,
         retention_bytes: int | None = None,
+        share: TopicShare | None = None,
     ) -> Topic:
-        """Create a topic. An argument that is None has the store's default. Raises AlreadyExistsError."""
+        """Create a topic. An argument that is None has the store's default. Raises AlreadyExistsError.
+
+        With a `share` the topic lies on several shards, and this store is one of them.
+        """
         request = topic_service_pb2.CreateTopicRequest(
             name=name,
             read_queue_count=read_queue_count or 0,
@@ -71,6 +76,7 @@ class AsyncTopics(AsyncPart):
             is_writable=is_writable,
             retention_hours=retention_hours or 0,
             retention_bytes=retention_bytes or 0,
+            share=_share_message(share),
         )
         return await self._channels.run(Call(request, topic_in, is_repeatable=False))
 
@@ -84,6 +90,7 @@ class AsyncTopics(AsyncPart):
         is_writable: bool | None = None,
         retention_hours: int | None = None,
         retention_bytes: int | None = None,
+        share: TopicShare | None = None,
     ) -> Topic:
         """Change a topic. An argument that is None leaves its value unchanged. Raises NotFoundError.
 
@@ -98,6 +105,7 @@ class AsyncTopics(AsyncPart):
             is_writable=is_writable,
             retention_hours=retention_hours,
             retention_bytes=retention_bytes,
+            share=_share_message(share),
         )
         return await self._channels.run(Call(request, topic_in))
 
@@ -117,6 +125,13 @@ class AsyncTopics(AsyncPart):
     async def purge(self, name: str) -> None:
         """Take all messages of a topic away from readers. The topic and its offsets stay. Raises NotFoundError."""
         await self._channels.run(Call(topic_service_pb2.PurgeTopicRequest(name=name), done, is_repeatable=False))
+
+
+def _share_message(share: TopicShare | None) -> topic_service_pb2.TopicShare | None:
+    if share is None:
+        return None
+    queues = [topic_service_pb2.QueueShare(**queue._asdict()) for queue in share.queues]
+    return topic_service_pb2.TopicShare(version=share.version, queues=queues)
 
 
 class AsyncQueries(AsyncPart):

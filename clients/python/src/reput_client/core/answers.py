@@ -20,7 +20,13 @@ def of_fields(kind: type[V], message: Any, /, **others: object) -> V:
 
 def topic_of(message: Any) -> types.Topic:
     """Return a topic of the API as a value."""
-    return of_fields(types.Topic, message)
+    share = share_of(message.share) if message.HasField("share") else None
+    return of_fields(types.Topic, message, share=share)
+
+
+def share_of(message: Any) -> types.TopicShare:
+    """Return the share of a topic."""
+    return types.TopicShare(message.version, tuple(of_fields(types.QueueRange, queue) for queue in message.queues))
 
 
 def topic_in(answer: Any) -> types.Topic:

@@ -259,10 +259,28 @@ class KeyMessages(NamedTuple):
     error: DataLossError | None = None
 
 
+class QueueRange(NamedTuple):
+    """A queue of a topic on several shards. It has the keys whose hash is `first_hash` to `last_hash`.
+
+    The hash of a key is the first four bytes of the SHA-256 of its UTF-8 text, the highest byte first.
+    """
+
+    queue_id: int
+    first_hash: int
+    last_hash: int
+
+
+class TopicShare(NamedTuple):
+    """The queues that a shard has of a topic on several shards, by number. `version` grows with each change."""
+
+    version: int
+    queues: tuple[QueueRange, ...]
+
+
 class Topic(NamedTuple):
     """A topic. `is_system` marks a topic that the store itself needs. `set_apart` says why only RocketMQ uses it.
 
-    A retention of 0 is no rule of its own.
+    A retention of 0 is no rule of its own. Without a `share` the whole topic is here.
     """
 
     name: str
@@ -274,6 +292,7 @@ class Topic(NamedTuple):
     set_apart: str = ""
     retention_hours: int = 0
     retention_bytes: int = 0
+    share: TopicShare | None = None
 
 
 class Queue(NamedTuple):

@@ -19,6 +19,8 @@ ARGUMENTS = {
     "BatchTooLarge": {"reason": "bad", "value": 9, "limit": 3},
     "TooManyNewQueues": {"value": 9, "limit": 3},
     "MessageTooLarge": {"what": "body", "field": "messages[0].body", "value": 9, "limit": 3},
+    "QueueNotHere": {"field": "messages[0].queue_id", "topic": "orders", "value": 9, "version": 3},
+    "ShareOutdated": {"topic": "orders", "given": 2, "version": 3},
     "QueueOutOfRange": {"field": "messages[0].queue_id", "topic": "orders", "value": 9, "limit": 3},
     "TopicNotFound": {"topic": "orders", "field": "name"},
     "TopicExists": ("orders",),

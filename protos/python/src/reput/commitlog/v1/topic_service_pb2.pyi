@@ -34,6 +34,7 @@ class Topic(_message.Message):
     QUEUE_COUNT_FIELD_NUMBER: _builtins.int
     RETENTION_HOURS_FIELD_NUMBER: _builtins.int
     RETENTION_BYTES_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """1 to 127 bytes of letters, digits, `_`, `-`, `%` and `|`."""
     read_queue_count: _builtins.int
@@ -62,6 +63,10 @@ class Topic(_message.Message):
     """Messages that are older expire. Hours; 0: no rule of its own, the topic's messages go with their segments."""
     retention_bytes: _builtins.int
     """The oldest messages expire while the topic's records have more bytes. 0: no such limit."""
+    @_builtins.property
+    def share(self) -> Global___TopicShare:
+        """The part of a topic that lies on several shards which this log has. Absent: the whole topic is here."""
+
     def __init__(
         self,
         *,
@@ -75,14 +80,80 @@ class Topic(_message.Message):
         queue_count: _builtins.int = ...,
         retention_hours: _builtins.int = ...,
         retention_bytes: _builtins.int = ...,
+        share: Global___TopicShare | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["share", b"share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_readable", b"is_readable", "is_system", b"is_system", "is_writable", b"is_writable", "name", b"name", "queue_count", b"queue_count", "read_queue_count", b"read_queue_count", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "set_apart", b"set_apart", "write_queue_count", b"write_queue_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_readable", b"is_readable", "is_system", b"is_system", "is_writable", b"is_writable", "name", b"name", "queue_count", b"queue_count", "read_queue_count", b"read_queue_count", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "set_apart", b"set_apart", "share", b"share", "write_queue_count", b"write_queue_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Topic: _TypeAlias = Topic  # noqa: Y015
+
+@_typing.final
+class TopicShare(_message.Message):
+    """The queues of a topic that a log has, if the topic lies on several logs (shards). Queue numbers are unique over all
+    shards, so a log may have queues from the middle of the topic's numbers. Callers name the queue of each message: the
+    log chooses none, and refuses messages for other queues with QUEUE_NOT_HERE, whatever the caller knows.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Grows with each change, by this log or another of the topic. 1 to 2^62. Where two shards claim the same hashes, the
+    larger version is right.
+    """
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueShare]:
+        """The queues that this log has, by number. At least one."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        queues: _abc.Iterable[Global___QueueShare] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queues", b"queues", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicShare: _TypeAlias = TopicShare  # noqa: Y015
+
+@_typing.final
+class QueueShare(_message.Message):
+    """A queue of a topic that lies on several shards."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    FIRST_HASH_FIELD_NUMBER: _builtins.int
+    LAST_HASH_FIELD_NUMBER: _builtins.int
+    queue_id: _builtins.int
+    """Queue within the topic, below the write queue count."""
+    first_hash: _builtins.int
+    """The queue has the keys (`__SHARDINGKEY`) whose hash is first_hash to last_hash. The hash of a key is the first four
+    bytes of the SHA-256 of its UTF-8 text, as an unsigned number, the highest byte first.
+    """
+    last_hash: _builtins.int
+    """See first_hash."""
+    def __init__(
+        self,
+        *,
+        queue_id: _builtins.int = ...,
+        first_hash: _builtins.int = ...,
+        last_hash: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_hash", b"first_hash", "last_hash", b"last_hash", "queue_id", b"queue_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueShare: _TypeAlias = QueueShare  # noqa: Y015
 
 @_typing.final
 class CreateTopicRequest(_message.Message):
@@ -97,6 +168,7 @@ class CreateTopicRequest(_message.Message):
     IS_WRITABLE_FIELD_NUMBER: _builtins.int
     RETENTION_HOURS_FIELD_NUMBER: _builtins.int
     RETENTION_BYTES_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the topic."""
     read_queue_count: _builtins.int
@@ -111,6 +183,10 @@ class CreateTopicRequest(_message.Message):
     """Messages that are older expire. Hours, up to 876,000; 0: no rule of its own."""
     retention_bytes: _builtins.int
     """The oldest messages expire while the topic's records have more bytes. 0: no such limit."""
+    @_builtins.property
+    def share(self) -> Global___TopicShare:
+        """Makes the topic one of several shards. Its queues must be below write_queue_count."""
+
     def __init__(
         self,
         *,
@@ -121,10 +197,11 @@ class CreateTopicRequest(_message.Message):
         is_writable: _builtins.bool | None = ...,
         retention_hours: _builtins.int = ...,
         retention_bytes: _builtins.int = ...,
+        share: Global___TopicShare | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "is_readable", b"is_readable", "is_writable", b"is_writable"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "is_readable", b"is_readable", "is_writable", b"is_writable", "share", b"share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "is_readable", b"is_readable", "is_writable", b"is_writable", "name", b"name", "read_queue_count", b"read_queue_count", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "write_queue_count", b"write_queue_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "is_readable", b"is_readable", "is_writable", b"is_writable", "name", b"name", "read_queue_count", b"read_queue_count", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "share", b"share", "write_queue_count", b"write_queue_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__is_readable: _TypeAlias = _typing.Literal["is_readable"]  # noqa: Y015
     _WhichOneofArgType__is_readable: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable"]  # noqa: Y015
@@ -174,6 +251,7 @@ class UpdateTopicRequest(_message.Message):
     IS_WRITABLE_FIELD_NUMBER: _builtins.int
     RETENTION_HOURS_FIELD_NUMBER: _builtins.int
     RETENTION_BYTES_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the topic."""
     read_queue_count: _builtins.int
@@ -188,6 +266,13 @@ class UpdateTopicRequest(_message.Message):
     """Messages that are older expire. Hours, up to 876,000; 0: no rule of its own any more."""
     retention_bytes: _builtins.int
     """The oldest messages expire while the topic's records have more bytes. 0: no such limit any more."""
+    @_builtins.property
+    def share(self) -> Global___TopicShare:
+        """Replaces the share, if its version is larger; the same share again is accepted. SHARE_OUTDATED otherwise. The queues
+        of the present share stay, with their hashes. A topic without a share gets one: its queues are then those of the
+        share.
+        """
+
     def __init__(
         self,
         *,
@@ -198,10 +283,11 @@ class UpdateTopicRequest(_message.Message):
         is_writable: _builtins.bool | None = ...,
         retention_hours: _builtins.int | None = ...,
         retention_bytes: _builtins.int | None = ...,
+        share: Global___TopicShare | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "_read_queue_count", b"_read_queue_count", "_retention_bytes", b"_retention_bytes", "_retention_hours", b"_retention_hours", "_write_queue_count", b"_write_queue_count", "is_readable", b"is_readable", "is_writable", b"is_writable", "read_queue_count", b"read_queue_count", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "write_queue_count", b"write_queue_count"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "_read_queue_count", b"_read_queue_count", "_retention_bytes", b"_retention_bytes", "_retention_hours", b"_retention_hours", "_write_queue_count", b"_write_queue_count", "is_readable", b"is_readable", "is_writable", b"is_writable", "read_queue_count", b"read_queue_count", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "share", b"share", "write_queue_count", b"write_queue_count"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "_read_queue_count", b"_read_queue_count", "_retention_bytes", b"_retention_bytes", "_retention_hours", b"_retention_hours", "_write_queue_count", b"_write_queue_count", "is_readable", b"is_readable", "is_writable", b"is_writable", "name", b"name", "read_queue_count", b"read_queue_count", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "write_queue_count", b"write_queue_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable", "_is_writable", b"_is_writable", "_read_queue_count", b"_read_queue_count", "_retention_bytes", b"_retention_bytes", "_retention_hours", b"_retention_hours", "_write_queue_count", b"_write_queue_count", "is_readable", b"is_readable", "is_writable", b"is_writable", "name", b"name", "read_queue_count", b"read_queue_count", "retention_bytes", b"retention_bytes", "retention_hours", b"retention_hours", "share", b"share", "write_queue_count", b"write_queue_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__is_readable: _TypeAlias = _typing.Literal["is_readable"]  # noqa: Y015
     _WhichOneofArgType__is_readable: _TypeAlias = _typing.Literal["_is_readable", b"_is_readable"]  # noqa: Y015

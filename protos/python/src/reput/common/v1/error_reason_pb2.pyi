@@ -174,6 +174,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The caller's subject is over a quota of the rights file. Nothing was stored. Retry after the delay in RetryInfo.
     Metadata: subject, quota, value, limit.
     """
+    ERROR_REASON_QUEUE_NOT_HERE: _ErrorReason.ValueType  # 61
+    """The topic lies on several shards, and the queue is on another, or the message names no queue. Nothing was stored. Ask
+    a gateway of all shards, or the topic's shares. Metadata: topic, value, version.
+    """
+    ERROR_REASON_SHARE_OUTDATED: _ErrorReason.ValueType  # 62
+    """The share of a topic is not newer than the share that the log has. Metadata: topic, version."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The reason of a failed RPC. It is sent as the name, without its prefix, in `google.rpc.ErrorInfo.reason` with domain
@@ -332,4 +338,10 @@ ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 60
 """The caller's subject is over a quota of the rights file. Nothing was stored. Retry after the delay in RetryInfo.
 Metadata: subject, quota, value, limit.
 """
+ERROR_REASON_QUEUE_NOT_HERE: ErrorReason.ValueType  # 61
+"""The topic lies on several shards, and the queue is on another, or the message names no queue. Nothing was stored. Ask
+a gateway of all shards, or the topic's shares. Metadata: topic, value, version.
+"""
+ERROR_REASON_SHARE_OUTDATED: ErrorReason.ValueType  # 62
+"""The share of a topic is not newer than the share that the log has. Metadata: topic, version."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -22,6 +22,8 @@ from cli.output.lines import JsonOption, error_line, print_json, warning_line
 from cli.supervisor import Child, ChildEnded, Supervisor
 from libs.runtime.errors import ConfigError
 from libs.runtime.trust.tokens import ensure_local_token, is_loopback
+from libs.shards import shards_file
+from libs.shards.shards_file import Shard
 
 HOST = "127.0.0.1"
 LOOPBACK_OF = {"0.0.0.0": HOST, "::": "::1"}  # noqa: S104 - known, not listened on
@@ -37,6 +39,10 @@ COPY_PORTS = 10
 FREE_PORTS = (20_000, 32_000)
 ReplicasOption = Annotated[
     int, typer.Option(min=1, max=len(REPLICA_IDS), metavar="N", help="Copies of the store, for trials.")
+]
+ShardsOption = Annotated[
+    int,
+    typer.Option(min=1, max=len(REPLICA_IDS), metavar="N", help="Shards: stores that share topics (docs/scale.md)."),
 ]
 HostOption = Annotated[
     str | None,
@@ -89,6 +95,12 @@ def up(
         bool, typer.Option("--metrics/--no-metrics", help="Open the Prometheus endpoints on ports 7201 to 7206.")
     ] = True,
     replicas: ReplicasOption = 1,
+    shards: Annotated[
+        int,
+        typer.Option(
+            min=1, max=len(REPLICA_IDS), metavar="N", help="Shards: stores that share topics (docs/scale.md)."
+        ),
+    ] = 1,
     etcd: Annotated[
         str | None, typer.Option("--etcd", metavar="HOST:PORT", help="etcd for the election of a leader (a,b,…).")
     ] = None,
@@ -110,6 +122,9 @@ def up(
     ten apart. The first log leads, unless --etcd lets them elect a leader. A killed service is started again. It shows
     how replication works; as all logs are on the same machine, it protects from little.
 
+    With --shards 3 there are three stores, in DIR/a, DIR/b and DIR/c, and a gateway that sends each message to the
+    shard of its queue. DIR/shards.toml names them, also for `reput shards`. A killed service is started again.
+
     Settings of a service come from REPUT_COMMITLOG_…, REPUT_INDEXER_… and so on, or from --config. Logs are written to
     standard error. If a service fails, the others are stopped, and the exit code is that of the service.
 
@@ -120,21 +135,26 @@ def up(
     if etcd and replicas == 1:
         raise typer.BadParameter("one copy elects nobody: use it with --replicas", param_hint="--etcd")
     hosts = listen_hosts(ports, listen_host, config)
-    if replicas > 1:
+    if shards > 1:
+        _check_shards(replicas, delivery=delivery, gateway=gateway)
+        copies = shards_of(data_dir, ports, shards, hosts)
+        console = False  # it shows a single store
+    elif replicas > 1:
         copies = copies_of(data_dir, ports, etcd, replicas, hosts)
     else:
         copies = [Copy(data_dir, chosen_ports(ports), hosts)]
     copies = [replace(copy, is_insecure=allow_insecure) for copy in copies]
     children = [child for copy in copies for child in copy.children(config, metrics=metrics)]
     if gateway and delivery:
-        children.append(gateway_child(copies, gateway_port, listen_host, config, metrics=metrics))
+        places = ["--shards-file", str(write_shards(copies, data_dir))] if shards > 1 else _targets(copies)
+        children.append(gateway_child(copies[0], places, gateway_port, listen_host, config, metrics=metrics))
     children += console_children(copies, console_port, config, metrics=metrics) if console else []
     raise typer.Exit(asyncio.run(_run(copies, children, data_dir, as_json=as_json)))
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of the store: its directory, and ports and flags of its services. A single copy has no name."""
+    """A copy of the store, or a shard: its directory, ports and flags of its services. A single copy has no name."""
 
     data_dir: Path
     ports: Mapping[str, int]
@@ -173,17 +193,24 @@ class Copy:
         return found
 
 
+def _targets(copies: Sequence[Copy]) -> list[str]:
+    """Return the flags that name the services of all copies, of which the leader's are used."""
+    flags = []
+    for name in copies[0].ports:
+        flags += [f"--{name}-target", ",".join(copy.target(name) for copy in copies)]
+    return flags
+
+
 def gateway_child(
-    copies: Sequence[Copy], port: int, listen_host: str | None, config: Path | None, *, metrics: bool
+    first: Copy, places: Sequence[str], port: int, listen_host: str | None, config: Path | None, *, metrics: bool
 ) -> Child:
-    """Return the gateway of all copies, which uses the services of the leader."""
+    """Return the gateway. `places` are the flags that name what is behind it."""
     host = listen_hosts([GATEWAY], listen_host, config)[GATEWAY]
-    place = replace(copies[0], ports=chosen_ports({GATEWAY: port}), hosts={GATEWAY: host})
+    place = replace(first, ports=chosen_ports({GATEWAY: port}), hosts={GATEWAY: host})
     flags = ["--config", str(config)] if config is not None else []
     flags += ["--allow-insecure", "true"] if place.is_insecure else []
     flags += ["--listen-host", host, "--port", str(place.ports[GATEWAY])]
-    for name in copies[0].ports:
-        flags += [f"--{name}-target", ",".join(copy.target(name) for copy in copies)]
+    flags += places
     flags += [] if metrics else ["--metrics-port", "0"]
     return Child(GATEWAY, flags, place.target(GATEWAY), is_optional=True, shown=place.target(GATEWAY))
 
@@ -258,6 +285,31 @@ def copies_of(
         own = chosen_ports({key: port and port + at * COPY_PORTS for key, port in ports.items()})
         copies.append(Copy(data_dir / name, own, hosts, name, at, flags))
     return copies
+
+
+def _check_shards(replicas: int, *, delivery: bool, gateway: bool) -> None:
+    if replicas > 1:
+        raise typer.BadParameter("shards on one machine have no replicas: use one of both", param_hint="--shards")
+    if not delivery or not gateway:
+        raise typer.BadParameter("shards need a gateway, and the gateway needs Delivery", param_hint="--shards")
+
+
+def shards_of(data_dir: Path, ports: Mapping[str, int], count: int, hosts: Mapping[str, str]) -> list[Copy]:
+    """Return several stores, each with a directory and ports of its own."""
+    names = REPLICA_IDS[:count]
+    chosen = [
+        chosen_ports({key: port and port + at * COPY_PORTS for key, port in ports.items()}) for at in range(count)
+    ]
+    return [Copy(data_dir / name, chosen[at], hosts, name, at) for at, name in enumerate(names)]
+
+
+def write_shards(copies: Sequence[Copy], data_dir: Path) -> Path:
+    """Write the file that names the shards, and return its path."""
+    shards = {copy.replica_id: Shard(**{name: copy.target(name) for name in copy.ports}) for copy in copies}
+    path = data_dir / "shards.toml"
+    data_dir.mkdir(parents=True, exist_ok=True)
+    path.write_text(shards_file.dumps(shards), encoding="utf-8")
+    return path
 
 
 def chosen_ports(ports: Mapping[str, int]) -> dict[str, int]:

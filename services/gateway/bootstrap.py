@@ -5,6 +5,7 @@ It keeps no state, so it is ready at once and may be killed at any time.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from libs.formats.limits import APPEND_REQUEST_SIZE_BYTES_MAX
 from libs.machine.loop import SupervisedLoop
@@ -26,8 +27,7 @@ from services.gateway.rpc.door.opening import has_door, open_door
 from services.gateway.rpc.messaging_servicer import SERVED_AS, MessagingServicer
 from services.gateway.rpc.orphans import Orphans
 from services.gateway.rpc.routes import Routes
-from services.gateway.rpc.store.delivery_client import DeliveryClient
-from services.gateway.rpc.store.log_client import LogClient
+from services.gateway.rpc.store.opening import SERVICES, at_shard, open_store, shards_of
 from services.gateway.rpc.telemetry import Telemetry
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
@@ -63,9 +63,10 @@ class Service:
             raise ConfigError("token_file: RocketMQ's clients have no tokens: set access_keys_file, or neither")
         config, clock = settings.engine, shell.machine.clock
         self._connections: list[Connection] = []
-        behind = self._lead("commitlog", settings.commitlog, settings, shell)
-        log = self.log = LogClient(behind, clock, creates_topics=config.auto_create_topics, is_once=config.once)
-        delivery = DeliveryClient(self._lead("delivery", settings.delivery, settings, shell))
+        peers = {name: getattr(settings, name) for name in SERVICES}
+        shards = shards_of(config.shards_file)
+        lead = partial(self._lead, settings, shell)
+        self.log, delivery = open_store(peers, shards, config, lead, clock)
         renewals = self.renewals = Renewals(delivery, clock, count_max=config.renewal_count_max)
         producers = Producers()
         self.bodies = Bodies(size_bytes_max=config.inflated_size_bytes_max)
@@ -90,9 +91,9 @@ class Service:
             stream_count_max=config.client_stream_count_max,
         )
         servicer = MessagingServicer(
-            log,
+            self.log,
             delivery,
-            Routes(log),
+            Routes(self.log),
             ConsumerMethods(delivery, renewals, self.bodies, self._canceller, clock),
             self.telemetry,
             renewals,
@@ -107,12 +108,12 @@ class Service:
         service = wire.DESCRIPTOR.services_by_name["MessagingService"]
         self.server.add_service(service, servicer, served_as=SERVED_AS)
         if has_door(config, self.server):
-            peers = {name: getattr(settings, name) for name in ("commitlog", "indexer", "delivery", "janitor")}
+            behind = {name: at_shard(peers, shard) for name, shard in shards.items()} or {"": peers}
             self._connections += open_door(
-                peers, settings.server, self.server, shell, reconnect_ms_max=config.reconnect_ms_max
+                behind, settings.server, self.server, shell, reconnect_ms_max=config.reconnect_ms_max
             )
 
-    def _lead(self, name: str, config: PeerConfig, settings: Settings, shell: Shell) -> LeaderClient:
+    def _lead(self, settings: Settings, shell: Shell, name: str, config: PeerConfig, label: str) -> LeaderClient:
         """Connect to each of the targets. Raises ConfigError if a target is empty."""
         connect = shell.peer(name, config, settings.server, reconnect_ms_max=settings.engine.reconnect_ms_max)
         targets = [target.strip() for target in config.target.split(",")]
@@ -120,7 +121,7 @@ class Service:
             raise ConfigError(f"{name}_target: {config.target!r} must be host:port, or several with a comma between")
         connections = [connect(target) for target in targets]
         self._connections += connections
-        return LeaderClient(name, connections)
+        return LeaderClient(label, connections)
 
     def reload(self, settings: Settings) -> None:
         """Take the live settings. Open streams and renewed messages above a smaller limit stay."""

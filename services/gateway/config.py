@@ -30,6 +30,11 @@ class GatewayConfig:
     is the number of ids that are kept. With this setting each message is an append of its own; otherwise many messages
     share a call of the kernel."""
 
+    shards_file: Basic[Path | None] = None
+    """File that names the shards of the store, in TOML: a table [shards.NAME] for each, with the addresses `commitlog`,
+    `indexer`, `delivery` and `janitor` (docs/scale.md). With it commitlog_target, delivery_target and so on have no
+    effect. Read once, at the start."""
+
     door: Basic[Literal["auto", "on", "off"]] = "auto"
     """Serve the APIs of the CommitLog, the Indexer, Delivery and the Janitor on the gateway's port, too; auto is on,
     and off with access_keys_file, because only the services' own tokens and rights guard these APIs."""

@@ -64,7 +64,7 @@ class Scene:
     async def policy(self, **fields: Any) -> None:
         """Give the group a policy."""
         policy = group_service_pb2.GroupPolicy(**fields)
-        await self.stage.groups.SetGroup(group_service_pb2.SetGroupRequest(group=self.group, policy=policy))
+        await self.stage.groups.set_policy(group_service_pb2.SetGroupRequest(group=self.group, policy=policy))
 
     async def push(self, count: int, **more: Any) -> list[dict[str, Any]]:
         """Let a push consumer work, and return the events: the messages that it was called with."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage: a store, Delivery and gateways as processes: plain, with TLS, with access keys, and with rights of keys."""
+"""Stage: a store, or several shards, and gateways as processes: plain, with TLS, with access keys, and with rights."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from typing import Any
 import grpc
 from reput.delivery.v1 import group_service_pb2_grpc
 
+from libs.shards import shards_file
+from libs.shards.shards_file import Shard
 from tests.support import reput_up
 from tests.support.certificates import self_signed
 
@@ -51,9 +53,21 @@ class Stage:
     groups: Any
 
 
+class Groups:
+    """The groups of all shards."""
+
+    def __init__(self, channels: Sequence[grpc.aio.Channel]) -> None:
+        self._stubs = [group_service_pb2_grpc.GroupServiceStub(channel) for channel in channels]
+
+    async def set_policy(self, request: Any) -> None:
+        """Set the policy of a group at each shard."""
+        for stub in self._stubs:
+            await stub.SetGroup(request)
+
+
 @contextlib.asynccontextmanager
-async def stage(directory: Path) -> AsyncIterator[Stage]:
-    """A store with Delivery and six gateways, for a block."""
+async def stage(directory: Path, shard_count: int = 1) -> AsyncIterator[Stage]:
+    """A store with Delivery, or several shards, and six gateways, for a block."""
     files = self_signed(directory, "gateway")
     keys = directory / "keys"
     keys.write_text(KEYS)
@@ -61,10 +75,15 @@ async def stage(directory: Path) -> AsyncIterator[Stage]:
     rights = directory / "rights.toml"
     rights.write_text(RIGHTS)
     async with contextlib.AsyncExitStack() as stack:
-        store = stack.enter_context(reput_up.store(directory / "store"))
-        targets = [f"--{name}-target={store.targets[name]}" for name in ("commitlog", "indexer")]
-        delivery = await stack.enter_async_context(_service("delivery", directory, *targets))
-        behind = [targets[0], f"--delivery-target=127.0.0.1:{delivery}", "--auto-create-topics=true"]
+        shards: dict[str, Shard] = {}
+        for number in range(shard_count):
+            name = f"shard-{number}"
+            store = stack.enter_context(reput_up.store(directory / name))
+            targets = {service: store.targets[service] for service in ("commitlog", "indexer")}
+            flags = [f"--{service}-target={target}" for service, target in targets.items()]
+            delivery = await stack.enter_async_context(_service("delivery", directory, *flags))
+            shards[name] = Shard(**targets, delivery=f"127.0.0.1:{delivery}")
+        behind = [*_places(directory, shards), "--auto-create-topics=true"]
         tls = [f"--tls-certificate-file={files['gateway.pem']}", f"--tls-key-file={files['gateway.key']}"]
         asks = [f"--access-keys-file={keys}"]
         checks = [*asks, f"--rights-file={rights}"]
@@ -79,8 +98,20 @@ async def stage(directory: Path) -> AsyncIterator[Stage]:
         ):
             port = await stack.enter_async_context(_service("gateway", directory, *behind, *flags))
             places[name] = f"{host}:{port}"
-        channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{delivery}"))
-        yield Stage(places, files["gateway.pem"], group_service_pb2_grpc.GroupServiceStub(channel))
+        channels = [
+            await stack.enter_async_context(grpc.aio.insecure_channel(shard.delivery)) for shard in shards.values()
+        ]
+        yield Stage(places, files["gateway.pem"], Groups(channels))
+
+
+def _places(directory: Path, shards: Mapping[str, Shard]) -> list[str]:
+    """Return the flags of a gateway that name what is behind it."""
+    if len(shards) == 1:
+        (shard,) = shards.values()
+        return [f"--commitlog-target={shard.commitlog}", f"--delivery-target={shard.delivery}"]
+    path = directory / "shards.toml"
+    path.write_text(shards_file.dumps(shards))
+    return [f"--shards-file={path}"]
 
 
 @contextlib.asynccontextmanager

@@ -24,7 +24,7 @@ MARKS = {"": "yes", LACKING: "-"}
 
 
 async def run_all(
-    commands: Mapping[str, Command], features: Sequence[str], console: Console, *, at_once: int
+    commands: Mapping[str, Command], features: Sequence[str], console: Console, *, at_once: int, shard_count: int
 ) -> Results:
     """Take each driver through all features, several at once, because most features wait most of the time."""
     results: Results = {}
@@ -43,7 +43,7 @@ async def run_all(
             console.print(f"{language}, {feature}: {mark} ({took_s:.0f} s)", markup=False, soft_wrap=True)
 
     with tempfile.TemporaryDirectory(prefix="reput-gateway-") as directory:
-        async with stage(Path(directory)) as there, asyncio.TaskGroup() as tasks:
+        async with stage(Path(directory), shard_count) as there, asyncio.TaskGroup() as tasks:
             for language, command in commands.items():
                 for feature in features:
                     tasks.create_task(run_one(there, language, command, feature))
@@ -80,13 +80,14 @@ def main() -> None:
     parser.add_argument("--language", action="append", choices=LANGUAGES, help="only this one; may be repeated")
     parser.add_argument("--only", default="", help="only features with this in their name")
     parser.add_argument("--at-once", type=int, default=4, metavar="N", help="drivers that run at once (default: 4)")
+    parser.add_argument("--shards", type=int, default=1, metavar="N", help="shards behind the gateways (default: 1)")
     arguments = parser.parse_args()
     forget_surroundings()
     console = Console(file=sys.stdout)
     BUILD.mkdir(parents=True, exist_ok=True)
     features = [feature for feature in FEATURES if arguments.only in feature]
     commands = built(arguments.language or list(LANGUAGES), console)
-    results = asyncio.run(run_all(commands, features, console, at_once=arguments.at_once))
+    results = asyncio.run(run_all(commands, features, console, at_once=arguments.at_once, shard_count=arguments.shards))
     tell(results, list(commands), features, console)
     if any(wrong not in MARKS for wrong in results.values()):
         raise SystemExit(1)

@@ -12,6 +12,7 @@ renewals      Renewals: extends the deliveries of push consumers while their cli
 producers     Producers: which clients can be asked how a transaction ends.
 recall        RecallHandle: the handle that cancels a delayed message.
 signature     Signature: the HMAC by which a client proves that it knows a secret.
+shards        the choice of a queue, and names of shards in handles, with several shards behind the gateway.
 
 A send: Message, Bodies, KnownTopics -> the CommitLog. A receive: waiting -> Delivery -> from_properties, Bodies ->
 Renewals, for push consumers. An acknowledgement: SharedCalls -> Delivery; Renewals ends.

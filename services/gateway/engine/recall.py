@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from libs.requests.errors import PeerError
 from services.gateway.errors import Refused
 
-VERSION, BROKER = "v1", "reput"
+VERSION = "v1"
 HANDLE_SIZE_BYTES_MAX = 4_096
 PART_COUNT = 5
 
@@ -18,12 +18,13 @@ class RecallHandle:
     """The recall handle of a message that waits for its delivery time."""
 
     topic: str
+    broker: str
     deliver_ms: int
     message_id: str
 
     def encode(self) -> str:
         """Return the handle as text."""
-        parts = (VERSION, self.topic, BROKER, str(self.deliver_ms), self.message_id)
+        parts = (VERSION, self.topic, self.broker, str(self.deliver_ms), self.message_id)
         return base64.urlsafe_b64encode(" ".join(parts).encode()).decode()
 
 
@@ -35,7 +36,7 @@ def decode(text: str) -> RecallHandle:
         parts = []
     if len(parts) != PART_COUNT or parts[0] != VERSION or not parts[3].isdecimal():
         raise Refused("BAD_REQUEST", "the recall handle is none that was given with a delayed message")
-    return RecallHandle(topic=parts[1], deliver_ms=int(parts[3]), message_id=parts[4])
+    return RecallHandle(topic=parts[1], broker=parts[2], deliver_ms=int(parts[3]), message_id=parts[4])
 
 
 def refused(handle: RecallHandle, error: PeerError, now_ms: int) -> Exception:

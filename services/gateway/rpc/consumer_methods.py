@@ -23,8 +23,10 @@ from services.gateway.engine.waiting import wait_s
 from services.gateway.errors import Refused
 from services.gateway.rpc.caller import Caller, Context, WorkCanceller
 from services.gateway.rpc.codec import milliseconds, to_client
+from services.gateway.rpc.routes import ANY_QUEUE
 from services.gateway.rpc.statuses import OK, status, status_of
-from services.gateway.rpc.store.delivery_client import ENTRY_COUNT_MAX, DeliveryClient, SettleEntry
+from services.gateway.rpc.store.delivery_client import ENTRY_COUNT_MAX, SettleEntry
+from services.gateway.rpc.store.ports import Deliveries
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
 BATCH_SIZE_MAX = 32
@@ -36,7 +38,7 @@ class ConsumerMethods:
     """The methods of consumers."""
 
     def __init__(
-        self, delivery: DeliveryClient, renewals: Renewals, bodies: Bodies, canceller: WorkCanceller, clock: Clock
+        self, delivery: Deliveries, renewals: Renewals, bodies: Bodies, canceller: WorkCanceller, clock: Clock
     ) -> None:
         self._delivery, self._renewals, self._bodies = delivery, renewals, bodies
         self._canceller, self._clock = canceller, clock
@@ -79,6 +81,7 @@ class ConsumerMethods:
             self._delivery.receive(
                 group,
                 caller.topic(request.message_queue.topic),
+                broker=_broker(request.message_queue),
                 count=min(max(request.batch_size, 1), BATCH_SIZE_MAX),
                 invisible_ms=invisible_ms,
                 tags=tags,
@@ -147,6 +150,14 @@ class ConsumerMethods:
         """Make a message a dead letter of its group."""
         await self._delivery.bury(SettleEntry(handle=request.receipt_handle, bury=Bury()))
         self._renewals.drop(request.receipt_handle)
+
+
+def _broker(queue: wire.MessageQueue) -> str:
+    """Return the broker of a queue that stands for the whole topic there. A named queue stands for all brokers.
+
+    A push consumer receives from each broker. A simple consumer waits at the queue of a single call.
+    """
+    return queue.broker.name if queue.id == ANY_QUEUE else ""
 
 
 def _invisible_ms(request: wire.ReceiveMessageRequest) -> int | None:

@@ -16,6 +16,7 @@ from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.names import is_of_group
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
+from services.gateway.engine.shards.names import with_shard
 from services.gateway.errors import Refused
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.caller import Caller, Context
@@ -25,8 +26,7 @@ from services.gateway.rpc.rights import CallerRights
 from services.gateway.rpc.routes import Routes
 from services.gateway.rpc.settings import check_client_type
 from services.gateway.rpc.statuses import OK, status_of
-from services.gateway.rpc.store.delivery_client import DeliveryClient
-from services.gateway.rpc.store.log_client import LogClient
+from services.gateway.rpc.store.ports import BROKER, Deliveries, Log, Sent
 from services.gateway.rpc.telemetry import Telemetry
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
@@ -62,8 +62,8 @@ class MessagingServicer:
 
     def __init__(
         self,
-        log: LogClient,
-        delivery: DeliveryClient,
+        log: Log,
+        delivery: Deliveries,
         routes: Routes,
         consumer_methods: ConsumerMethods,
         telemetry: Telemetry,
@@ -152,10 +152,10 @@ class MessagingServicer:
             async for some in in_steps(request.messages, count=SEND_STEP_COUNT)
             for message in some
         ]
-        offsets = await self._log.append(stored)
+        sent = await self._log.send(stored)
         if any(map(is_transaction, request.messages)):
             self._producers.publishes(caller.client, [topic], in_transactions=True)
-        entries = [_sent(message, topic, offset) for message, offset in zip(request.messages, offsets, strict=True)]
+        entries = [_sent(message, topic, place) for message, place in zip(request.messages, sent, strict=True)]
         return wire.SendMessageResponse(status=OK, entries=entries)
 
     async def ReceiveMessage(
@@ -229,7 +229,7 @@ class MessagingServicer:
         if handle.topic != topic:
             raise Refused("BAD_REQUEST", f"the recall handle is of a message of topic {handle.topic}")
         try:
-            await self._delivery.cancel(topic, handle.message_id)
+            await self._delivery.cancel(topic, handle.message_id, broker=handle.broker)
         except PeerError as error:
             raise recall.refused(handle, error, self._clock.now_ms()) from error
         return wire.RecallMessageResponse(status=OK, message_id=handle.message_id)
@@ -240,13 +240,14 @@ class MessagingServicer:
         raise Refused("UNSUPPORTED", "lite topics are not served yet")
 
 
-def _sent(message: wire.Message, topic: str, offset: int) -> wire.SendResultEntry:
+def _sent(message: wire.Message, topic: str, place: Sent) -> wire.SendResultEntry:
     """Return the result entry of a stored message."""
-    system = message.system_properties
+    system, shard = message.system_properties, place.shard
+    name = with_shard(shard, system.message_id) if shard and is_transaction(message) else system.message_id
     entry = wire.SendResultEntry(
-        status=OK, message_id=system.message_id, transaction_id=system.message_id, offset=offset
+        status=OK, message_id=system.message_id, transaction_id=name, offset=place.queue_offset
     )
     if deliver_ms := delivery_ms(system):
-        handle = recall.RecallHandle(topic, deliver_ms, system.message_id)
+        handle = recall.RecallHandle(topic, shard or BROKER, deliver_ms, system.message_id)
         entry.recall_handle = handle.encode()
     return entry

@@ -12,7 +12,7 @@ from reput.delivery.v1.transaction_service_pb2 import TransactionCheck
 from libs.machine.loop import SupervisedLoop
 from libs.requests.errors import PeerError
 from services.gateway.engine.producers import Producers
-from services.gateway.rpc.store.delivery_client import DeliveryClient
+from services.gateway.rpc.store.ports import Deliveries
 
 WAIT_S = 1.0
 """How long a call waits for a question. The next call includes clients that have begun to publish meanwhile."""
@@ -23,7 +23,7 @@ CHECK_COUNT = 100
 class Orphans:
     """The loop that asks producers. `start` it, `stop` it."""
 
-    def __init__(self, delivery: DeliveryClient, producers: Producers) -> None:
+    def __init__(self, delivery: Deliveries, producers: Producers) -> None:
         self._delivery, self._producers = delivery, producers
         self._turn = 0
         self._loop = SupervisedLoop(

@@ -2,7 +2,8 @@
 """Routes: the queues of a topic as clients see them, all at the address that the client has called.
 
 So a client finds the gateway behind load balancers and mapped ports, and keeps to the port that it has chosen. Messages
-of a topic come from any of its queues, so a consumer always receives from the whole topic.
+of a topic come from any of its queues, so a consumer always receives from the whole topic of a broker. Each shard is a
+broker for clients; a single store is the broker BROKER.
 """
 
 from reput.commitlog.v1.topic_service_pb2 import Topic
@@ -10,10 +11,9 @@ from reput.commitlog.v1.topic_service_pb2 import Topic
 from services.gateway.engine.names import is_of_group
 from services.gateway.errors import Refused
 from services.gateway.rpc.caller import Caller
-from services.gateway.rpc.store.log_client import LogClient
+from services.gateway.rpc.store.ports import Log
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
-BROKER = "reput"
 ANY_QUEUE = -1
 KINDS = (
     wire.MESSAGE_TYPE_NORMAL,
@@ -27,32 +27,45 @@ KINDS = (
 class Routes:
     """The routes of topics. Raises Refused and PeerError."""
 
-    def __init__(self, log: LogClient) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
 
     async def queues(self, request: wire.QueryRouteRequest, caller: Caller) -> list[wire.MessageQueue]:
         """Return all queues of a topic."""
-        broker = _broker(request.endpoints)
-        topic = await self._log.topic(caller.topic(request.topic))
-        count = max(topic.queue_count, topic.read_queue_count, topic.write_queue_count)
-        return [_queue(request.topic, topic, queue_id, broker) for queue_id in range(count)]
+        _check(request.endpoints)
+        topic, queue_ids = await self._log.queues(caller.topic(request.topic))
+        return [
+            _queue(request.topic, topic, queue_id, _broker(name, request.endpoints))
+            for name, ids in queue_ids.items()
+            for queue_id in ids
+        ]
 
     async def assignments(self, request: wire.QueryAssignmentRequest, caller: Caller) -> list[wire.Assignment]:
-        """Return the queue of a push consumer: a single queue that stands for the whole topic."""
-        broker = _broker(request.endpoints)
+        """Return the queues of a push consumer: for each broker a queue that stands for the whole topic there."""
+        _check(request.endpoints)
         caller.group(request.group)
-        topic = await self._log.topic(caller.topic(request.topic))
-        return [wire.Assignment(message_queue=_queue(request.topic, topic, ANY_QUEUE, broker))]
+        topic, queue_ids = await self._log.queues(caller.topic(request.topic))
+        return [
+            wire.Assignment(message_queue=_queue(request.topic, topic, ANY_QUEUE, _broker(name, request.endpoints)))
+            for name in queue_ids
+        ]
 
 
-def _broker(endpoints: wire.Endpoints) -> wire.Broker:
+def _check(endpoints: wire.Endpoints) -> None:
     if not endpoints.addresses:
         raise Refused("BAD_REQUEST", "endpoints must say where the client has called")
-    return wire.Broker(name=BROKER, id=0, endpoints=endpoints)
+
+
+def _broker(name: str, endpoints: wire.Endpoints) -> wire.Broker:
+    return wire.Broker(name=name, id=0, endpoints=endpoints)
 
 
 def _queue(name: wire.Resource, topic: Topic, queue_id: int, broker: wire.Broker) -> wire.MessageQueue:
-    can_send = topic.is_writable and not is_of_group(topic.name) and queue_id < topic.write_queue_count
+    can_send = (
+        topic.is_writable
+        and not is_of_group(topic.name)
+        and (topic.HasField("share") or queue_id < topic.write_queue_count)
+    )
     can_receive = topic.is_readable  # consumers get messages of any queue
     permission = wire.PERMISSION_NONE
     if can_send:

@@ -17,7 +17,7 @@ from services.gateway.rpc import settings
 from services.gateway.rpc.caller import Caller, Context, WorkCanceller
 from services.gateway.rpc.codec import question
 from services.gateway.rpc.statuses import OK, is_passing, status_of
-from services.gateway.rpc.store.delivery_client import DeliveryClient
+from services.gateway.rpc.store.ports import Deliveries
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
 NODE_DELAY_S = 0.15
@@ -41,7 +41,7 @@ class Telemetry:
 
     def __init__(
         self,
-        delivery: DeliveryClient,
+        delivery: Deliveries,
         renewals: Renewals,
         producers: Producers,
         bodies: Bodies,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,27 +42,44 @@ def has_door(config: GatewayConfig, server: GrpcServer) -> bool:
 
 
 def open_door(
-    peers: Mapping[str, PeerConfig], config: ServerConfig, server: GrpcServer, shell: Shell, *, reconnect_ms_max: int
+    stores: Mapping[str, Mapping[str, PeerConfig]],
+    config: ServerConfig,
+    server: GrpcServer,
+    shell: Shell,
+    *,
+    reconnect_ms_max: int,
 ) -> list[Connection]:
-    """Open the door on a server to services by name, and return the connections behind it. Raises ConfigError."""
+    """Open the door on a server to the services of stores, and return the connections behind it. Raises ConfigError.
+
+    A single store has the name "". Shards have their own names.
+    """
     # it needs the package of the front
     from services.gateway.rpc.door.door import Door, DoorCalls, DoorStatistics
+    from services.gateway.rpc.door.shards import ShardDoors
 
     token, shown = service_token_of(config), door_token_of(config)
-    connections = {
-        name: [
-            Peer(name=name, config=peer, token=token).at(target).connect_relaying(reconnect_ms_max=reconnect_ms_max)
-            for target in _targets(name, peer.target)
-        ]
-        for name, peer in peers.items()
-    }
-    channels = {name: [one.channel for one in members] for name, members in connections.items()}
-    door = Door(config, channels, fields_by(lambda: shown.shown))
-    server.add_door(door, dict(_healths(door.upstreams, connections)))
+    doors: dict[str, Door] = {}
+    behind: list[Connection] = []
+    checks: dict[str, list[Checked]] = defaultdict(list)
+    for store, peers in stores.items():
+        connections = {
+            name: [
+                Peer(name=name, config=peer, token=token).at(target).connect_relaying(reconnect_ms_max=reconnect_ms_max)
+                for target in _targets(name, peer.target)
+            ]
+            for name, peer in peers.items()
+        }
+        channels = {name: [one.channel for one in members] for name, members in connections.items()}
+        doors[store] = Door(config, channels, fields_by(lambda: shown.shown))
+        for service, check in _healths(doors[store].upstreams, connections).items():
+            checks[service].append(check)
+        behind += [one for found in connections.values() for one in found]
+    door = doors[""] if "" in doors else ShardDoors(doors)
+    server.add_door(door, {service: _all_of(found) for service, found in checks.items()})
     shell.telemetry.observe_each("door", ("service", "code"), door.calls, DoorCalls)
     shell.telemetry.observe_each("door", ("service",), door.statistics, DoorStatistics)
     shell.telemetry.observe("door", door.held)
-    return [one for found in connections.values() for one in found]
+    return behind
 
 
 def _targets(name: str, text: str) -> list[str]:
@@ -82,6 +100,18 @@ def _healths(
         if name in upstreams:
             found[service] = _check_of(upstreams[name], connections[name])
     return found
+
+
+def _all_of(checks: Sequence[Checked]) -> Checked:
+    """Return the check of a service at all shards: the first answer that is not SERVING, else SERVING."""
+
+    async def check(service: str) -> int:
+        for one in checks:
+            if (status := await one(service)) != health_pb2.HealthCheckResponse.SERVING:
+                return int(status)
+        return int(health_pb2.HealthCheckResponse.SERVING)
+
+    return checks[0] if len(checks) == 1 else check
 
 
 def _check_of(upstream: Upstream, members: Sequence[Connection]) -> Checked:

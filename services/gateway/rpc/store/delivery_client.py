@@ -2,7 +2,6 @@
 """DeliveryClient: the gateway's calls to Delivery."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
 
 from google.protobuf.duration import from_milliseconds
 from google.protobuf.duration_pb2 import Duration
@@ -23,6 +22,7 @@ from libs.runtime.peer.calls import error_within
 from libs.runtime.peer.leader import LeaderClient
 from services.gateway.engine.shared_calls import SharedCalls
 from services.gateway.errors import Refused
+from services.gateway.rpc.store.ports import Settled
 
 SERVICE = "delivery"
 _Deliveries = delivery_service_pb2_grpc.DeliveryServiceStub
@@ -30,9 +30,6 @@ _Groups = group_service_pb2_grpc.GroupServiceStub
 _Transactions = transaction_service_pb2_grpc.TransactionServiceStub
 _Delays = delay_service_pb2_grpc.DelayServiceStub
 SettleEntry = delivery_service_pb2.SettleEntry
-Settled: TypeAlias = str | PeerError | Refused
-"""The receipt handle of a message from now on, "" for none, or the error that prevented the change."""
-
 ENTRY_COUNT_MAX = 1_000
 """The limit in delivery_service.proto."""
 
@@ -49,6 +46,7 @@ class DeliveryClient:
         group: str,
         topic: str,
         *,
+        broker: str = "",  # noqa: ARG002 - there is one
         count: int,
         invisible_ms: int | None,
         tags: str,
@@ -120,7 +118,7 @@ class DeliveryClient:
         checks: Sequence[transaction_service_pb2.TransactionCheck] = response.checks
         return checks
 
-    async def cancel(self, topic: str, message_id: str) -> None:
+    async def cancel(self, topic: str, message_id: str, *, broker: str = "") -> None:  # noqa: ARG002 - there is one
         """Cancel a message that waits for its delivery time."""
         request = delay_service_pb2.CancelDelayedRequest(topic=topic, message_id=message_id)
         await self._delivery.call(_Delays, "CancelDelayed", request)

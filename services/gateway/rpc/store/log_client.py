@@ -22,6 +22,7 @@ from services.gateway.engine.known_topics import KnownTopics
 from services.gateway.engine.names import is_of_group
 from services.gateway.engine.shared_calls import SharedCalls
 from services.gateway.errors import Refused
+from services.gateway.rpc.store.ports import BROKER, Sent, TopicQueues
 
 _Append = append_service_pb2_grpc.AppendServiceStub
 _Log = log_service_pb2_grpc.LogServiceStub
@@ -51,6 +52,10 @@ class LogClient:
             size_of=append_service_pb2.AppendMessage.ByteSize,
             may_be_split=_is_refusal,
         )
+
+    async def send(self, messages: Sequence[append_service_pb2.AppendMessage]) -> Sequence[Sent]:
+        """Append messages of a topic. Returns where they are. See `append`."""
+        return [Sent("", offset) for offset in await self.append(messages)]
 
     async def append(self, messages: Sequence[append_service_pb2.AppendMessage]) -> Sequence[int]:
         """Append messages with the durability that the store promises. Returns their queue offsets.
@@ -93,32 +98,46 @@ class LogClient:
         found = await self._log.call(_Log, "ReadRecords", request)
         return next((message.queue_offset for message in found.messages), 0)
 
-    async def topic(self, name: str) -> topic_service_pb2.Topic:
-        """Return a topic. A missing topic is created if the settings say so and it is no topic of a group."""
+    async def queues(self, name: str) -> TopicQueues:
+        """Return a topic with its queues.
+
+        A missing topic is created if the settings say so and it is no topic of a group.
+        """
         try:
-            return await self._get(name)
+            topic = await self.get(name)
         except PeerError as error:
             if error.reason != "TOPIC_NOT_FOUND" or not self.creates_topics or is_of_group(name):
                 raise
+            topic = await self.create(topic_service_pb2.CreateTopicRequest(name=name))
+        return TopicQueues(topic, {BROKER: range(queue_count_of(topic))})
+
+    async def create(self, request: topic_service_pb2.CreateTopicRequest) -> topic_service_pb2.Topic:
+        """Create a topic, and return it, also if another caller was first."""
         try:
-            created = await self._log.call(_Topics, "CreateTopic", topic_service_pb2.CreateTopicRequest(name=name))
+            created = await self._log.call(_Topics, "CreateTopic", request)
         except PeerError as error:
             if error.reason != "TOPIC_EXISTS":
                 raise
-            return await self._get(name)
+            return await self.get(request.name)
         topic: topic_service_pb2.Topic = created.topic
         return topic
 
     async def _expect(self, name: str) -> None:
         """Return if messages may be sent to a topic: the CommitLog creates topics by its own settings."""
         if not self.creates_topics and not self._known.is_known(name):
-            await self._get(name)
+            await self.get(name)
 
-    async def _get(self, name: str) -> topic_service_pb2.Topic:
+    async def get(self, name: str) -> topic_service_pb2.Topic:
+        """Return a topic."""
         response = await self._log.call(_Topics, "GetTopic", topic_service_pb2.GetTopicRequest(name=name))
         self._known.note(name)
         topic: topic_service_pb2.Topic = response.topic
         return topic
+
+
+def queue_count_of(topic: topic_service_pb2.Topic) -> int:
+    """Return the number of queues that clients see."""
+    return max(topic.queue_count, topic.read_queue_count, topic.write_queue_count)
 
 
 def _is_refusal(error: Exception) -> bool:

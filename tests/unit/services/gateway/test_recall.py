@@ -19,6 +19,6 @@ from services.gateway.rpc.wire import messaging_pb2 as wire
 )
 def test_a_time_that_is_over_is_too_late(reason: str, deliver_ms: int, code: int) -> None:
     """A recall after the delivery time is too late, also of a message that never waited."""
-    handle = recall.RecallHandle("t", deliver_ms, "id")
+    handle = recall.RecallHandle("t", "reput", deliver_ms, "id")
     error = recall.refused(handle, PeerError("delivery", reason, "no"), 1_000)
     assert status_of(error).code == code

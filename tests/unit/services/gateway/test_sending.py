@@ -12,6 +12,7 @@ from libs.machine.testing.manual_clock import ManualClock
 from services.gateway.engine.bodies import Bodies
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.messaging_servicer import SEND_COUNT_MAX, SEND_STEP_COUNT, MessagingServicer
+from services.gateway.rpc.store.ports import Sent
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
 BODY = b"the same words again. " * 10
@@ -20,9 +21,9 @@ BODY = b"the same words again. " * 10
 class Log:
     """Takes everything."""
 
-    async def append(self, messages: Sequence[Any]) -> list[int]:
-        """See LogClient."""
-        return list(range(len(messages)))
+    async def send(self, messages: Sequence[Any]) -> list[Sent]:
+        """See Log."""
+        return [Sent("", offset) for offset in range(len(messages))]
 
 
 class Context:

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file that names the shards of a store and the addresses of their services. Spec: docs/scale.md. No I/O."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from libs.formats.errors import BadField
+
+SHARD_COUNT_MAX: Final = 256
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
+"""Names of RocketMQ's brokers, which clients get as the broker of a queue."""
+
+
+class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The addresses of a shard's services: host:port, or several with a comma between, of which one leads."""
+
+    commitlog: str
+    indexer: str
+    delivery: str
+    janitor: str = ""
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    shards: dict[str, Shard]
+
+
+def loads(text: str) -> Mapping[str, Shard]:
+    """Return the shards by name, in the order of the file. Raises BadField."""
+    try:
+        file = msgspec.convert(tomllib.loads(text), _File)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise BadField(position=0, reason=str(error), field="shards") from error
+    if not 1 <= len(file.shards) <= SHARD_COUNT_MAX:
+        reason = f"{len(file.shards)} shards, and there must be 1 to {SHARD_COUNT_MAX}"
+        raise BadField(position=0, reason=reason, field="shards")
+    for name, shard in file.shards.items():
+        if not _NAME.fullmatch(name):
+            reason = f"the name {name[:80]!r} must be 1 to 100 letters, digits, `_` and `-`"
+            raise BadField(position=0, reason=reason, field="shards")
+        for service, needed in (("commitlog", True), ("indexer", True), ("delivery", True), ("janitor", False)):
+            value: str = getattr(shard, service)
+            if (needed or value) and not all(target.strip() for target in value.split(",")):
+                reason = f"{value!r} must be host:port, or several with a comma between"
+                raise BadField(position=0, reason=reason, field=f"shards.{name}.{service}")
+    return file.shards
+
+
+def dumps(shards: Mapping[str, Shard]) -> str:
+    """Return the text of a file with these shards."""
+    lines = ["# The shards of a store. docs/scale.md"]
+    for name, shard in shards.items():
+        lines += ["", f"[shards.{name}]"]
+        lines += [f'{service} = "{target}"' for service, target in msgspec.structs.asdict(shard).items() if target]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions of a gateway before several shards, without I/O.
+
+names    Handles and ids that tell their shard.
+choice   QueueChoice: the queue of a message without a key.
+"""

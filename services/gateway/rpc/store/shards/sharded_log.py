@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ShardedLog: sends messages to the shards of their queues: by the hash of their key, else to a queue with room.
+
+The messages of a request that belong to several shards are one batch at each shard: all of a shard's messages are
+stored, or none.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+
+from reput.commitlog.v1.append_service_pb2 import AppendMessage
+from reput.commitlog.v1.topic_service_pb2 import CreateTopicRequest
+from reput.commitlog.v1.topic_service_pb2 import QueueShare as QueueMessage
+from reput.commitlog.v1.topic_service_pb2 import TopicShare as ShareMessage
+
+from libs.formats.config.topic_share import TopicShare
+from libs.machine.clock import Clock
+from libs.requests.errors import PeerError
+from libs.runtime.rpc.by_name import named
+from libs.shards.change import first_shares
+from libs.shards.route import Place, Route
+from services.gateway.engine.names import is_of_group
+from services.gateway.engine.shards.choice import QueueChoice
+from services.gateway.rpc.store.log_client import LogClient, queue_count_of
+from services.gateway.rpc.store.ports import Sent, TopicQueues
+from services.gateway.rpc.store.shards.routes import Found, TopicRoutes
+
+KEY, MESSAGE_ID = "__SHARDINGKEY", "UNIQ_KEY"
+QUEUES_PER_SHARD = 4
+"""Queues of a topic that is created when a client asks for it, for each shard."""
+
+
+class ShardedLog:
+    """The logs of the shards, by the names of the shards. All calls raise PeerError and Refused.
+
+    With `is_once` a message without a key goes to the queue of its id, so that it comes to the same shard again.
+    """
+
+    def __init__(
+        self, logs: Mapping[str, LogClient], clock: Clock, *, creates_topics: bool, is_once: bool = False
+    ) -> None:
+        self._logs, self.creates_topics, self._is_once = logs, creates_topics, is_once
+        self._routes = TopicRoutes(logs, clock)
+        self._choice = QueueChoice(clock, random.Random())  # noqa: S311 - no secret
+
+    async def send(self, messages: Sequence[AppendMessage]) -> Sequence[Sent]:
+        """Append messages of a topic with the durability that the store promises. Returns where they are."""
+        return await self._send(await self._find(messages[0].topic), messages)
+
+    async def queues(self, name: str) -> TopicQueues:
+        """Return a topic with its queues by shard. A missing topic is created if the settings say so."""
+        found = await self._find(name)
+        if not found.shares:
+            return TopicQueues(found.topic, dict.fromkeys(found.whole, range(queue_count_of(found.topic))))
+        by_shard: dict[str, list[int]] = {}
+        for shard, queue in found.route.queues():
+            by_shard.setdefault(shard, []).append(queue.queue_id)
+        return TopicQueues(found.topic, by_shard)
+
+    async def _find(self, name: str) -> Found:
+        try:
+            return await self._routes.of(name)
+        except PeerError as error:
+            if error.reason != "TOPIC_NOT_FOUND" or not self.creates_topics or is_of_group(name):
+                raise
+        shares = first_shares(list(self._logs), QUEUES_PER_SHARD * len(self._logs))
+        requests = {shard: _creation(name, share) for shard, share in shares.items()}
+        await asyncio.gather(*(self._logs[shard].create(request) for shard, request in requests.items()))
+        return await self._routes.of(name)
+
+    async def _send(
+        self, found: Found, messages: Sequence[AppendMessage], *, is_repeated: bool = False
+    ) -> Sequence[Sent]:
+        """Send messages by a route. Messages whose shard does not have their queue any more are sent once more."""
+        if found.home:
+            offsets = await self._logs[found.home].append(messages)
+            return [Sent(found.home, offset) for offset in offsets]
+        places = self._places(found.route, messages)
+        by_shard: dict[str, list[int]] = {}
+        for at, place in enumerate(places):
+            messages[at].queue_id = place.queue_id
+            by_shard.setdefault(place.shard, []).append(at)
+        sent: list[Sent] = [Sent("", 0)] * len(messages)
+
+        async def send(shard: str, numbers: Sequence[int]) -> None:
+            own = [messages[at] for at in numbers]
+            try:
+                offsets = await self._sent_to(shard, own, [places[at] for at in numbers])
+                found_there: Sequence[Sent] = [Sent(shard, offset) for offset in offsets]
+            except PeerError as error:
+                if error.reason != "QUEUE_NOT_HERE" or is_repeated:
+                    raise
+                self._routes.forget(own[0].topic)
+                found_there = await self._send(await self._find(own[0].topic), own, is_repeated=True)
+            for at, one in zip(numbers, found_there, strict=True):
+                sent[at] = one
+
+        outcomes = await asyncio.gather(*(send(*one) for one in by_shard.items()), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return sent
+
+    async def _sent_to(self, shard: str, messages: Sequence[AppendMessage], places: Sequence[Place]) -> Sequence[int]:
+        topic = messages[0].topic
+        for place in places:
+            self._choice.begin(topic, place, 1)
+        try:
+            return await self._logs[shard].append(messages)
+        except PeerError as error:
+            if error.code == "UNAVAILABLE" or not error.reason:
+                self._choice.leave(shard)
+            raise
+        finally:
+            for place in places:
+                self._choice.end(topic, place, 1)
+
+    def _places(self, route: Route, messages: Sequence[AppendMessage]) -> list[Place]:
+        """Return the queue of each message. Messages without a key share a queue. Raises PeerError."""
+        topic = messages[0].topic
+        keys = [self._key(message) for message in messages]
+        free = None if all(keys) else self._choice.choose(topic, _any_of(route, topic))
+        found = [route.place_of_key(key) if key else free for key in keys]
+        return [_known(place, topic) for place in found]
+
+    def _key(self, message: AppendMessage) -> str:
+        key = message.properties.get(KEY, "")
+        return key or (message.properties.get(MESSAGE_ID, "") if self._is_once else "")
+
+
+def _creation(name: str, share: TopicShare) -> CreateTopicRequest:
+    count = share.queues[-1].queue_id + 1
+    queues = [named(QueueMessage, queue) for queue in share.queues]
+    return CreateTopicRequest(
+        name=name,
+        read_queue_count=count,
+        write_queue_count=count,
+        share=ShareMessage(version=share.version, queues=queues),
+    )
+
+
+def _any_of(route: Route, topic: str) -> Sequence[Place]:
+    return route.places or [_known(None, topic)]
+
+
+def _known(place: Place | None, topic: str) -> Place:
+    if place is None:
+        text = f"the shard that has the message's queue of topic {topic} did not say so yet"
+        raise PeerError("the shards", "DEPENDENCY_UNAVAILABLE", text, "UNAVAILABLE")
+    return place

@@ -136,7 +136,8 @@ def show_topic(
     rows += [dict.fromkeys(_COLUMNS) | {"shard": name, "queue_id": number} for name, number in counts if name in whole]
     for row in rows:
         row["messages"] = counts.get((row["shard"], row["queue_id"]), 0)
-    print_rows(sorted(rows, key=lambda row: row["queue_id"]), (*_COLUMNS, "messages"), as_json=as_json)
+    rows.sort(key=lambda row: row["queue_id"])
+    print_rows(rows, (*_COLUMNS, "messages"), as_json=as_json)
 
 
 _COLUMNS = ("queue_id", "shard", "keys_percent", "first_hash", "last_hash")

@@ -123,7 +123,7 @@ def up(
     how replication works; as all logs are on the same machine, it protects from little.
 
     With --shards 3 there are three stores, in DIR/a, DIR/b and DIR/c, and a gateway that sends each message to the
-    shard of its queue. DIR/shards.toml names them, also for `reput shards`. A killed service is started again.
+    shard of its queue. DIR/shards.toml names them, also for `reput shards`.
 
     Settings of a service come from REPUT_COMMITLOG_…, REPUT_INDEXER_… and so on, or from --config. Logs are written to
     standard error. If a service fails, the others are stopped, and the exit code is that of the service.
@@ -134,22 +134,35 @@ def up(
     ports = {name: port for name, port in ports.items() if delivery or name != "delivery"}
     if etcd and replicas == 1:
         raise typer.BadParameter("one copy elects nobody: use it with --replicas", param_hint="--etcd")
-    hosts = listen_hosts(ports, listen_host, config)
     if shards > 1:
         _check_shards(replicas, delivery=delivery, gateway=gateway)
-        copies = shards_of(data_dir, ports, shards, hosts)
-        console = False  # it shows a single store
-    elif replicas > 1:
-        copies = copies_of(data_dir, ports, etcd, replicas, hosts)
-    else:
-        copies = [Copy(data_dir, chosen_ports(ports), hosts)]
-    copies = [replace(copy, is_insecure=allow_insecure) for copy in copies]
+    hosts = listen_hosts(ports, listen_host, config)
+    found = _stores(data_dir, ports, hosts, shards=shards, replicas=replicas, etcd=etcd)
+    copies = [replace(copy, is_insecure=allow_insecure) for copy in found]
     children = [child for copy in copies for child in copy.children(config, metrics=metrics)]
     if gateway and delivery:
         places = ["--shards-file", str(write_shards(copies, data_dir))] if shards > 1 else _targets(copies)
         children.append(gateway_child(copies[0], places, gateway_port, listen_host, config, metrics=metrics))
-    children += console_children(copies, console_port, config, metrics=metrics) if console else []
+    if console and shards == 1:  # it shows a single store
+        children += console_children(copies, console_port, config, metrics=metrics)
     raise typer.Exit(asyncio.run(_run(copies, children, data_dir, as_json=as_json)))
+
+
+def _stores(
+    data_dir: Path,
+    ports: Mapping[str, int],
+    hosts: Mapping[str, str],
+    *,
+    shards: int,
+    replicas: int,
+    etcd: str | None,
+) -> list["Copy"]:
+    """Return the shards, or the copies of the store, or the store."""
+    if shards > 1:
+        return shards_of(data_dir, ports, shards, hosts)
+    if replicas > 1:
+        return copies_of(data_dir, ports, etcd, replicas, hosts)
+    return [Copy(data_dir, chosen_ports(ports), hosts)]
 
 
 @dataclass(frozen=True, slots=True)

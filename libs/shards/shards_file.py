@@ -16,7 +16,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The addresses of a shard's services: host:port, or several with a comma between, of which one leads."""
+    """The addresses of a shard's services: host:port, or several with a comma between, where any may lead."""
 
     commitlog: str
     indexer: str

@@ -18,5 +18,4 @@ cdef int plan_time(Job job, Message message, Py_ssize_t at) noexcept nogil
 cdef int refuse(Job job, Py_ssize_t index, int code, int field, long long value) noexcept nogil
 cdef int refuse_message(Job job, Message message, int code, int field, long long value) noexcept nogil
 cdef int refuse_properties(Job job, Message message, int code, long long value) noexcept nogil
-cdef bint may_begin_queue(Job job, Py_ssize_t at) noexcept nogil
 cdef Py_ssize_t find_topic(Job job, Py_ssize_t start, Py_ssize_t size) noexcept nogil

@@ -21,7 +21,7 @@ from cython.cimports.libs.kernel.append.message_cy import (
     read_message,
     to_signed,
 )
-from cython.cimports.libs.kernel.append.place_cy import Job, place_message
+from cython.cimports.libs.kernel.append.place_cy import Job, may_begin_queue, place_message
 from cython.cimports.libs.kernel.layout import *
 from cython.cimports.libs.kernel.text_cy import Property, crc32, decimal_size, java_hash
 
@@ -469,16 +469,6 @@ def plan_time(job, message, at):
     job.plan[at + PLAN_REDIRECT_VALUE] = delay_ms // TIMER_PRECISION_MS * TIMER_PRECISION_MS
     message.properties_size += TIMER_OUT_SIZE_MIN + decimal_size(job.plan[at + PLAN_REDIRECT_VALUE])
     return REDIRECT_TIMER
-
-
-def may_begin_queue(job, at):
-    """Return whether the queue of a message, or the queue that the server would choose, may have no message yet."""
-    row: cython.Py_ssize_t = job.plan[at + PLAN_ROW]
-    if row < 0 or job.rows[row + WRITE_QUEUE_COUNT] == 0:
-        return False
-    if job.plan[at + PLAN_QUEUE_ID] == SERVER_CHOOSES:
-        return job.rows[row + BEGUN_COUNT] < job.rows[row + WRITE_QUEUE_COUNT]
-    return job.counter_values[job.rows[row + COUNTER_START] + job.plan[at + PLAN_QUEUE_ID]] == 0
 
 
 def find_topic(job, start, size):

@@ -78,3 +78,4 @@ cdef Py_ssize_t write_real_queue_id(Job job, Py_ssize_t position, Py_ssize_t at)
 cdef Py_ssize_t write_number(Target target, Py_ssize_t position, long long number) noexcept nogil
 cdef int bucket_of(Source source, Property piece) noexcept nogil
 cdef void write_crc_property(Job job, Py_ssize_t start, Py_ssize_t position) noexcept nogil
+cdef bint may_begin_queue(Job job, Py_ssize_t at) noexcept nogil

@@ -50,6 +50,16 @@ def place_message(job, index, field, piece):
     job.position += job.plan[at + PLAN_SIZE]
 
 
+def may_begin_queue(job, at):
+    """Return whether the queue of a message, or the queue that the server would choose, may have no message yet."""
+    row: cython.Py_ssize_t = job.plan[at + PLAN_ROW]
+    if row < 0 or job.rows[row + WRITE_QUEUE_COUNT] == 0:
+        return False
+    if job.plan[at + PLAN_QUEUE_ID] == SERVER_CHOOSES:
+        return job.rows[row + BEGUN_COUNT] < job.rows[row + WRITE_QUEUE_COUNT]
+    return job.counter_values[job.rows[row + COUNTER_START] + job.plan[at + PLAN_QUEUE_ID]] == 0
+
+
 def write_record(job, at, answer, field, piece):
     """Write a finished record at job.position."""
     target: Target = job.segment

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QueueChoice: the queue of a message without a key: of two queues at random the one with fewer messages under way.
+"""QueueChoice: the queue of a message without a key: of two queues at random the queue with fewer messages.
 
 So a slow shard gets fewer messages by itself. A shard that could not be reached gets none for a second, as long as
 another has a queue: its calls fail fast, and so would draw all messages.

@@ -46,7 +46,7 @@ class DeliveryClient:
         group: str,
         topic: str,
         *,
-        broker: str = "",  # noqa: ARG002 - there is one
+        broker: str = "",  # noqa: ARG002 - a single store
         count: int,
         invisible_ms: int | None,
         tags: str,
@@ -118,7 +118,7 @@ class DeliveryClient:
         checks: Sequence[transaction_service_pb2.TransactionCheck] = response.checks
         return checks
 
-    async def cancel(self, topic: str, message_id: str, *, broker: str = "") -> None:  # noqa: ARG002 - there is one
+    async def cancel(self, topic: str, message_id: str, *, broker: str = "") -> None:  # noqa: ARG002 - a single store
         """Cancel a message that waits for its delivery time."""
         request = delay_service_pb2.CancelDelayedRequest(topic=topic, message_id=message_id)
         await self._delivery.call(_Delays, "CancelDelayed", request)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is behind the gateway, from the settings: a single store, or the shards of a file. For the bootstrap only."""
+"""The store behind the gateway, from the settings, or the shards of a file. For the bootstrap only."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -38,7 +38,7 @@ def shards_of(path: Path | None) -> Mapping[str, Shard]:
 
 
 def at_shard(peers: Mapping[str, PeerConfig], shard: Shard) -> Mapping[str, PeerConfig]:
-    """Return the settings of the services of a shard: those of a single store, with the shard's addresses."""
+    """Return the settings of the services of a shard: as for a single store, with the shard's addresses."""
     return {name: replace(peer, target=getattr(shard, name)) for name, peer in peers.items()}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of the gateway to what is behind it: a single store, or several shards."""
+"""The calls of the gateway to the store behind it, or to several shards."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
@@ -99,7 +99,7 @@ class Deliveries(Protocol):
         ...
 
     async def cancel(self, topic: str, message_id: str, *, broker: str = "") -> None:
-        """Cancel a message that waits for its delivery time, at this broker if there is one of the name."""
+        """Cancel a message that waits for its delivery time, at the broker of this name, if it exists."""
         ...
 
     async def policy(self, group: str) -> GroupPolicy:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gateway before several shards: which shard gets a message or a handle, and what happens when a shard is away."""
+"""The gateway before several shards: which shard gets a message or a handle, and the calls while a shard is away."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -110,7 +110,7 @@ async def test_a_key_has_its_queue_and_answers_keep_their_order() -> None:
 
 
 async def test_messages_without_a_key_go_to_all_shards() -> None:
-    """Requests without keys are spread; the messages of a request share a queue, so that they are one batch."""
+    """Requests without keys are spread; the messages of a request share a queue, so that they are a single batch."""
     log, logs, _ = sharded()
     for _ in range(60):
         sent = await log.send([message(), message()])
@@ -307,7 +307,7 @@ async def test_a_shard_that_is_away_fails_its_own_messages() -> None:
 
 
 async def test_a_push_consumer_asks_a_single_shard() -> None:
-    """A call for a shard waits there for the whole time. A call without one asks all, first without a wait."""
+    """A call for a shard waits there for the whole time. A call without a shard asks all, first without a wait."""
     delivery, shards = deliveries()
     await delivery.receive("g", "t", **RECEIVE | {"wait_s": 20.0}, broker="b")
     assert [one.waits for one in shards.values()] == [[], [20.0], []]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ShardedDelivery: receives from all shards, and settles at the shard of each message, which its handle names.
 
-Groups are the same at all shards; each shard's Delivery keeps what the group has of the shard's queues.
+Groups are the same at all shards; each shard's Delivery keeps the group's state of the shard's queues.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class ShardedDelivery:
     async def _first_of(
         self, ask: Callable[[str, float], Awaitable[Sequence[ReceivedMessage]]], wait_s: float
     ) -> Sequence[ReceivedMessage]:
-        """Ask all shards in turn, first without a wait, until one has messages or the wait is over."""
+        """Ask all shards in turn, first without a wait, until a shard has messages or the wait is over."""
         end_s, count = self._clock.monotonic_s() + wait_s, len(self._deliveries)
         away: dict[str, PeerError] = {}
         for asked_count, shard in enumerate(self._turns):
@@ -179,8 +179,8 @@ class ShardedDelivery:
     async def _anywhere(self, call: Callable[[DeliveryClient], Awaitable[R]], *, unless: str = "") -> R:
         """Return the answer of the first shard that gives one.
 
-        If all fail, the error that is raised is an error other than the reason `unless`, if there is one: a shard that
-        is away may be the one that knows.
+        If all fail, the error that is raised is an error other than the reason `unless`, if there is any: a shard that
+        is away may know the answer.
         """
         errors: list[PeerError] = []
         for one in self._deliveries.values():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ShardedLog: sends messages to the shards of their queues: by the hash of their key, else to a queue with room.
 
-The messages of a request that belong to several shards are one batch at each shard: all of a shard's messages are
+The messages of a request that belong to several shards are a batch at each shard: all of a shard's messages are
 stored, or none.
 """
 

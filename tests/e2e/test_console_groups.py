@@ -67,7 +67,7 @@ def state_of(console: RunningConsole, key: str, group: str = GROUP) -> tuple[dic
     (row,) = console.json(f"/find.json?q={key}&topic={TOPIC}")["messages"]
     (state,) = [one for one in console.json(f"/messages/{row['id']}.json")["states"] if one["group"] == group]
     cell = re.search(
-        rf"<bdi>{group}</bdi></a></td>\s*<td>(.*?)</td>", console.get(f"/messages/{row['id']}").text, re.DOTALL
+        rf"<bdi>{group}</bdi></a></td>\s*<td[^>]*>(.*?)</td>", console.get(f"/messages/{row['id']}").text, re.DOTALL
     )
     assert cell is not None
     return state, " ".join(re.sub("<[^>]+>", "", cell[1]).split())

@@ -44,6 +44,21 @@ ShardsOption = Annotated[
     int,
     typer.Option(min=1, max=len(REPLICA_IDS), metavar="N", help="Shards: stores that share topics (docs/scale.md)."),
 ]
+ConsoleOption = Annotated[
+    bool, typer.Option("--console/--no-console", help="Run the console: pages about the store, on this machine.")
+]
+DeliveryOption = Annotated[
+    bool, typer.Option("--delivery/--no-delivery", help="Run Delivery: sharing groups, delays and transactions.")
+]
+GatewayOption = Annotated[
+    bool, typer.Option("--gateway/--no-gateway", help="Run the gateway: all APIs at one port, and RocketMQ's.")
+]
+EtcdOption = Annotated[
+    str | None, typer.Option("--etcd", metavar="HOST:PORT", help="etcd for the election of a leader (a,b,…).")
+]
+MetricsOption = Annotated[
+    bool, typer.Option("--metrics/--no-metrics", help="Open the Prometheus endpoints on ports 7201 to 7206.")
+]
 HostOption = Annotated[
     str | None,
     typer.Option(
@@ -79,21 +94,13 @@ def up(
     allow_insecure: InsecureOption = False,
     gateway_port: Annotated[int, port_option("GATEWAY")] = 8081,
     console_port: Annotated[int, port_option("CONSOLE")] = 7300,
-    console: Annotated[
-        bool, typer.Option("--console/--no-console", help="Run the console: pages about the store, on this machine.")
-    ] = True,
-    delivery: Annotated[
-        bool, typer.Option("--delivery/--no-delivery", help="Run Delivery: sharing groups, delays and transactions.")
-    ] = True,
-    gateway: Annotated[
-        bool, typer.Option("--gateway/--no-gateway", help="Run the gateway: all APIs at one port, and RocketMQ's.")
-    ] = True,
+    console: ConsoleOption = True,
+    delivery: DeliveryOption = True,
+    gateway: GatewayOption = True,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="TOML file with a table for each service.")
     ] = None,
-    metrics: Annotated[
-        bool, typer.Option("--metrics/--no-metrics", help="Open the Prometheus endpoints on ports 7201 to 7206.")
-    ] = True,
+    metrics: MetricsOption = True,
     replicas: ReplicasOption = 1,
     shards: Annotated[
         int,
@@ -101,9 +108,7 @@ def up(
             min=1, max=len(REPLICA_IDS), metavar="N", help="Shards: stores that share topics (docs/scale.md)."
         ),
     ] = 1,
-    etcd: Annotated[
-        str | None, typer.Option("--etcd", metavar="HOST:PORT", help="etcd for the election of a leader (a,b,…).")
-    ] = None,
+    etcd: EtcdOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run all services over one directory until Ctrl-C, SIGTERM, or the end of the terminal (SIGHUP).

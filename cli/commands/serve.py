@@ -6,6 +6,7 @@ The flags of `serve` are made from the service's settings; `reput serve commitlo
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import Any
 
@@ -51,6 +52,7 @@ def run_service(service: str, arguments: list[str]) -> int:
     """Run a service in this process and return its exit code."""
     from libs.runtime.watch.faults import ending_in_order
 
+    gc.disable()  # modules leave no garbage behind; `process.main` enables the collector
     with ending_in_order():
         from libs.runtime import process
 

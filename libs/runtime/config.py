@@ -11,8 +11,6 @@ The process shell reads the configuration once; engines get the dataclass.
 """
 
 import dataclasses
-import difflib
-import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -24,7 +22,6 @@ import msgspec
 
 from libs.importance import Importance
 from libs.runtime.errors import ConfigError
-from libs.runtime.sentences import field_sentences
 
 T = TypeVar("T")
 
@@ -45,7 +42,19 @@ class Field:
     type: Any
     default: object
     importance: Importance
-    description: str
+    owner: Any
+    """The class that declares it."""
+    attribute: str
+    """Its name there, without the prefix of a group."""
+
+    @property
+    def description(self) -> str:
+        """The sentence under the field. It is read from the source, which takes milliseconds: a start reads none."""
+        from libs.runtime.sentences import field_sentences
+
+        found = field_sentences(self.owner).get(self.attribute, "")
+        assert found, f"{self.owner.__name__}.{self.attribute} has no sentence under it"
+        return found
 
     @property
     def is_basic(self) -> bool:
@@ -131,13 +140,12 @@ def load(
 
 
 def fields_of(cls: type, defaults: object = None) -> list[Field]:
-    """Return the settings of a configuration class and its groups, in order. Each setting needs a sentence and a mark.
+    """Return the settings of a configuration class and its groups, in order. Each setting needs a mark.
 
     `defaults` is an instance whose values replace the class's own defaults; a group has such an instance.
     """
     assert dataclasses.is_dataclass(cls)
     hints = typing.get_type_hints(cls, include_extras=True)
-    sentences = field_sentences(cls)
     fields: list[Field] = []
     for field in dataclasses.fields(cls):
         kind = hints[field.name]
@@ -148,11 +156,9 @@ def fields_of(cls: type, defaults: object = None) -> list[Field]:
             prefix = _prefix(field.name, kind)
             fields += [dataclasses.replace(inner, name=prefix + inner.name) for inner in fields_of(kind, default)]
             continue
-        description = sentences.get(field.name, "")
-        assert description, f"{cls.__name__}.{field.name} has no sentence under it"
         importance, kind = _importance(kind)
         assert importance is not None, f"{cls.__name__}.{field.name} is marked neither Basic nor Advanced"
-        fields.append(Field(field.name, kind, default, importance, description))
+        fields.append(Field(field.name, kind, default, importance, cls, field.name))
     return fields
 
 
@@ -229,6 +235,8 @@ def _bounds(meta: msgspec.Meta) -> str:
 def _from_file(file: Path | None, section: str, known: Mapping[str, Field]) -> dict[str, GivenValue]:
     if file is None:
         return {}
+    import tomllib
+
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -300,5 +308,7 @@ def _decode(kind: type, raw: object) -> object:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
+    import difflib
+
     matches = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {matches[0]}?" if matches else ""

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import contextlib
 import functools
+import gc
 import logging
 import os
 import resource
@@ -28,7 +29,7 @@ from libs.machine import failpoints
 from libs.machine.clock import ClockWatch
 from libs.machine.errors import StoreLocked
 from libs.machine.machine import Machine
-from libs.runtime.config import Loaded, environment_name, fields_of, flag_name, load
+from libs.runtime.config import Field, Loaded, environment_name, fields_of, flag_name, load
 from libs.runtime.errors import ConfigError, PortInUse, StartError
 from libs.runtime.peer.connection import Connection, Peer
 from libs.runtime.reload import Reload
@@ -51,6 +52,9 @@ CLOSE_TIMEOUT_S = 60.0
 
 TOLD = frozenset({"listen_host", "data_dir", "role", "front"})
 """The settings that the line of a start shows."""
+
+HELP_FLAGS = frozenset({"-h", "--help"})
+"""The flags that print the help, which is made for them alone."""
 
 ALIVE_SHARE = 3
 """Number of notices of life within the time that systemd waits. So a notice may come late."""
@@ -235,6 +239,8 @@ def main(
     faults.watch(section, is_console=is_console(loaded.value.telemetry.log_format))
     import uvloop
 
+    gc.freeze()  # what was loaded stays: no round has to visit it
+    gc.enable()
     with malloc.giving_back():
         return uvloop.run(_run(section, loaded, read, build))
 
@@ -246,13 +252,20 @@ def parse(
     parser = argparse.ArgumentParser(prog=f"reput serve {section}", allow_abbrev=False)
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with a table for each service")
     groups = {True: parser.add_argument_group("basic settings"), False: parser.add_argument_group("advanced settings")}
+    asks_help = not HELP_FLAGS.isdisjoint(arguments)
     for field in fields_of(settings_class):
-        variable = environment_name(section, field.name)
-        text = f"{field.description} Must be {field.expectation}; default {field.default}; also {variable}."
-        groups[field.is_basic].add_argument(flag_name(field.name), help=text.replace("%", "%%"), metavar="VALUE")
+        text = _help(field, section) if asks_help else None
+        groups[field.is_basic].add_argument(flag_name(field.name), help=text, metavar="VALUE")
     flags = vars(parser.parse_args(arguments))
     file = flags.pop("config")
     return load(settings_class, section=section, file=file, environment=environment, flags=flags)
+
+
+def _help(field: Field, section: str) -> str:
+    """Return the text of a flag for argparse."""
+    variable = environment_name(section, field.name)
+    text = f"{field.description} Must be {field.expectation}; default {field.default}; also {variable}."
+    return text.replace("%", "%%")
 
 
 def raise_descriptor_limit() -> None:

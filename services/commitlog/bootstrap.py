@@ -5,6 +5,7 @@ import ipaddress
 import socket
 import uuid
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from reput.commitlog.v1 import (
     append_service_pb2,
@@ -28,7 +29,6 @@ from libs.runtime.settings import PeerConfig, ServerConfig, TelemetryConfig, che
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.by_hand import ByHand
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.elect.member import ElectedMember
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.replicate.ledger import BY_HAND, ElectedTerm
 from services.commitlog.engine.replicate.steps import NOBODY, LeaderAt
@@ -55,6 +55,9 @@ from services.commitlog.rpc.replication_servicer import ReplicationServicer
 from services.commitlog.rpc.segment_servicer import SegmentServicer
 from services.commitlog.rpc.status import EARLY_METHODS, StatusServicer
 from services.commitlog.rpc.topic_servicer import TopicServicer
+
+if TYPE_CHECKING:
+    from services.commitlog.engine.elect.member import ElectedMember
 
 WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - known, not listened on
 
@@ -160,7 +163,9 @@ class Service:
         add(topic_service_pb2.DESCRIPTOR.services_by_name["TopicService"], TopicServicer(log))
         add(replication_service_pb2.DESCRIPTOR.services_by_name["ReplicationService"], replication)
 
-    def _elected_member(self) -> ElectedMember:
+    def _elected_member(self) -> "ElectedMember":
+        from services.commitlog.engine.elect.member import ElectedMember
+
         config, target = self._config, self._config.advertise_target
         identity = f"{config.replica_id}/{uuid.uuid4().hex}"
         coordinator = open_door(

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the Indexer: `python -m services.indexer --data-dir DIR --commitlog-target HOST:PORT`."""
 
+import gc
 import sys
 
 from libs.runtime.watch.faults import ending_in_order
 
 if __name__ == "__main__":
+    gc.disable()  # modules leave no garbage behind; `process.main` enables the collector
     with ending_in_order():
         from libs.runtime import process
         from services.indexer.bootstrap import Service, Settings

@@ -8,7 +8,6 @@ Health checks pass, because orchestrators send no token. Every other method with
 from typing import Any
 
 import grpc
-from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 
 from libs.runtime.rpc.errors import (
     BASE_TABLE,
@@ -17,6 +16,7 @@ from libs.runtime.rpc.errors import (
     code_of,
     status_of,
 )
+from libs.runtime.rpc.health import SERVICE_NAME as HEALTH_SERVICE
 from libs.runtime.trust.callers import Callers, bearer_token
 from libs.runtime.trust.passed_on import DOOR_KEY, origin_of
 from libs.runtime.trust.rights.access import Access, NoDoor, NoToken

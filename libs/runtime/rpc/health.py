@@ -27,6 +27,7 @@ LOOK_AGAIN_S = 1.0
 Checked = Callable[[str], Awaitable[Any]]
 """Returns the health of a service elsewhere."""
 
+SERVICE_NAME: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 _STATUSES = health_pb2.HealthCheckResponse
 
 

@@ -12,15 +12,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
-from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
-from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 from reput.common.v1 import audit_service_pb2, connection_service_pb2
 
 from libs.runtime.http2.connections import shortages
@@ -32,6 +31,7 @@ from libs.runtime.rpc.fronts.front import front_of
 from libs.runtime.rpc.guard import Guard
 from libs.runtime.rpc.handlers import Around, Surroundings, TakeTurn, service_handler
 from libs.runtime.rpc.health import CALL_COUNT_MAX as HEALTH_CALL_COUNT_MAX
+from libs.runtime.rpc.health import SERVICE_NAME as HEALTH_SERVICE
 from libs.runtime.rpc.health import Checked, HealthServicer
 from libs.runtime.rpc.request_check import Limits
 from libs.runtime.settings import ServerConfig
@@ -62,6 +62,21 @@ class _AlwaysOpen:
 
     is_ready = True
     is_stopping = False
+
+
+class _Reflection:
+    """gRPC's servicer of reflection, loaded by the first call: few processes get one."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+
+    async def ServerReflectionInfo(self, requests: AsyncIterator[Any], context: object) -> AsyncIterator[Any]:  # noqa: N802
+        """Answer questions about the services."""
+        from grpc_reflection.v1alpha import reflection
+
+        servicer: Any = reflection.aio.ReflectionServicer(self._names)
+        async for answer in servicer.ServerReflectionInfo(requests, context):
+            yield answer
 
 
 class GrpcServer:
@@ -173,9 +188,10 @@ class GrpcServer:
             connection = connection_service_pb2.DESCRIPTOR.services_by_name["ConnectionService"]
             servicer = ConnectionServicer(self._front.open_connections, self.access.name_of)
             self.add_service(connection, servicer, early={"ListConnections"})
-        names = [*self._service_names, *self._elsewhere, HEALTH_SERVICE, reflection.SERVICE_NAME]
+        reflection = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"].full_name
+        names = [*self._service_names, *self._elsewhere, HEALTH_SERVICE, reflection]
         room = self._room(REFLECTION_CALL_COUNT_MAX)
-        self._add("ServerReflection", reflection_pb2, reflection.aio.ReflectionServicer(names), room)
+        self._add("ServerReflection", reflection_pb2, _Reflection(names), room)
 
     def _add(self, name: str, module: Any, servicer: object, bounds: CallBounds) -> None:
         surroundings = replace(self._surroundings, gate=_AlwaysOpen(), bounds=bounds, trusted_bounds=bounds)

@@ -28,7 +28,7 @@ class Build:
         family = GaugeMetricFamily(
             "reput_build_info", "The version of the service and of Python.", labels=("service", "version", "python")
         )
-        family.add_metric((self._service, VERSION or "source", platform.python_version()), 1)
+        family.add_metric((self._service, VERSION, platform.python_version()), 1)
         yield family
 
 

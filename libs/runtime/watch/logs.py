@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import grpc
-from opentelemetry import trace
 
 _CHATTY = "httpx2"
 """It logs each request to Kubernetes at level info: a line for each renewal of the lease."""
@@ -95,6 +94,10 @@ def _printable(text: str) -> str:
 
 
 def _trace_id() -> str:
+    if "opentelemetry.trace" not in sys.modules:  # then no call is traced
+        return ""
+    from opentelemetry import trace
+
     span = trace.get_current_span().get_span_context()
     return trace.format_trace_id(span.trace_id) if span.is_valid else ""
 

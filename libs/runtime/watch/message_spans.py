@@ -10,9 +10,10 @@ searched.
 import re
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from opentelemetry import trace
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, Tracer
+if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext, Tracer
 
 METHODS = frozenset(
     {
@@ -36,10 +37,12 @@ Note = Callable[[bytes, int], None]
 """Makes the spans of a request or an answer. The second value is the time of their start, in ns since the epoch."""
 
 
-def note_of(tracer: Tracer | None, method: str) -> Note | None:
+def note_of(tracer: "Tracer | None", method: str) -> Note | None:
     """Return the Note of a method, None if it carries no messages or nothing is traced."""
     if tracer is None or method not in METHODS:
         return None
+    from opentelemetry import trace
+    from opentelemetry.trace import Link, NonRecordingSpan, SpanKind
 
     def note(data: bytes, start_ns: int) -> None:
         if NAME not in data:
@@ -54,8 +57,10 @@ def note_of(tracer: Tracer | None, method: str) -> Note | None:
     return note
 
 
-def contexts_in(data: bytes) -> Iterator[SpanContext]:
+def contexts_in(data: bytes) -> "Iterator[SpanContext]":
     """Yield the sampled contexts of messages in a request or an answer, each once, the first SPAN_COUNT_MAX."""
+    from opentelemetry.trace import SpanContext, TraceFlags
+
     found: set[tuple[bytes, bytes]] = set()
     for match in CONTEXT.finditer(data):
         trace_id, span_id, flags = match.groups()

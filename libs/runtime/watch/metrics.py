@@ -19,8 +19,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from libs.runtime.sentences import field_sentences
-
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from prometheus_client import Metric
@@ -80,6 +78,8 @@ def columns(prefix: str, kind: type["DataclassInstance"]) -> tuple[Column, ...]:
 
     The first call parses the source of the class: this takes milliseconds.
     """
+    from libs.runtime.sentences import field_sentences
+
     sentences = field_sentences(kind)
     made = []
     for field in dataclasses.fields(kind):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Telemetry: logs to standard error, metrics for Prometheus, traces by OTLP. The engines count; this room reports.
 
-OpenTelemetry's SDK and exporters are imported where an endpoint is set: they take longer than the rest of a service.
+OpenTelemetry is imported where an endpoint is set: it takes longer than the rest of a service.
 
 Invariants: while no OTLP endpoint is set, no span is made and no interceptor runs, so tracing costs nothing. Metrics
 are collected only on request. A process has a single object, which is passed to its users. Only logging is global.
@@ -19,8 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import grpc
-from opentelemetry import trace
-from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from libs.runtime.errors import ConfigError, ListenFailed, PortInUse
 from libs.runtime.settings import ListenConfig, TelemetryConfig
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Span, Tracer
     from prometheus_client import CollectorRegistry
 
     from libs.runtime.watch.log_export import LogExport
@@ -49,13 +48,15 @@ if TYPE_CHECKING:
 EXPORT_TIMEOUT_S = 1.0
 """Maximum delay of a stop by the export of the last spans."""
 
-_NO_SPAN = contextlib.nullcontext(trace.INVALID_SPAN)
+_NO_SPAN = contextlib.nullcontext[None]()
 """Shared by all calls that are not traced."""
 
 
-def end_span(span: trace.Span, code: grpc.StatusCode) -> None:
-    """Record the status code of a served call in its span."""
-    if span.is_recording():
+def end_span(span: Span | None, code: grpc.StatusCode) -> None:
+    """Record the status code of a served call in its span. None: the call is not traced."""
+    if span is not None and span.is_recording():
+        from opentelemetry.trace import Status, StatusCode
+
         span.set_attribute("rpc.grpc.status_code", code.value[0])
         if code is not grpc.StatusCode.OK:
             span.set_status(Status(StatusCode.ERROR, code.name))
@@ -78,7 +79,7 @@ class Telemetry:
         self.count_rpc = calls.count
         self._exporter = exporter
         self.tracer_provider: TracerProvider | None = None
-        self._tracer: trace.Tracer | None = None
+        self._tracer: Tracer | None = None
         if exporter is not None:
             self._begin_traces(exporter, trace_ratio)
         self._http: MetricsServer | None = None
@@ -193,11 +194,12 @@ class Telemetry:
 
     def server_span(
         self, method: str, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> contextlib.AbstractContextManager[trace.Span]:
+    ) -> contextlib.AbstractContextManager[Span | None]:
         """Run a block as the span of a served call, child of the caller's span if the metadata carry one (W3C)."""
         if self._tracer is None:
             return _NO_SPAN
         from opentelemetry import propagate
+        from opentelemetry.trace import SpanKind
 
         carrier = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         return self._tracer.start_as_current_span(

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log's state as the answer of GetStatus, also while the log is being recovered."""
 
+from typing import TYPE_CHECKING
+
 from reput.commitlog.v1 import log_service_pb2 as pb
 
 from libs.runtime.rpc.by_name import named
 from libs.runtime.rpc.timestamps import timestamp
 from libs.runtime.version import VERSION
 from services.commitlog.engine.commit_log import CommitLog
-from services.commitlog.engine.elect.member import ElectedMember
 from services.commitlog.engine.open_log import OpenLog
 from services.commitlog.engine.statistics import statistics_of
+
+if TYPE_CHECKING:
+    from services.commitlog.engine.elect.member import ElectedMember
 
 EARLY_METHODS = ("GetStatus",)
 """Methods that answer also while the log is being recovered."""
@@ -25,7 +29,7 @@ _LATER = (
 class StatusServicer:
     """The servicer of GetStatus of reput.commitlog.v1.LogService."""
 
-    def __init__(self, commit_log: CommitLog, member: ElectedMember | None = None) -> None:
+    def __init__(self, commit_log: CommitLog, member: "ElectedMember | None" = None) -> None:
         self._commit_log = commit_log
         self._member = member
 
@@ -53,7 +57,7 @@ def status_of(commit_log: CommitLog) -> pb.GetStatusResponse:
     return status
 
 
-def _election(member: ElectedMember) -> pb.Election:
+def _election(member: "ElectedMember") -> pb.Election:
     election = pb.Election(decision=member.decision.reason, last_error=str(member.watch.last_error or ""))
     election.lease_left_ms = member.lease_left_ms
     if member.view is not None and (record := member.view.record) is not None:

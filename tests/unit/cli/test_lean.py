@@ -3,13 +3,13 @@
 
 import ast
 import importlib
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.modules import modules_after
 from tests.support.reput_up import environment
 
 HEAVY = (
@@ -24,21 +24,6 @@ HEAVY = (
 )
 ASYNC = ("asyncio.events", "grpc.aio._channel", "google.protobuf.internal.decoder", "pydantic", "rich", "numpy")
 ROOT = Path(__file__).parents[3]
-
-
-def modules_after(code: str) -> set[str]:
-    """The modules that a new interpreter has after some code."""
-    ending = "import json, sys; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{ending}"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        env=environment(),
-        timeout=60,
-    )
-    return set(json.loads(done.stdout.splitlines()[-1]))
 
 
 def after_command(*arguments: str) -> set[str]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 NAMES: Mapping[str, str] = {
@@ -104,6 +103,8 @@ def cut(text: str) -> str:
 def value_of(value: Value) -> Mapping[str, Any] | None:
     """Return a value before or after a change as plain fields."""
     if isinstance(value, Message):
+        from google.protobuf.json_format import MessageToDict  # a store that nobody changes needs it never
+
         found: Mapping[str, Any] = MessageToDict(value, preserving_proto_field_name=True)
         return found
     return value

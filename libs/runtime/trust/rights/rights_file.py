@@ -6,7 +6,6 @@ An error names the line, the field, its value and the permitted values.
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +84,8 @@ def read_rights(path: Path) -> RightsFile:
         raise ConfigError(f"{SETTING}: {path}: {error.strerror}") from error
     if len(data) > SIZE_BYTES_MAX:
         raise ConfigError(f"{SETTING}: {path}: the file has {len(data)} bytes, the limit is {SIZE_BYTES_MAX}")
+    import tomllib
+
     try:
         text = data.decode()
         content = tomllib.loads(text)

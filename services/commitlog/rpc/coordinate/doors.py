@@ -5,19 +5,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from libs.runtime.errors import ConfigError
-from services.commitlog.engine.elect.coordinator import Coordinator
-from services.commitlog.rpc.coordinate.etcd import EtcdCoordinator
 from services.commitlog.rpc.coordinate.settings import EtcdConfig, KubernetesConfig
 
 if TYPE_CHECKING:
+    from services.commitlog.engine.elect.coordinator import Coordinator
     from services.commitlog.rpc.coordinate.role_label import RoleLabel
 
 
 def open_door(
     name: str, etcd: EtcdConfig, kubernetes: KubernetesConfig, *, identity: str, lease_duration_ms: int
-) -> Coordinator:
+) -> "Coordinator":
     """Return a process' client of a coordinator. Raises ConfigError."""
     if name == "etcd":
+        from services.commitlog.rpc.coordinate.etcd import EtcdCoordinator
+
         return EtcdCoordinator(etcd, prefix=etcd.prefix, identity=identity, lease_duration_ms=lease_duration_ms)
     assert name == "kubernetes"
     try:

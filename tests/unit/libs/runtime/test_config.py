@@ -219,10 +219,11 @@ def test_a_field_without_a_sentence_is_a_mistake() -> None:
     class Bare:
         """No sentences."""
 
-        size: int = 1
+        size: Basic[int] = 1
 
+    (field,) = fields_of(Bare)
     with pytest.raises(AssertionError, match=r"Bare\.size has no sentence"):
-        fields_of(Bare)
+        _ = field.description
 
 
 def test_a_field_without_a_mark_is_a_mistake() -> None:

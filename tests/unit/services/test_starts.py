@@ -16,12 +16,10 @@ NEEDED_LATER = {
     "grpc_health.v1.health",
     "grpc_reflection.v1alpha.reflection",
     "http.server",
-    "importlib.abc",
     "importlib.metadata",
     "libs.runtime.sentences",
     "opentelemetry",
     "prometheus_client",
-    "tempfile",
     "tomllib",
 }
 """Modules for the help, errors, metrics, traces, audits, reflection and files of settings."""

@@ -20,6 +20,7 @@ from services.gateway.config import GatewayConfig
 from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.producers import Producers
 from services.gateway.engine.renewals import Renewals
+from services.gateway.engine.shards.traffic import ShardStatistics, ShardTraffic
 from services.gateway.rpc.access_keys import AccessKeys
 from services.gateway.rpc.caller import WorkCanceller
 from services.gateway.rpc.consumer_methods import ConsumerMethods
@@ -66,7 +67,9 @@ class Service:
         peers = {name: getattr(settings, name) for name in SERVICES}
         shards = shards_of(config.shards_file)
         lead = partial(self._lead, settings, shell)
-        self.log, delivery = open_store(peers, shards, config, lead, clock)
+        traffic = ShardTraffic(shards, clock)
+        shell.telemetry.observe_each("shard", ("shard",), traffic.statistics, ShardStatistics)
+        self.log, delivery = open_store(peers, shards, config, lead, traffic, clock)
         renewals = self.renewals = Renewals(delivery, clock, count_max=config.renewal_count_max)
         producers = Producers()
         self.bodies = Bodies(size_bytes_max=config.inflated_size_bytes_max)

@@ -3,4 +3,5 @@
 
 names    Handles and ids that tell their shard.
 choice   QueueChoice: the queue of a message without a key.
+traffic  ShardTraffic: the messages that each shard takes, and shards that are away.
 """

@@ -13,6 +13,7 @@ from libs.runtime.settings import PeerConfig
 from libs.shards import shards_file
 from libs.shards.shards_file import Shard
 from services.gateway.config import GatewayConfig
+from services.gateway.engine.shards.traffic import ShardTraffic
 from services.gateway.rpc.store.delivery_client import DeliveryClient
 from services.gateway.rpc.store.log_client import LogClient
 from services.gateway.rpc.store.ports import Deliveries, Log
@@ -43,7 +44,12 @@ def at_shard(peers: Mapping[str, PeerConfig], shard: Shard) -> Mapping[str, Peer
 
 
 def open_store(
-    peers: Mapping[str, PeerConfig], shards: Mapping[str, Shard], config: GatewayConfig, lead: Lead, clock: Clock
+    peers: Mapping[str, PeerConfig],
+    shards: Mapping[str, Shard],
+    config: GatewayConfig,
+    lead: Lead,
+    traffic: ShardTraffic,
+    clock: Clock,
 ) -> tuple[Log, Deliveries]:
     """Return the clients of the store, or of all shards. Raises ConfigError."""
     if not shards:
@@ -57,5 +63,5 @@ def open_store(
         log = lead("commitlog", own["commitlog"], f"commitlog of shard {name}")
         logs[name] = LogClient(log, clock, creates_topics=False, is_once=config.once)
         deliveries[name] = DeliveryClient(lead("delivery", own["delivery"], f"delivery of shard {name}"))
-    sharded = ShardedLog(logs, clock, creates_topics=config.auto_create_topics, is_once=config.once)
+    sharded = ShardedLog(logs, traffic, clock, creates_topics=config.auto_create_topics, is_once=config.once)
     return sharded, ShardedDelivery(deliveries, clock)

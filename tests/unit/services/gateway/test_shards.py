@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gateway before several shards: which shard gets a message or a handle, and the calls while a shard is away."""
 
+import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from libs.shards.change import first_shares
 from libs.shards.route import Place
 from services.gateway.engine.shards.choice import AWAY_S, QueueChoice
 from services.gateway.engine.shards.names import with_shard, without_shard
+from services.gateway.engine.shards.traffic import ShardTraffic
 from services.gateway.errors import Refused
 from services.gateway.rpc.store.shards.routes import KEPT_S
 from services.gateway.rpc.store.shards.sharded_delivery import ShardedDelivery
@@ -85,7 +87,8 @@ def sharded(names: Sequence[str] = ("a", "b", "c"), **options: Any) -> tuple[Sha
     for name, share in shares_of(6, names).items():
         logs[name].topics["t"] = Topic(name="t", share=share, write_queue_count=6)
     made: Any = logs
-    return ShardedLog(made, clock, creates_topics=options.pop("creates_topics", False), **options), logs, clock
+    options.setdefault("creates_topics", False)
+    return ShardedLog(made, ShardTraffic(names, clock), clock, **options), logs, clock
 
 
 def message(key: str = "", body: bytes = b"", topic: str = "t", **properties: str) -> AppendMessage:
@@ -232,6 +235,7 @@ class Delivery:
     async def receive(self, _group: str, _topic: str, *, wait_s: float, **_: Any) -> list[ReceivedMessage]:
         """See DeliveryClient."""
         self.waits.append(wait_s)
+        await asyncio.sleep(0)
         self._check()
         found, self.waiting = self.waiting, []
         return [ReceivedMessage(handle=handle) for handle in found]
@@ -313,6 +317,34 @@ async def test_a_push_consumer_asks_a_single_shard() -> None:
     assert [one.waits for one in shards.values()] == [[], [20.0], []]
     await delivery.receive("g", "t", **RECEIVE)
     assert [one.waits for one in shards.values()] == [[0.0], [20.0, 0.0], [0.0]]
+
+
+async def test_receives_at_the_same_time_ask_all_shards_each() -> None:
+    """A receive finds the messages of any shard, however many others ask at the same time."""
+    delivery, shards = deliveries()
+    for name, one in shards.items():
+        one.waiting = [name]
+    found = await asyncio.gather(*(delivery.receive("g", "t", **RECEIVE) for _ in range(7)))
+    assert sorted(message.handle for messages in found for message in messages) == ["a:a", "b:b", "c:c"]
+    assert all(len(one.waits) >= 5 for one in shards.values()), "the receives without a message asked all shards"
+
+
+async def test_shards_that_are_away_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A line is logged when a shard takes no messages, and when it takes them again; figures count both."""
+    clock = ManualClock()
+    traffic = ShardTraffic(["a", "b"], clock)
+    traffic.stored("b", 1)
+    traffic.stored("a", 2)
+    with caplog.at_level("INFO", logger="libs.machine.trouble"):
+        for _ in range(3):
+            traffic.failed("b", AWAY)
+        assert [figures.is_away for figures in traffic.statistics().values()] == [False, True]
+        traffic.stored("b", 4)
+    first, last = [record.getMessage() for record in caplog.records]
+    assert first.startswith("shard b takes no messages: log: it does not listen")
+    assert "sending to shard b" in last
+    one = traffic.statistics()["b",]
+    assert (one.sent_messages_total, one.failed_batches_total, one.is_away) == (5, 3, False)
 
 
 async def test_a_recall_finds_its_shard() -> None:

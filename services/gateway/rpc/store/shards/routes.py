@@ -61,13 +61,18 @@ class TopicRoutes:
             return found
         if name not in self._asking:
             self._asking[name] = asyncio.create_task(self._ask(name), name="route of a topic")
-            self._asking[name].add_done_callback(lambda _: self._asking.pop(name))
+            self._asking[name].add_done_callback(lambda done: self._answered(name, done))
         return await asyncio.shield(self._asking[name])
 
     def forget(self, name: str) -> None:
         """Ask the shards again before the next answer: a shard has refused a queue."""
         if (found := self._known.get(name)) is not None:
             self._known[name] = found._replace(seen_s=float("-inf"))
+
+    def _answered(self, name: str, done: "asyncio.Task[Found]") -> None:
+        del self._asking[name]
+        if not done.cancelled():
+            done.exception()  # its callers may all be gone
 
     async def _ask(self, name: str) -> Found:
         """Ask all shards. A shard that is away keeps the share that it had."""

@@ -30,7 +30,8 @@ class ShardedDelivery:
 
     def __init__(self, deliveries: Mapping[str, DeliveryClient], clock: Clock) -> None:
         self._deliveries, self._clock = deliveries, clock
-        self._turns = cycle(deliveries)
+        self._starts = cycle(range(len(deliveries)))
+        """The shard that the next call asks first."""
 
     async def receive(
         self,
@@ -74,8 +75,9 @@ class ShardedDelivery:
     ) -> Sequence[ReceivedMessage]:
         """Ask all shards in turn, first without a wait, until a shard has messages or the wait is over."""
         end_s, count = self._clock.monotonic_s() + wait_s, len(self._deliveries)
+        start, names = next(self._starts), list(self._deliveries)
         away: dict[str, PeerError] = {}
-        for asked_count, shard in enumerate(self._turns):
+        for asked_count, shard in enumerate(cycle(names[start:] + names[:start])):
             left_s = max(end_s - self._clock.monotonic_s(), 0.0)
             shard_wait_s = min(WAIT_S, left_s) if asked_count >= count else 0.0
             try:

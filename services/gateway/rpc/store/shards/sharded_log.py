@@ -22,6 +22,7 @@ from libs.shards.change import first_shares
 from libs.shards.route import Place, Route
 from services.gateway.engine.names import is_of_group
 from services.gateway.engine.shards.choice import QueueChoice
+from services.gateway.engine.shards.traffic import ShardTraffic
 from services.gateway.rpc.store.log_client import LogClient, queue_count_of
 from services.gateway.rpc.store.ports import Sent, TopicQueues
 from services.gateway.rpc.store.shards.routes import Found, TopicRoutes
@@ -38,9 +39,16 @@ class ShardedLog:
     """
 
     def __init__(
-        self, logs: Mapping[str, LogClient], clock: Clock, *, creates_topics: bool, is_once: bool = False
+        self,
+        logs: Mapping[str, LogClient],
+        traffic: ShardTraffic,
+        clock: Clock,
+        *,
+        creates_topics: bool,
+        is_once: bool = False,
     ) -> None:
         self._logs, self.creates_topics, self._is_once = logs, creates_topics, is_once
+        self._traffic = traffic
         self._routes = TopicRoutes(logs, clock)
         self._choice = QueueChoice(clock, random.Random())  # noqa: S311 - no secret
 
@@ -74,7 +82,7 @@ class ShardedLog:
     ) -> Sequence[Sent]:
         """Send messages by a route. Messages whose shard does not have their queue any more are sent once more."""
         if found.home:
-            offsets = await self._logs[found.home].append(messages)
+            offsets = await self._append(found.home, messages)
             return [Sent(found.home, offset) for offset in offsets]
         places = self._places(found.route, messages)
         by_shard: dict[str, list[int]] = {}
@@ -107,14 +115,21 @@ class ShardedLog:
         for place in places:
             self._choice.begin(topic, place, 1)
         try:
-            return await self._logs[shard].append(messages)
-        except PeerError as error:
-            if error.code == "UNAVAILABLE" or not error.reason:
-                self._choice.leave(shard)
-            raise
+            return await self._append(shard, messages)
         finally:
             for place in places:
                 self._choice.end(topic, place, 1)
+
+    async def _append(self, shard: str, messages: Sequence[AppendMessage]) -> Sequence[int]:
+        try:
+            offsets = await self._logs[shard].append(messages)
+        except PeerError as error:
+            if error.code == "UNAVAILABLE" or not error.reason:
+                self._choice.leave(shard)
+                self._traffic.failed(shard, error)
+            raise
+        self._traffic.stored(shard, len(messages))
+        return offsets
 
     def _places(self, route: Route, messages: Sequence[AppendMessage]) -> list[Place]:
         """Return the queue of each message. Messages without a key share a queue. Raises PeerError."""

@@ -28,6 +28,9 @@ def connection_options(
         str | None,
         _option("HOST:PORT", "The store: gateways (a,b,…), which serve all APIs; also REPUT_CLIENT_STORE_TARGET."),
     ] = None,
+    shard: Annotated[
+        str | None, _option("NAME", "The shard, if --store has several (docs/scale.md); also REPUT_CLIENT_SHARD.")
+    ] = None,
     commitlog: Annotated[
         str | None, _option("HOST:PORT", "CommitLogs (a,b,…); also REPUT_CLIENT_COMMITLOG_TARGET.")
     ] = None,
@@ -57,6 +60,7 @@ def connection_options(
     context.obj = {
         "context": context_name,
         "store": store,
+        "shard": shard,
         "commitlog": commitlog,
         "indexer": indexer,
         "janitor": janitor,

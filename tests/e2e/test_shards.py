@@ -92,6 +92,19 @@ async def test_native_calls_name_their_shard(shards: tuple[reput_up.Store, Calle
         assert "one of the shards a, b" in str(caught.value.details())
 
 
+async def test_commands_name_their_shard(shards: tuple[reput_up.Store, Caller]) -> None:
+    """A command goes through the gateway to the shard of --shard, and is refused without it."""
+    store, _ = shards
+    for name, first in (("a", 0), ("b", 4)):
+        result = await asyncio.to_thread(
+            reput_up.run_here, "--store", store.door, "--shard", name, "topics", "get", "orders", "--json"
+        )
+        (row,) = result.rows
+        assert row["share"][1][0][0] == first
+    refused = await asyncio.to_thread(reput_up.run_here, "--store", store.door, "topics", "get", "orders")
+    assert "one of the shards a, b" in refused.errors
+
+
 async def test_a_shard_that_dies(shards: tuple[reput_up.Store, Caller]) -> None:
     """While a shard is away, messages without a key go to the other. After its return all acknowledged are received."""
     store, client = shards

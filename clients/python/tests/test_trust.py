@@ -117,3 +117,12 @@ def test_a_call_names_for_whom_it_is_made() -> None:
     assert Options().metadata() == ()
     with pytest.raises(TypeError, match="on_behalf_of is of type int: expected a str, or a function"):
         Options(on_behalf_of=7)  # type: ignore[arg-type]
+
+
+def test_the_shard_of_all_calls() -> None:
+    """The metadata name the shard, also from the environment. A name that can be none is refused."""
+    assert Options(shard="b").metadata() == (("reput-shard", "b"),)
+    assert Options.load({}, {"REPUT_CLIENT_SHARD": "a-1"}).shard == "a-1"
+    for name in ("a b", "a:b", "ä", "a\n", "x" * 101):
+        with pytest.raises(ValueError, match="shard is"):
+            Options(shard=name)

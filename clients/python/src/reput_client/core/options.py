@@ -27,6 +27,8 @@ MESSAGE_SIZE_BYTES_MAX = 64 << 20
 """Largest answer or request of the transport; servers answer with about 8 MiB and take batches of 16 MiB."""
 
 ON_BEHALF_OF = "reput-on-behalf-of"
+SHARD = "reput-shard"
+_SHARD_NAME = re.compile(r"[A-Za-z0-9_-]{0,100}")
 """The metadata that names the person for whom a call is made, with `%` escapes."""
 PERSON_CHARACTERS_MAX = 100
 
@@ -91,6 +93,8 @@ class Options:
     server_name: str = ""
     token: str | Callable[[], str] = field(default="", repr=False)
     on_behalf_of: str | Callable[[], str] = ""
+    shard: str = ""
+    """The shard of all calls, where the address is that of a gateway before several shards (docs/scale.md)."""
     timeout_s: float = 30.0
     """Longest time of a call with all of its retries, in seconds."""
 
@@ -114,6 +118,8 @@ class Options:
             for name in ("certificate_file", "certificate_pem", "server_name"):
                 if getattr(self, name):
                     raise ValueError(f"{name} needs ca_file or ca_pem, which turn TLS on")
+        if not _SHARD_NAME.fullmatch(self.shard):
+            raise ValueError(f"shard is {self.shard!r}: expected letters, digits, _ and -")
         for service in SERVICES:
             _check_targets(service, str(getattr(self, service)))
 
@@ -126,8 +132,8 @@ class Options:
 
         Variables: REPUT_CLIENT_STORE_TARGET, REPUT_CLIENT_COMMITLOG_TARGET, REPUT_CLIENT_INDEXER_TARGET,
         REPUT_CLIENT_JANITOR_TARGET, REPUT_CLIENT_DELIVERY_TARGET, REPUT_CLIENT_CA_FILE, REPUT_CLIENT_CERTIFICATE_FILE,
-        REPUT_CLIENT_KEY_FILE, REPUT_CLIENT_SERVER_NAME, REPUT_CLIENT_TOKEN and REPUT_CLIENT_TOKEN_FILE, whose first
-        word is the token.
+        REPUT_CLIENT_KEY_FILE, REPUT_CLIENT_SERVER_NAME, REPUT_CLIENT_SHARD, REPUT_CLIENT_TOKEN and
+        REPUT_CLIENT_TOKEN_FILE, whose first word is the token.
         Raises OSError for a token file that can't be read.
         """
         values: dict[str, object] = {
@@ -168,10 +174,14 @@ class Options:
         )
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return the metadata of a call that is made now: the bearer token, and for whom the call is made."""
+        """Return the metadata of a call that is made now: token, shard, and for whom the call is made."""
         token, person = _asked("token", self.token), _asked("on_behalf_of", self.on_behalf_of)
-        shown = (("authorization", f"Bearer {token}"),) if token else ()
-        return (*shown, (ON_BEHALF_OF, quote(person[:PERSON_CHARACTERS_MAX], safe=" @"))) if person else shown
+        fields = (
+            ("authorization", f"Bearer {token}" if token else ""),
+            (SHARD, self.shard),
+            (ON_BEHALF_OF, quote(person[:PERSON_CHARACTERS_MAX], safe=" @")),
+        )
+        return tuple(field for field in fields if field[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,4 +305,5 @@ _VARIABLES = {
     "key_file": "REPUT_CLIENT_KEY_FILE",
     "server_name": "REPUT_CLIENT_SERVER_NAME",
     "token": "REPUT_CLIENT_TOKEN",
+    "shard": "REPUT_CLIENT_SHARD",
 }

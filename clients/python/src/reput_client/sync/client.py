@@ -257,6 +257,7 @@ def connect(
     certificate_pem: bytes | None = None,
     key_pem: bytes | None = None,
     server_name: str | None = None,
+    shard: str | None = None,
     token: str | Callable[[], str] | None = None,
     timeout_s: float | None = None,
     retry: RetryPolicy | None = None,

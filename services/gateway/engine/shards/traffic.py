@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ShardTraffic: what the gateway sends to each shard, and whether the shard takes it. A line is logged about a change.
+"""ShardTraffic: the messages that each shard takes from the gateway, and shards that are away, with log lines.
 
 Callers: the event loop's thread; `statistics` in any thread. Memory: three numbers for each shard.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes: each hash has at most one queue, whatever the shards say."""
+"""Routes: each hash has a single queue at most, for any shares of the shards."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,7 +66,7 @@ claims = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1,
 
 @given(st.lists(st.tuples(st.integers(1, 3), claims), min_size=1, max_size=4))
 def test_any_claims_give_each_hash_to_one_queue_at_most(found: list[tuple[int, list[tuple[int, int]]]]) -> None:
-    """Whatever ranges the shards claim, a hash has the queue that a search over all claims finds."""
+    """For any claimed ranges a hash has the queue that a search over all claims finds."""
     shares: dict[str, TopicShare] = {}
     for at, (version, ranges) in enumerate(found):
         queues = tuple(QueueShare(10 * at + n, min(one), max(one)) for n, one in enumerate(ranges))

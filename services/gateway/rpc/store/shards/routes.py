@@ -28,17 +28,17 @@ COUNT_MAX = 10_000
 
 
 class Found(NamedTuple):
-    """A topic: its description at a shard that has it, its shares by shard, and the shards that have it whole."""
+    """A topic: its description at a shard that has it, its queues by the shares, and the shards that have it whole."""
 
     topic: Topic
-    shares: Mapping[str, TopicShare]
+    route: Route
     whole: frozenset[str]
     seen_s: float
 
     @property
-    def route(self) -> Route:
-        """The queues of all shares."""
-        return Route(self.shares)
+    def shares(self) -> Mapping[str, TopicShare]:
+        """The shares by shard."""
+        return self.route.shares
 
     @property
     def home(self) -> str:
@@ -95,7 +95,7 @@ class TopicRoutes:
                     whole.add(shard)
         if not topics:
             raise away[0] if away else next(answer for answer in answers if isinstance(answer, PeerError))
-        return self._note(name, Found(topics[0], shares, frozenset(whole), self._clock.monotonic_s()))
+        return self._note(name, Found(topics[0], Route(shares), frozenset(whole), self._clock.monotonic_s()))
 
     def _note(self, name: str, found: Found) -> Found:
         if len(found.whole) > 1 and not found.shares and not is_of_group(name):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shares of topics in the log: what is accepted, that they are durable, and what appends may do."""
+"""Shares of topics in the log: accepted and refused shares, their durability, and the queues that take appends."""
 
 from dataclasses import replace
 

@@ -23,7 +23,7 @@ from rich.progress import track
 
 from bench import machine, store
 from bench.console.filling import KEY, fill, message, topic
-from bench.console.readers import Readers, ask
+from bench.console.readers import Readers, get
 
 MEMORY_MB_MAX, IDLE_PERCENT_MAX, FIRST_BYTE_MS_MAX, PAGE_KB_MAX = 90.0, 0.3, 100.0, 100.0
 SETTLE_S = 20.0
@@ -36,7 +36,7 @@ progress = Console(stderr=True)
 
 def paths_of(port: int) -> list[str]:
     """Return the pages that readers keep open."""
-    found = json.loads(ask(port, f"/find.json?q={KEY}")[2])["messages"][0]["id"]
+    found = json.loads(get(port, f"/find.json?q={KEY}")[2])["messages"][0]["id"]
     return [
         "/", f"/?q={KEY}", "/?q=-1h", f"/messages/{found}", "/topics", f"/topics/{topic(1)}", "/groups",
         "/groups/workers-1", "/groups/readers-1", "/dead-letters", "/dead-letters/workers-1", "/delayed",
@@ -56,12 +56,15 @@ def cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def idle_percent(process: psutil.Process, seconds: float) -> float:
-    """Return the share of a core that a console takes that nobody looks at."""
+def idle_percents(process: psutil.Process, seconds: float, rounds: int) -> list[float]:
+    """Return the share of a core of a console without readers, once a round."""
     wait(SETTLE_S, "settling")
-    before_s, begin_s = cpu_s(process), time.perf_counter()
-    wait(seconds, "idle")
-    return 100 * (cpu_s(process) - before_s) / (time.perf_counter() - begin_s)
+    shares = []
+    for _ in range(rounds):
+        before_s, begin_s = cpu_s(process), time.perf_counter()
+        wait(seconds, "idle")
+        shares.append(100 * (cpu_s(process) - before_s) / (time.perf_counter() - begin_s))
+    return shares
 
 
 def arrive(served: store.Store, is_over: threading.Event) -> None:
@@ -76,7 +79,7 @@ def arrive(served: store.Store, is_over: threading.Event) -> None:
 def load(served: store.Store, port: int, process: psutil.Process, chosen: argparse.Namespace) -> dict[str, object]:
     """Let readers keep pages open. Returns the figures."""
     paths = paths_of(port)
-    cursor = json.loads(ask(port, f"/topics/{topic(1)}.json")[2])["cursor"]
+    cursor = json.loads(get(port, f"/topics/{topic(1)}.json")[2])["cursor"]
     readers = Readers(port, paths, chosen.readers, f"/topics/{topic(1)}/tail?cursor={quote(cursor)}", chosen.tails)
     is_over = threading.Event()
     arriving = threading.Thread(target=arrive, args=(served, is_over))
@@ -94,17 +97,17 @@ def load(served: store.Store, port: int, process: psutil.Process, chosen: argpar
         readers.stop()
         arriving.join()
     share = 100 * (cpu_s(process) - before_s) / (time.perf_counter() - begin_s)
-    times = sorted(ms for seen in readers.seen.values() for ms in seen.first_bytes_ms)
+    times = sorted(ms for result in readers.results.values() for ms in result.first_bytes_ms)
     pages = {
         path: {
-            "count": len(seen.first_bytes_ms),
-            "p50_ms": statistics.median(seen.first_bytes_ms),
-            "p95_ms": statistics.quantiles(seen.first_bytes_ms, n=20)[-1],
-            "kB": seen.size_bytes / 1000,
-            "problems": seen.problems,
+            "count": len(result.first_bytes_ms),
+            "p50_ms": statistics.median(result.first_bytes_ms),
+            "p95_ms": statistics.quantiles(result.first_bytes_ms, n=20)[-1],
+            "kB": result.size_bytes / 1000,
+            "problems": result.problems,
         }
-        for path, seen in readers.seen.items()
-        if len(seen.first_bytes_ms) > 1
+        for path, result in readers.results.items()
+        if len(result.first_bytes_ms) > 1
     }
     return {
         "memory_mb_max": max(memory),
@@ -114,9 +117,9 @@ def load(served: store.Store, port: int, process: psutil.Process, chosen: argpar
         "page_count": len(times),
         "first_byte_p50_ms": statistics.median(times),
         "first_byte_p95_ms": statistics.quantiles(times, n=20)[-1],
-        "page_kb_max": max(seen.size_bytes for seen in readers.seen.values()) / 1000,
-        "static_kb": sum(len(ask(port, path)[2]) for path in STATIC) / 1000,
-        "problem_count": sum(len(seen.problems) for seen in readers.seen.values()),
+        "page_kb_max": max(result.size_bytes for result in readers.results.values()) / 1000,
+        "static_kb": sum(len(get(port, path)[2]) for path in STATIC) / 1000,
+        "problem_count": sum(result.problems.total() for result in readers.results.values()),
         "pages": pages,
     }
 
@@ -125,7 +128,8 @@ def main() -> int:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(prog="python -m bench.console", description=__doc__, allow_abbrev=False)
     parser.add_argument("--minutes", type=float, default=10.0, metavar="N", help="time of the readers (%(default)s)")
-    parser.add_argument("--idle-seconds", type=float, default=60.0, metavar="S", help="time alone (%(default)s)")
+    parser.add_argument("--idle-seconds", type=float, default=60.0, metavar="S", help="seconds a round (%(default)s)")
+    parser.add_argument("--idle-rounds", type=int, default=1, metavar="N", help="rounds of idle time (%(default)s)")
     parser.add_argument("--readers", type=int, default=20, metavar="N", help="pages that are open (%(default)s)")
     parser.add_argument("--tails", type=int, default=4, metavar="N", help="live tails beside them (%(default)s)")
     parser.add_argument("--messages", type=int, default=100_000, metavar="N", help="stored messages (%(default)s)")
@@ -140,10 +144,12 @@ def main() -> int:
         process = psutil.Process(pid)
         with connect(commitlog=served.commitlog, indexer=served.indexer, delivery=delivery) as client:
             fill(client, chosen.messages)
+        idle = idle_percents(process, chosen.idle_seconds, chosen.idle_rounds)
         found = {
             "machine": machine.machine(Path(folder)),
             "start_memory_mb": process.memory_info().rss / 1e6,
-            "idle_percent": idle_percent(process, chosen.idle_seconds),
+            "idle_percent": statistics.median(idle),
+            "idle_percents": idle,
             **load(served, port, process, chosen),
         }
     chosen.out.mkdir(parents=True, exist_ok=True)

@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers of a console: each asks for its page again as a browser does that keeps it open; some hold a live tail."""
+"""Readers of a console: each requests a page every 5 s, as a browser with an open page does; some hold a live tail."""
 
 import http.client
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 REFRESH_S = 5.0
-"""The console's script asks for a page that is open as often."""
+"""The console's script refreshes an open page at this interval."""
 TIMEOUT_S = 30.0
 
 
 @dataclass(slots=True)
-class Seen:
-    """What readers saw of a page."""
+class PageResult:
+    """Times, the size and the problems of the answers to all requests of a page."""
 
     first_bytes_ms: list[float] = field(default_factory=list)
     size_bytes: int = 0
     """The largest answer."""
-    problems: list[str] = field(default_factory=list)
+    problems: Counter[str] = field(default_factory=Counter)
 
 
-def ask(port: int, path: str) -> tuple[float, int, bytes]:
-    """Ask for a page on a connection of its own. Returns the time to its first byte, its status and its body."""
+def get(port: int, path: str) -> tuple[float, int, bytes]:
+    """Request a page on a connection of its own. Returns the time to its first byte, its status and its body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
     try:
         begin_s = time.perf_counter()
@@ -35,24 +36,26 @@ def ask(port: int, path: str) -> tuple[float, int, bytes]:
         connection.close()
 
 
-def look(port: int, path: str, seen: Seen) -> None:
-    """Ask for a page and keep what was seen."""
+def load(port: int, path: str, result: PageResult) -> None:
+    """Request a page, and add the answer to its result."""
     try:
-        first_ms, status, body = ask(port, path)
+        first_ms, status, body = get(port, path)
     except OSError as error:
-        seen.problems.append(str(error))
+        result.problems[type(error).__name__] += 1
         return
-    seen.first_bytes_ms.append(first_ms)
-    seen.size_bytes = max(seen.size_bytes, len(body))
-    if status != 200 or b"not complete" in body:
-        seen.problems.append(f"status {status}")
+    result.first_bytes_ms.append(first_ms)
+    result.size_bytes = max(result.size_bytes, len(body))
+    if status != 200:
+        result.problems[f"status {status}"] += 1
+    elif b"not complete" in body:
+        result.problems["not complete"] += 1
 
 
 class Readers:
-    """Readers that keep pages open until they are stopped, each a page, one after the other."""
+    """Readers as threads. Each reader walks through the pages, one a refresh, until `stop`."""
 
     def __init__(self, port: int, paths: Sequence[str], count: int, tail: str, tail_count: int) -> None:
-        self.seen = {path: Seen() for path in paths}
+        self.results = {path: PageResult() for path in paths}
         self._port, self._is_over = port, threading.Event()
         self._threads = [
             threading.Thread(target=self._keep_open, args=(paths, at, at * REFRESH_S / count)) for at in range(count)
@@ -74,7 +77,8 @@ class Readers:
         self._is_over.wait(delay_s)
         while not self._is_over.is_set():
             begin_s = time.perf_counter()
-            look(self._port, paths[at % len(paths)], self.seen[paths[at % len(paths)]])
+            path = paths[at % len(paths)]
+            load(self._port, path, self.results[path])
             at += 1
             self._is_over.wait(max(REFRESH_S - (time.perf_counter() - begin_s), 0))
 

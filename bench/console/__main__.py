@@ -158,7 +158,7 @@ def main() -> int:
 
 
 def shown(found: dict[str, object]) -> int:
-    """Print the figures beside their bars. Returns 1 if one is missed."""
+    """Print the figures beside their bars. Returns 1 if a bar is missed."""
     pages = found["pages"]
     assert isinstance(pages, dict)
     for path, page in pages.items():

@@ -52,7 +52,7 @@ def load(port: int, path: str, result: PageResult) -> None:
 
 
 class Readers:
-    """Readers as threads. Each reader walks through the pages, one a refresh, until `stop`."""
+    """Readers as threads. Each reader walks through the pages, a page at each refresh, until `stop`."""
 
     def __init__(self, port: int, paths: Sequence[str], count: int, tail: str, tail_count: int) -> None:
         self.results = {path: PageResult() for path in paths}

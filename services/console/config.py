@@ -22,7 +22,7 @@ class ConsoleConfig:
 
     store_target: Basic[str] = ""
     """Address of the store, as host:port, or several with commas between: that of a gateway, which serves all APIs. It
-    is the address of each service without one."""
+    is the address of each service without its own address."""
 
     commitlog_target: Basic[str | None] = None
     """Address of the CommitLog, as host:port; of several logs all addresses, with commas between. Without it that of
@@ -53,19 +53,20 @@ class ConsoleConfig:
     """PEM file with the private key of that certificate."""
 
     store_token_file: Basic[Path | None] = None
-    """File with the token that the console shows to the store's services. Its rights decide what the pages show; the
-    rights of a client are enough. Without it the console shows no token."""
+    """File with the token that the console shows to the store's services. Its rights decide the content of the pages;
+    the rights of a client are enough. Without it the console shows no token."""
 
     login_token_file: Basic[Path | None] = None
-    """File with the tokens that open the console, one a line: browsers ask for it, programs send it as bearer token.
-    Beyond loopback it is required, unless tls_client_ca_file asks for certificates, or login_header names readers."""
+    """File with the tokens that open the console, a token a line: browsers ask for it, programs send it as a bearer
+    token. Beyond loopback it is required, unless tls_client_ca_file asks for certificates, or login_header
+    names readers."""
 
     login_header: Advanced[str] = ""
     """Header in which a proxy with a login of its own (OIDC) names the reader, for example X-Auth-Request-Email. It
     counts only in requests of trusted_proxies; these then need no token."""
 
     trusted_proxies: Advanced[str] = ""
-    """Addresses or networks of proxies, with commas between. Only they may say who a reader is (login_header), the
+    """Addresses or networks of proxies, with commas between. Only they may name a reader (login_header), the
     reader's address (X-Forwarded-For) and that the reader uses TLS (X-Forwarded-Proto)."""
 
     allow_anonymous: Advanced[bool] = False
@@ -93,11 +94,11 @@ class ConsoleConfig:
     group. 0 remembers none. A restart forgets them."""
 
     store_timeout_ms: Advanced[Positive] = 3_000
-    """Longest wait, in milliseconds, for an answer of the store. A page then says what it could not ask."""
+    """Longest wait, in milliseconds, for an answer of the store. A page then names the missing answer."""
 
     connection_count_max: Advanced[Positive] = 256
-    """Connections of browsers at once. The one that waits longest for a request makes room for another; while all have
-    requests, further requests get status 503."""
+    """Connections of browsers at once. The connection that waits longest for a request makes room for another; while
+    all have requests, further requests get status 503."""
 
     page_count_max: Advanced[Positive] = 16
     """Pages that are made at once; further requests wait, and get status 503 after two seconds."""

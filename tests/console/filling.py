@@ -52,7 +52,7 @@ def fill(client: reput_client.Client, *, count: int = 200) -> None:
 
 
 def wait_for_their_time(client: reput_client.Client) -> None:
-    """Append delayed messages, a day ahead and more than a page shows, and begin transactions that nobody ends."""
+    """Append delayed messages, a day ahead and more than a page shows, and begin transactions that stay open."""
     client.topics.create("reminders", read_queue_count=1, write_queue_count=1)
     with client.producer() as producer:
         for at in range(DELAYED_COUNT):

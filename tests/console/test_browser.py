@@ -122,7 +122,7 @@ def test_keyboard_alone(console: RunningConsole, page: Page) -> None:
 
 
 def test_a_slash_is_typed_in_a_box(console: RunningConsole, page: Page) -> None:
-    """It leads to the box, whose text the next search replaces; in a box, also an empty one, it is a character."""
+    """It leads to the box, whose text the next search replaces; in a box, also in an empty box, it is a character."""
     box = page.locator("input[name=q]")
     for path in ("/", "/?q=order-17", "/groups"):
         page.goto(console.url + path)
@@ -200,7 +200,7 @@ def test_times_are_in_the_readers_zone(console: RunningConsole, browser: Browser
 
 @pytest.mark.parametrize("locale", ["en-US", "fr-CA", "ko-KR", "ar-EG", "el-GR", "zh-TW", "fa-IR", "bn-BD", "fi-FI"])
 def test_a_time_of_a_page_is_found_in_each_locale(console: RunningConsole, browser: Browser, locale: str) -> None:
-    """A time that is copied from a page into the box finds the minute of the message, whatever the reader's locale."""
+    """A time that is copied from a page into the box finds the minute of the message, in each locale."""
     with browser.new_context(timezone_id="Australia/Eucla", locale=locale) as context:
         page = context.new_page()
         page.goto(f"{console.url}/?q=order-3")
@@ -221,7 +221,7 @@ def test_a_time_of_a_page_is_found_in_each_locale(console: RunningConsole, brows
 
 
 def test_live_tail(console: RunningConsole, filled: Store, page: Page) -> None:
-    """New messages appear, hostile ones too, and the tail stops."""
+    """New messages appear, also with hostile text, and the tail stops."""
     page.goto(f"{console.url}/topics/payments")
     page.get_by_role("button", name="Follow").click()
     expect(page.locator("[data-tail-state]")).to_contain_text("Following")

@@ -80,7 +80,7 @@ def test_find_a_key_in_all_topics(console: RunningConsole) -> None:
 
 
 def test_find_by_id_time_and_name(console: RunningConsole) -> None:
-    """A message id, a unique id, a time with the reader's zone, and a part of a name lead to what they name."""
+    """A message id, a unique id, a time with the reader's zone, and a part of a name lead to their objects."""
     row = console.json("/find.json?q=order-5&topic=orders")["messages"][0]
     for text in (row["id"], row["id"].lower(), row["unique_id"]):
         assert row["id"] in [one["id"] for one in console.json(f"/find.json?q={text}")["messages"]]
@@ -92,7 +92,7 @@ def test_find_by_id_time_and_name(console: RunningConsole) -> None:
 
 
 def test_not_found_is_said_after_everything_was_searched(console: RunningConsole) -> None:
-    """What is not there is not found, with 404 for objects, and never a failure."""
+    """Missing objects are not found, with 404 for objects, and never a failure."""
     found = console.get("/find.json?q=no-such-key")
     assert (found.status, found.json["outcome"]) == (200, "not_found")
     for path in ("/topics/nope", "/groups/nope", f"/messages/{'0' * 32}"):
@@ -139,7 +139,7 @@ def test_lag_of_both_kinds_of_groups(console: RunningConsole) -> None:
 
 
 def test_state_of_a_message_at_each_group(console: RunningConsole) -> None:
-    """A message that a group has read is told from one that it has not."""
+    """A message that a group has read is told from a message that it has not."""
     row = console.json("/find.json?q=order-0&topic=orders")["messages"][0]
     states = {one["group"]: one["state"] for one in console.json(f"/messages/{row['id']}.json")["states"]}
     assert states["readers"] == "read"
@@ -171,7 +171,7 @@ def test_hostile_text_is_shown_and_never_markup(console: RunningConsole, subtest
         with subtests.test(path):
             text = console.get(path).text
             assert SCRIPT not in text
-            text = re.sub(r'(?:value|data-copy)="[^"]*"', "", text)  # these keep what they were given
+            text = re.sub(r'(?:value|data-copy)="[^"]*"', "", text)  # attributes keep the text as it was given
             assert not re.search(r"<(img|script(?! src=\"/static/))", text)
             assert not set(text) & {"\u202e", "\x07", "\x1b", "\x7f"}
 
@@ -359,7 +359,7 @@ def test_the_console_of_reput_up_shows_what_operators_may_ask_for(tmp_path: Path
 
 
 def test_silent_connections_are_closed(console: RunningConsole) -> None:
-    """A connection that sends no request, or only the begin of one, is closed."""
+    """A connection that sends no request, or only the begin of a request, is closed."""
     for text in (b"", b"GET / HT"):
         with socket.create_connection(("127.0.0.1", console.port), LIMIT_S) as connection:
             connection.sendall(text)

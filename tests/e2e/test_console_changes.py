@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console's changes over HTTP: previews, confirmations, forged and stale ones, outages, and what the store has."""
+"""The console's changes over HTTP: previews, confirmations, forged and stale confirmations, outages, effects."""
 
 import contextlib
 import hashlib
@@ -113,7 +113,7 @@ def test_pages_lead_to_their_changes(console: RunningConsole) -> None:
 
 
 def test_move_of_a_group_that_keeps_offsets(console: RunningConsole, client: reput_client.Client) -> None:
-    """A preview changes nothing, a confirmation makes what was shown, and its repetition says that it did nothing."""
+    """A preview changes nothing, a confirmation makes the shown change, and its repetition says that it did nothing."""
     before = offsets(client, "readers")
     shown = console.json(f"/groups/readers/reset.json?{urlencode(EARLIEST)}")
     assert [row[:5] for row in shown["rows"]] == [[0, 20, 0, 0, 20], [1, 10, 0, 0, 10]]
@@ -267,7 +267,7 @@ def test_a_confirmation_that_is_sent_many_times_at_once(console: RunningConsole,
 
 
 def test_another_console_takes_a_confirmation(console: RunningConsole, filled: Store) -> None:
-    """A console keeps nothing: a preview of one is confirmed at another, and its receipt is read at the first."""
+    """A console keeps nothing: a preview of a console is confirmed at another, and its receipt is read at the first."""
     confirmation = preview(console, "/groups/billing/pause")
     with console_of(filled.targets, "--allow-actions", "true") as other:
         there = replace(confirmation, cookie=confirmation.cookie.replace(str(console.port), str(other.port)))
@@ -277,7 +277,7 @@ def test_another_console_takes_a_confirmation(console: RunningConsole, filled: S
 
 
 def test_cancel_and_resolve(console: RunningConsole, client: reput_client.Client) -> None:
-    """A delayed message is cancelled; one transaction is committed, another rolled back."""
+    """A delayed message is cancelled; a transaction is committed, another rolled back."""
     delayed = next(iter(client.delayed.list("reminders")))
     confirmation = preview(console, "/delayed/cancel", topic="reminders", id=delayed.message_id)
     assert outcome(console, confirmation)[0] == "done"
@@ -334,7 +334,7 @@ def test_forged_confirmations(console: RunningConsole, client: reput_client.Clie
 
 
 def test_wrong_arguments(console: RunningConsole, subtests: pytest.Subtests) -> None:
-    """A wrong argument is named with its value and what is expected; hostile text never becomes markup."""
+    """A wrong argument is named with its value and the expected form; hostile text never becomes markup."""
     hostile = in_path(HOSTILE)
     refused = {
         "/groups/readers/reset?topic=orders&to=nowhere": "to is",
@@ -367,7 +367,7 @@ def test_wrong_arguments(console: RunningConsole, subtests: pytest.Subtests) -> 
             assert 'class="confirm"' not in page.text
             assert text in page.text
             assert SCRIPT not in page.text
-            shown = re.sub(r'(?:value|data-copy)="[^"]*"', "", page.text)  # these keep what they were given
+            shown = re.sub(r'(?:value|data-copy)="[^"]*"', "", page.text)  # attributes keep the text as it was given
             assert not {"\u202e", "\x07", "\x1b", "\x7f"} & set(shown)
     assert console.get("/groups/nope/reset").status == 404
     for name in (hostile, in_path(LONG_NAME), "%2e%2e", "a" * 300):
@@ -375,7 +375,7 @@ def test_wrong_arguments(console: RunningConsole, subtests: pytest.Subtests) -> 
 
 
 def test_a_service_that_is_away_between_preview_and_confirmation(tmp_path: Path) -> None:
-    """What can't be looked at again is "not done"; a change without an answer is "not known"; both work afterwards."""
+    """Without a second look a change is "not done", without an answer "not known"; both work afterwards."""
     with store(tmp_path, "--delivery", "--delivery-port", "0") as running:
         with reput_client.connect(**running.targets) as client:
             fill(client, count=20)
@@ -385,7 +385,9 @@ def test_a_service_that_is_away_between_preview_and_confirmation(tmp_path: Path)
                 assert outcome(console, confirmation)[0] == "not_done"
             assert outcome(console, confirmation)[0] == "done"
             pause = preview(console, "/groups/billing/pause")
-            with stopped(running.child("commitlog")):  # Delivery has the policy, and waits for the log with a new one
+            with stopped(
+                running.child("commitlog")
+            ):  # Delivery has the policy, and waits for the log with a new policy
                 answer = confirm(console, pause)
                 found = receipt(console, answer, pause.cookie)
                 assert (found["outcome"], found["back"]) == ("unknown", "/groups/billing")

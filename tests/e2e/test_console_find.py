@@ -44,7 +44,7 @@ def console(filled: Store) -> Iterator[RunningConsole]:
 
 
 def test_a_search_in_parts(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """With more topics than a search has, a page says what is left, and its link goes on until all are searched."""
+    """With more topics than a search has, a page names the rest, and its link goes on until all are searched."""
     with store(tmp_path_factory.mktemp("many")) as running, reput_client.connect(**running.targets) as client:
         with ThreadPoolExecutor(16) as pool:
             for kind in ("empty", "full"):
@@ -76,7 +76,7 @@ def test_a_search_in_parts(tmp_path_factory: pytest.TempPathFactory) -> None:
                 topics |= {row["topic"] for row in part["near"]}
                 if not (after := part["next_after"]):
                     break
-            assert topics  # what the parts show first
+            assert topics  # the topics that the parts show first
             nothing = console.json("/find.json?q=2020-01-01T00:00Z")
             assert (nothing["outcome"], nothing["gaps"]) == ("in_parts", [])
             end = console.json(f"/find.json?q=2020-01-01T00:00Z&after={nothing['next_after']}")
@@ -114,7 +114,7 @@ def test_keys_of_waiting_messages(console: RunningConsole, filled: Store) -> Non
 
 
 def test_waiting_messages_without_delivery(tmp_path: Path) -> None:
-    """A store without Delivery keeps messages that wait: a search finds them, and says what it can't know."""
+    """A store without Delivery keeps messages that wait: a search finds them, and names its gaps."""
     with store(tmp_path) as running, reput_client.connect(**running.targets) as client:
         with client.producer() as producer:
             producer.send_message(NewMessage("orders", b"timed", keys="late-1", delay_s=86_400))
@@ -135,7 +135,7 @@ def test_waiting_messages_without_delivery(tmp_path: Path) -> None:
 
 
 def test_a_console_without_delivery(filled: Store) -> None:
-    """A console that knows no Delivery finds half messages and delayed ones where they are stored."""
+    """A console that knows no Delivery finds half messages and delayed messages where they are stored."""
     targets = {name: target for name, target in filled.targets.items() if name != "delivery"}
     with console_of(targets, "--store-timeout-ms", "60000") as console:
         for key, topic in (("half-0", HALF_TOPIC), ("reminder-8", TIMER_TOPIC)):
@@ -280,7 +280,7 @@ def test_transactions_have_their_message(console: RunningConsole) -> None:
 
 
 def test_looks_into_a_topic(console: RunningConsole) -> None:
-    """A time shows the first messages of all queues in time, an offset those of a queue, in parts."""
+    """A time shows the first messages of all queues in time, an offset shows messages of a queue, in parts."""
     page = console.json("/topics/orders.json")
     newest = page["newest"]
     assert [row["store_time_ms"] for row in newest] == sorted((row["store_time_ms"] for row in newest), reverse=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the console says of groups that stand still, and of each message at them."""
+"""Groups that stand still, and the state of each message at them, as the console shows them."""
 
 import re
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ def state_of(console: RunningConsole, key: str, group: str = GROUP) -> tuple[dic
 
 
 def test_each_state_of_a_message_is_exact(console: RunningConsole, subtests: pytest.Subtests) -> None:
-    """In flight with its receiver and its times, waiting, held, dead, settled and new: no two states in one."""
+    """In flight with its receiver and its times, waiting, held, dead, settled and new: each state by itself."""
     in_flight, text = state_of(console, "invoice-2")
     assert (in_flight["state"], in_flight["attempt"], in_flight["attempts_max"]) == ("in_flight", 1, 3)
     assert int(str(in_flight["until_ms"])) - int(str(in_flight["since_ms"])) == 3_600_000

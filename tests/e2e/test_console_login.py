@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may see the console: readers with a token, or whom a proxy names; wrong tokens wait."""
+"""Logins of the console: by a token, or by a name from a proxy; wrong tokens wait."""
 
 import re
 from pathlib import Path

@@ -56,7 +56,7 @@ def ask(port: int, method: str, path: str, body: str = "", **headers: str) -> tu
 
 
 def test_the_proxys_login_opens_the_console(filled: Store, tmp_path: Path) -> None:
-    """A reader whom the login knows sees pages; a forged header of another reader is replaced, and opens nothing."""
+    """A reader with a login sees pages; a forged header of another reader is replaced, and opens nothing."""
     header = ("--login-header", "X-Auth-Request-Email")
     with (
         console_of(filled.targets, *PROXIED, *header) as console,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console among the roles: a client's token is enough but for one question, and without a right pages say so."""
+"""The console among the roles: a client's token is enough but for a question, and without a right pages say so."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_pages_of_operators(guarded: Store, tokens: dict[str, Path], role: str) 
 
 @pytest.mark.parametrize("role", [None, "stranger"])
 def test_without_a_right_pages_say_so(guarded: Store, tokens: dict[str, Path], role: str | None) -> None:
-    """Without a token, or with a wrong one, nothing of the store is shown, and nothing is said to be missing."""
+    """Without a token, or with a wrong token, nothing of the store is shown, and nothing is said to be missing."""
     flags = ("--store-token-file", str(tokens[role])) if role else ()
     with console_of(guarded.targets, *flags) as console:
         for path in PAGES:

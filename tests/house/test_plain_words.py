@@ -35,6 +35,7 @@ ROOMS = (
     "libs/segments",
     "protos/reput",
     "services/commitlog",
+    "services/console",
     "services/delivery",
     "services/gateway",
     "services/indexer",

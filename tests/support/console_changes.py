@@ -40,7 +40,7 @@ def preview(console: RunningConsole, path: str, *, cookie: str = "", **arguments
 
 
 def confirm(console: RunningConsole, confirmation: Confirmation, headers: Mapping[str, str] | None = None) -> Answer:
-    """Send a confirmation as the browser that opened its preview. `headers` replace those that it sends."""
+    """Send a confirmation as the browser that opened its preview. `headers` replace the browser's."""
     sent = {**FORM, "Origin": console.url, "Cookie": confirmation.cookie, **(headers or {})}
     shown = {name: value for name, value in sent.items() if value}
     return console.ask("POST", confirmation.path, shown, urlencode(confirmation.fields))

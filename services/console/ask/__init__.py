@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a page asks the store: a function for each page, which calls the client and gives the answers to `pages`.
+"""The questions of pages to the store: a function for each page calls the client and hands answers to `pages`.
 
 A call that fails leaves a gap on the page, never an error without a page.
 """

@@ -23,7 +23,7 @@ class Answer:
     group: ShareGroup
     asked_s: float
     news: Hashable
-    """What the sample knew without asking: the ends of the group's topics, and its stored offsets."""
+    """The state that a sample has without asking the group: the ends of its topics, and its stored offsets."""
     is_still: bool
     """The answer before had the same positions."""
 
@@ -46,7 +46,7 @@ class Asked:
         return found
 
     def put(self, answers: Mapping[str, ShareGroup], news: Mapping[str, Hashable], now_s: float) -> None:
-        """Keep the answers of a sample beside those that are young enough, and forget all others."""
+        """Keep the answers of a sample and of young earlier samples, and forget all others."""
         kept = {name: one for name, one in self._answers.items() if now_s - one.asked_s <= AGE_S_MAX}
         for name, group in answers.items():
             before = self._answers.get(name)
@@ -56,7 +56,7 @@ class Asked:
 
 
 def positions_of(group: ShareGroup) -> Hashable:
-    """Return how far a group is, without what time alone changes."""
+    """Return the positions of a group, without values that change with time alone."""
     return tuple(
         (
             one.topic, one.queue_id, one.committed_queue_offset, one.next_queue_offset, one.max_queue_offset, one.lag,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Find asks: names, the id, the key in all topics and among waiting messages, and the minute of a time."""
+"""The questions of Find: names, the id, the key in all topics and among waiting messages, and the minute of a time."""
 
 import itertools
 from collections.abc import AsyncIterator, Sequence
@@ -53,7 +53,7 @@ class Part:
 
     @property
     def searched_count(self) -> int:
-        """The topics up to the end of this part, also those of the parts before."""
+        """The topics up to the end of this part, also of the parts before."""
         return sum(not self.next_after or name <= self.next_after for name in self.names)
 
 
@@ -127,7 +127,7 @@ async def find(
 
 
 async def _older(asking: Asking, meant: Wanted, topic: str, older: str) -> FindPage:
-    """Return the next messages of a topic with a key, behind those that were shown."""
+    """Return the next messages of a topic with a key, after the messages that were shown."""
     found = await by_key(asking, meant.key, [topic], count=MESSAGES_SHOWN_MAX, token=older)
     rows, more = shown_in([topic], found, MESSAGES_SHOWN_MAX)
     only_key = Wanted(meant.text, key=meant.key)
@@ -260,7 +260,7 @@ async def _queues_of(asking: Asking, part: Part, topic: str) -> list[Queue]:
 
 
 async def _is_topic(asking: Asking, name: str) -> bool:
-    """Return whether there is a topic of this name, also one of the store itself. True if it could not be asked."""
+    """Return whether a topic, also of the store itself, has this name. True if the store could not be asked."""
     gap_count = len(asking.found_gaps)
     topic, refusal = await asking.ask_by("the topic", asking.client.topics.get(name))
     queues, _ = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pages about groups ask: Delivery has the groups that share messages, the Indexer all other offsets."""
+"""The questions of the pages about groups: Delivery has groups that share messages, the Indexer other offsets."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -58,7 +58,7 @@ class Known:
         return [self.fact(name) for name in sorted({*self.shared, *self.kept})]
 
     def fact(self, name: str) -> GroupFacts:
-        """Return what is known of a group."""
+        """Return the facts about a group."""
         share = self.shared.get(name)
         queues: list[GroupQueue] = []
         if share is not None:
@@ -113,7 +113,7 @@ async def kept_offsets(asking: Asking, *, has_system: bool = False) -> dict[str,
 
 
 async def known_groups(asking: Asking, *, has_system: bool = False) -> Known:
-    """Return all groups with their positions, without those of the store itself unless they are asked for."""
+    """Return all groups with their positions, without the store's own groups unless they are asked for."""
     found = await shared_names(asking, has_system=has_system)
     names = found or []
     if len(names) > GROUPS_ASKED_MAX:
@@ -159,7 +159,7 @@ async def group(store: Store, name: str, span: str) -> GroupPage:
 
 
 async def group_fact(asking: Asking, name: str) -> GroupFacts | None:
-    """Return what is known of a group, None if there is no such group."""
+    """Return the facts about a group, None if there is no such group."""
     share = await shared_group(asking, name)
     is_kind_known = share is not None or not asking.gaps
     kept = await kept_offsets(asking, has_system=True)

@@ -85,5 +85,5 @@ def _page(answer: object) -> _Page:
 
 
 def _with_id(found: KeyRows, key: str) -> KeyRows:
-    """Return the messages that have a text as their unique id: those that have it as a key would tell a masked key."""
+    """Return the messages with a text as unique id. Messages with it as a key are left out: it may be masked."""
     return KeyRows([row for row in found.rows if row.unique_id.upper() == key.upper()])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pages about dead letters ask: Delivery has them."""
+"""The questions of the pages about dead letters, to Delivery."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -75,7 +75,7 @@ async def group_letters(store: Store, name: str, where: str, age: str) -> GroupL
 
 
 async def _read(asking: Asking, found: Found, name: str, where: str, span: tuple[int | None, int | None]) -> None:
-    """Read letters for the rows and for the causes. Of bodies only those of rows are kept, as previews."""
+    """Read letters for the rows and for the causes. Only bodies of rows are kept, as previews."""
     start, end = span
     size_bytes = 0
     listed = asking.client.dead_letters.list(name, where=where, start=start, end=end, page_size=LETTERS_SHOWN_MAX)

@@ -27,7 +27,7 @@ async def looked(asking: Asking, queues: Sequence[Queue], look: Look, zone: str)
         if look.at:
             return await _at_time(asking, queues, look, parse_time(look.at, now=asking.store.now, zone=zone_of(zone)))
         return await _at_offset(asking, queues, look, _number("queue", look.queue), _number("offset", look.offset))
-    except ValueError as error:  # NotAMoment is one
+    except ValueError as error:  # also NotAMoment
         return replace(look, refusal=str(error))
 
 

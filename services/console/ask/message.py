@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page of a message asks: the message, and the groups with a position in its queue."""
+"""The questions of the page of a message: the message, and the groups with a position in its queue."""
 
 import asyncio
 
@@ -36,7 +36,7 @@ async def message(store: Store, message_id: str, topic: str, form: str, *, body_
 
 
 async def body(store: Store, message_id: str, topic: str) -> tuple[bytes | None, bool]:
-    """Return the body of a message to save it, None without one, and whether the store could be asked."""
+    """Return the body of a message to save it, None if there is no body, and whether the store could be asked."""
     asking = Asking(store)
     found, _ = await asking.ask_by("the message", asking.client.query.by_id(message_id, topic=topic))
     if found is None or store.mask.hides_bodies or store.mask.names:

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 QUEUES_READ_MAX = 5_000
 """Queues of the store, by topic, whose ends a sample reads."""
 NEW_GROUPS_ASKED = 10
-"""Groups without a place that a sample asks, in turn, beside those that have one."""
+"""Groups without a place that a sample asks, in turn, beside all groups with a place."""
 GROUPS_OF_A_PART, PART_COUNT_MAX, REST_S = 5, 5, 1.0
 """Groups that are asked at the same time, and the rest between the parts of a sample, which takes some seconds.
 
@@ -66,7 +66,7 @@ class Sampler:
             await self._rest((STEP_MS - self._store.clock.now_ms() % STEP_MS) / 1_000)
 
     async def sample(self) -> None:
-        """Take a sample. What the store does not say is not known."""
+        """Take a sample. A value that the store does not give is NaN."""
         asking = Asking(self._store, is_bounded=False)
         ends = await self._queue_ends(asking)
         now_ms = self._store.clock.now_ms()
@@ -109,7 +109,7 @@ class Sampler:
         return await self._measured(asking, known.facts())
 
     def _news(self, name: str, kept: Mapping[str, Sequence[ConsumerOffset]], ends: Mapping[str, int]) -> Hashable:
-        """Return what a sample knows of a group that shares messages before it asks for the group."""
+        """Return the state of a group that shares messages that a sample has before it asks for the group."""
         topics = sorted(self._readers.get(name, ()))
         return tuple(kept.get(name, ())), tuple((topic, ends.get(topic)) for topic in topics)
 
@@ -158,7 +158,7 @@ class Sampler:
         return queue if known is None else replace(queue, lag_bytes=known[0], lag_s=max(now_s - known[1], 0.0))
 
     def _put_topics(self, now_ms: int, seconds: float, ends: dict[str, int], groups: list[GroupFacts] | None) -> None:
-        """Put the rates since the last sample: of what came, and of what all groups went forward."""
+        """Put the rates since the last sample: of messages that came, and of the progress of all groups."""
         is_next = 0 < seconds < 3 * STEP_MS / 1_000
         positions: dict[tuple[str, str], int] = {}
         for group in groups or ():
@@ -177,7 +177,7 @@ class Sampler:
     def _went(self, positions: Mapping[tuple[str, str], int]) -> dict[str, float]:
         """Return how far all groups went forward in each topic, NaN where the progress of a group is not known.
 
-        A topic in which no group has a position is left out: who reads it is not known.
+        A topic in which no group has a position is left out: its readers are not known.
         """
         went: dict[str, float] = {}
         for (group_name, topic), position in positions.items():

@@ -33,7 +33,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 READER: ContextVar[str] = ContextVar("READER", default="")
-"""The reader for whom a change is made. The audit lines of the store show it; it gives no right."""
+"""The reader that makes a change. The audit lines of the store show it; it gives no right."""
 CALLS_AT_ONCE = 16
 """Calls of a page that run at the same time."""
 LATE_S = 1.0
@@ -56,7 +56,7 @@ class Store:
         self.mask = mask
         self.timeout_s = options.timeout_s
         self.answer_timeout_s: float | None = None
-        """Longest time of all calls of an answer together; None for no bound. What is missing then is a gap."""
+        """Longest time of all calls of an answer together; None for no bound. Calls that take longer are gaps."""
         self.right_advice = "this console lacks the right: its setting store_token_file gives it an operator's token"
         self.has_tls = bool(options.ca_file)
         self.certificate_files: tuple[Path, ...] = ()
@@ -109,7 +109,7 @@ class Store:
         return await self._channels.run(call)
 
     def listed(self, request: Any, items: Callable[[Any], Iterable[T]]) -> AsyncIterator[T]:
-        """Yield all items of a list as the store answers them. `items` reads those of an answer. Raises ReputError."""
+        """Yield all items of a list as the store answers them. `items` reads them from an answer. Raises ReputError."""
         return self._channels.pages(request, items)
 
     async def close(self) -> None:

@@ -58,7 +58,7 @@ async def newer(asking: Asking, topic: str, cursor: str, *, tags: str, where: st
 class Following:
     """The steps of a live tail. Raises ValueError for a wrong cursor.
 
-    A step takes what has come, and leaves the calls that still wait for messages to the next step. So no call is
+    A step takes the messages that have come, and leaves calls that still wait to the next step. So no call is
     cancelled: a cancelled call of grpcio leaves a kilobyte of memory behind (its issue 43360). Answers that wait for
     the next step have rows only, no bodies: a reader may be slow.
     """
@@ -105,7 +105,7 @@ class Following:
                 self._pulls[queue_id] = asyncio.create_task(self._pull(queue_id, offset, wait_s))
 
     async def _pull(self, queue_id: int, offset: int, wait_s: float) -> "_Part | ReputError":
-        """Return what a queue has, or why it could not be asked. A wait takes no turn of the page's calls."""
+        """Return the new messages of a queue, or the error of the call. A wait takes no turn of the page's calls."""
         try:
             found = await self._store.client.queues.pull(
                 self._topic, queue_id, offset, count=STEP_COUNT_MAX, tags=self._tags, where=self._where, wait_s=wait_s
@@ -122,7 +122,7 @@ class Following:
 
 
 class _Part(Struct, frozen=True):
-    """What a queue had."""
+    """The new messages of a queue."""
 
     rows: list[MessageRow]
     next_offset: int

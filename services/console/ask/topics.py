@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pages about topics ask: the CommitLog has the topics, the Indexer their queues and messages."""
+"""The questions of the pages about topics: the CommitLog has the topics, the Indexer their queues and messages."""
 
 import asyncio
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ async def topic(store: Store, name: str, span: str, look: Look | None = None, zo
 
 
 def _cursor(topic: Topic, queues: Sequence[Queue]) -> str:
-    """Return the ends of all queues, also of those without a message yet."""
+    """Return the ends of all queues, also of queues without a message yet."""
     empty = dict.fromkeys(range(max(topic.read_queue_count, topic.write_queue_count)), 0)
     return cursor_text(empty | {queue.queue_id: queue.max_queue_offset for queue in queues})
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked about delayed messages and transactions: Delivery has both."""
+"""The questions about delayed messages and transactions, to Delivery."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -52,7 +52,7 @@ async def waiting_by_key(asking: Asking, key: str, topic: str, count: int) -> Wa
     """Return the messages with a key, or unique id, that wait for their time or for the end of their transaction.
 
     Without Delivery these are all messages in the topics where they wait: whether they still wait is not known.
-    Those of transactions that were given up are among them, too: no list of topics has their topic.
+    Messages of transactions that were given up are among them, too: no list of topics has their topic.
     """
     given_up = await _in_topic_of_the_store(asking, CHECKED_TOPIC, key, topic)
     if not asking.store.has_delivery:
@@ -113,7 +113,7 @@ async def _of_levels(asking: Asking, key: str) -> list[MessageRow]:
 
 
 async def _half_by_key(asking: Asking, key: str) -> list[MessageRow]:
-    """Return the messages of open transactions. The index also knows those whose transaction has ended."""
+    """Return the messages of open transactions. The index also knows messages whose transaction has ended."""
     stored = {row.id: (row, topic) for row, topic in await _stored(asking, HALF_TOPIC, key)}
     if not stored:
         return []

@@ -10,17 +10,17 @@ from reput_client.aio import AsyncClient
 from libs.figures import many
 from services.console.ask.groups import group_fact
 from services.console.ask.store import Asking
-from services.console.change.prepared import Given, Made, Make, Prepared
+from services.console.change.prepared import Apply, Arguments, Prepared, Result
 from services.console.pages.change import Preview, address, digest
 from services.console.pages.page import command
 
 
-async def prepare_pause(asking: Asking, group: str, _given: Given) -> Prepared:
+async def prepare_pause(asking: Asking, group: str, _arguments: Arguments) -> Prepared:
     """Prepare the pause of a group."""
     return await _prepared(asking, group, is_paused=True)
 
 
-async def prepare_resume(asking: Asking, group: str, _given: Given) -> Prepared:
+async def prepare_resume(asking: Asking, group: str, _arguments: Arguments) -> Prepared:
     """Prepare the end of a group's pause."""
     return await _prepared(asking, group, is_paused=False)
 
@@ -55,12 +55,12 @@ async def _prepared(asking: Asking, group: str, *, is_paused: bool) -> Prepared:
         state=digest(map(str, astuple(share.policy))),
         stale=f"the policy of group {group} was changed meanwhile",
     )
-    return Prepared(page, _make(share, is_paused=is_paused))
+    return Prepared(page, _apply(share, is_paused=is_paused))
 
 
-def _make(share: ShareGroup, *, is_paused: bool) -> Make:
-    async def make(client: AsyncClient) -> Made:
+def _apply(share: ShareGroup, *, is_paused: bool) -> Apply:
+    async def apply(client: AsyncClient) -> Result:
         await client.share_groups.set(share.name, replace(share.policy, is_paused=is_paused))
-        return Made(f"Group {share.name} {'is paused' if is_paused else 'gets messages again'}.")
+        return Result(f"Group {share.name} {'is paused' if is_paused else 'gets messages again'}.")
 
-    return make
+    return apply

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Place: where a group is moved to: the begin, the end, a time, or an offset of one queue."""
+"""Place: where a group is moved to: the begin, the end, a time, or an offset of a queue."""
 
 import re
 from datetime import datetime
 from typing import Literal, NamedTuple, get_args
 
 from libs.moments import parse_time, time_text
-from services.console.change.prepared import Given
+from services.console.change.prepared import Arguments
 from services.console.pages.find import LAST_MS, zone_of
 
 Kind = Literal["earliest", "latest", "time", "offset"]
@@ -52,9 +52,9 @@ class Place(NamedTuple):
         return int(queue_id), int(offset)
 
 
-def place_of(given: Given, now: datetime) -> Place:
+def place_of(arguments: Arguments, now: datetime) -> Place:
     """Return the place that arguments mean. Raises ValueError."""
-    kind, at = given.get("to", ""), given.get("at", "").strip()
+    kind, at = arguments.get("to", ""), arguments.get("at", "").strip()
     if kind not in get_args(Kind):
         raise ValueError(f"to is {kind[:40]!r}: one of {', '.join(get_args(Kind))} is expected")
     if kind in ("earliest", "latest"):
@@ -64,7 +64,7 @@ def place_of(given: Given, now: datetime) -> Place:
         if match is None:
             raise ValueError(f"at is {at[:40]!r}: a queue and an offset are expected, as in 0/17")
         return Place("offset", f"{int(match[1])}/{int(match[2])}")
-    time_ms = parse_time(at, now=now, zone=zone_of(given.get("zone", "")))
+    time_ms = parse_time(at, now=now, zone=zone_of(arguments.get("zone", "")))
     if not 0 <= time_ms <= LAST_MS:
         raise ValueError(f"at is {at[:40]!r}: a time from 1970 to 9999 is expected")
     return Place("time", str(time_ms))

@@ -13,7 +13,7 @@ from libs.figures import many
 from services.console.ask.groups import group_fact
 from services.console.ask.store import Asking, together
 from services.console.change.place import NAMES, Place, place_of
-from services.console.change.prepared import Given, Made, Make, Prepared, tried
+from services.console.change.prepared import Apply, Arguments, Prepared, Result, with_refusal
 from services.console.pages.change import Input, Preview, address, digest
 from services.console.pages.groups import GroupFacts
 from services.console.pages.page import command
@@ -63,10 +63,10 @@ class Wanted(NamedTuple):
         return share is not None and any(queue.topic == self.topic for queue in share.queues)
 
 
-async def prepare_move(asking: Asking, group: str, given: Given) -> Prepared:
+async def prepare_move(asking: Asking, group: str, arguments: Arguments) -> Prepared:
     """Prepare the move of a group."""
     facts = await group_fact(asking, group)
-    topic = given.get("topic", "")
+    topic = arguments.get("topic", "")
     page = Preview(
         commands=(command("groups", "reset", group, topic or "TOPIC", "--to", "TIME", "--dry-run"),),
         gaps=asking.gaps,
@@ -74,30 +74,33 @@ async def prepare_move(asking: Asking, group: str, given: Given) -> Prepared:
         title=f"Move group {group}",
         name=group,
         back=address("groups", group),
-        inputs=_inputs(facts, given),
+        inputs=_inputs(facts, arguments),
     )
     if facts is None or not topic:
         return Prepared(page)
-    return await tried(asking, page, _prepared(asking, page, facts, given))
+    return await with_refusal(asking, page, _prepared(asking, page, facts, arguments))
 
 
-async def _prepared(asking: Asking, page: Preview, facts: GroupFacts, given: Given) -> Prepared:
+async def _prepared(asking: Asking, page: Preview, facts: GroupFacts, arguments: Arguments) -> Prepared:
     """Raises ValueError and ReputError."""
-    wanted = Wanted(facts, given["topic"], place_of(given, asking.store.now))
+    wanted = Wanted(facts, arguments["topic"], place_of(arguments, asking.store.now))
     moves = await _moves(asking, wanted)
     if not moves:
         raise ValueError(f"topic {wanted.topic} has no queues with messages")
-    return Prepared(_preview(replace(page, gaps=asking.gaps), wanted, moves), _make(wanted))
+    return Prepared(_preview(replace(page, gaps=asking.gaps), wanted, moves), _apply(wanted))
 
 
-def _inputs(facts: GroupFacts | None, given: Given) -> tuple[Input, ...]:
+def _inputs(facts: GroupFacts | None, arguments: Arguments) -> tuple[Input, ...]:
     topics = dict.fromkeys(queue.topic for queue in facts.queues) if facts is not None else {}
     return (
         Input(
-            "topic", "Topic", given.get("topic", ""), tuple((name, name) for name in list(topics)[:TOPICS_LISTED_MAX])
+            "topic",
+            "Topic",
+            arguments.get("topic", ""),
+            tuple((name, name) for name in list(topics)[:TOPICS_LISTED_MAX]),
         ),
-        Input("to", "To", given.get("to", ""), NAMES),
-        Input("at", "Time or offset", given.get("at", ""), hint="-1h, yesterday 14:05, QUEUE/OFFSET"),
+        Input("to", "To", arguments.get("to", ""), NAMES),
+        Input("at", "Time or offset", arguments.get("at", ""), hint="-1h, yesterday 14:05, QUEUE/OFFSET"),
     )
 
 
@@ -190,18 +193,18 @@ def _target(place: Place) -> Target:
     return place.time_ms if place.kind == "time" else place.kind  # type: ignore[return-value]  # no offset here
 
 
-def _make(wanted: Wanted) -> Make:
+def _apply(wanted: Wanted) -> Apply:
     group, topic, place = wanted.facts.name, wanted.topic, wanted.place
 
-    async def make(client: AsyncClient) -> Made:
+    async def apply(client: AsyncClient) -> Result:
         if place.kind == "offset":
             queue_id, offset = place.queue_offset
             await client.groups.commit(group, [ConsumerOffset(topic, queue_id, offset)])
-            return Made(f"Group {group} reads queue {queue_id} of topic {topic} from offset {offset:,} on.")
+            return Result(f"Group {group} reads queue {queue_id} of topic {topic} from offset {offset:,} on.")
         if wanted.is_shared:
             moved = len(await client.share_groups.reset(group, topic, _target(place)))
         else:
             moved = len(await client.groups.reset(group, topic, _target(place)))
-        return Made(f"Group {group} was moved in {many(moved, 'queue')} of topic {topic} to {place.text}.")
+        return Result(f"Group {group} was moved in {many(moved, 'queue')} of topic {topic} to {place.text}.")
 
-    return make
+    return apply

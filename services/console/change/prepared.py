@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepared: a previewed change with the function that makes it; and what a failed call says about the outcome."""
+"""Prepared: a previewed change with the function that makes it; and the outcome of a change whose call failed."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from reput_client.aio import AsyncClient
 from services.console.ask.store import NO_CONNECTION, Asking
 from services.console.pages.change import Outcome, Preview
 
-Given = Mapping[str, str]
+Arguments = Mapping[str, str]
 """The arguments of a change, as they were sent."""
 UNKNOWN_REASONS = frozenset(
     {"NOT_DURABLE_YET", "LEASE_OVER", "INTERNAL", "DEPENDENCY_UNAVAILABLE", "RECOVERING", "STOPPING"}
 )
 """Reasons of answers after which the change may stay: a service lost its log, or stopped, while the call ran."""
-ANSWERS = frozenset(
+REFUSAL_CODES = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED,
         grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED,
@@ -27,14 +27,14 @@ ANSWERS = frozenset(
 """Codes of answers without a reason that say that nothing was done."""
 
 
-class Made(NamedTuple):
-    """What a change did."""
+class Result(NamedTuple):
+    """The result of a change, in words and as an outcome."""
 
     text: str
     outcome: Outcome = "done"
 
 
-Make = Callable[[AsyncClient], Awaitable[Made]]
+Apply = Callable[[AsyncClient], Awaitable[Result]]
 """Makes a change with a client that repeats no call. Raises ReputError."""
 
 
@@ -42,18 +42,18 @@ class Prepared(NamedTuple):
     """A preview, and the function that makes the change; None if there is nothing to confirm."""
 
     page: Preview
-    make: Make | None = None
+    apply: Apply | None = None
 
 
 def outcome_of(error: ReputError) -> Outcome:
-    """Return what is known of a change whose only attempt failed."""
+    """Return the outcome of a change whose only attempt failed with this error."""
     if error.reason:
         return "unknown" if error.reason in UNKNOWN_REASONS else "not_done"
-    return "not_done" if error.code in ANSWERS or error.text.startswith(NO_CONNECTION) else "unknown"
+    return "not_done" if error.code in REFUSAL_CODES or error.text.startswith(NO_CONNECTION) else "unknown"
 
 
-async def tried(asking: Asking, page: Preview, change: Awaitable[Prepared]) -> Prepared:
-    """Return a prepared change; for one that can't be made the page with the reason, or with a gap."""
+async def with_refusal(asking: Asking, page: Preview, change: Awaitable[Prepared]) -> Prepared:
+    """Return a prepared change; if it can't be prepared, only its page, with the reason or a gap."""
     refusal = ""
     try:
         return await change
@@ -66,9 +66,9 @@ async def tried(asking: Asking, page: Preview, change: Awaitable[Prepared]) -> P
     return Prepared(replace(page, gaps=asking.gaps, refusal=refusal))
 
 
-def number_of(given: Given, name: str, *, low: int, high: int) -> int | None:
+def number_of(arguments: Arguments, name: str, *, low: int, high: int) -> int | None:
     """Return an argument as a number, None if it is empty. Raises ValueError."""
-    text = given.get(name, "").strip()
+    text = arguments.get(name, "").strip()
     if not text:
         return None
     if not text.isascii() or not text.isdecimal() or len(text) > 19 or not low <= int(text) <= high:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The replay of dead letters: selected ones or all that fulfil a condition, at a rate, each once."""
+"""The replay of dead letters: selected letters or all that match a condition, at a rate, each once."""
 
 import asyncio
 import re
@@ -13,7 +13,7 @@ from reput_client.aio import AsyncClient
 from libs.figures import many
 from services.console.ask.letters import WHERE_CHARACTERS_MAX
 from services.console.ask.store import Asking
-from services.console.change.prepared import Given, Made, Make, Prepared, number_of, tried
+from services.console.change.prepared import Apply, Arguments, Prepared, Result, number_of, with_refusal
 from services.console.pages.change import Input, Preview, address, digest
 from services.console.pages.letters import LETTERS_SHOWN_MAX
 from services.console.pages.mask import Mask
@@ -43,7 +43,7 @@ class Selected(NamedTuple):
 
     @property
     def count_max(self) -> int:
-        """Letters of one confirmation."""
+        """Letters of a confirmation."""
         return min(LETTERS_MAX, self.rate * REPLAY_S)
 
     def arguments(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Selected(NamedTuple):
         return {"places": places, "where": self.where, "end": self.end_ms, "per_second_max": self.rate}
 
 
-async def prepare_replay(asking: Asking, group: str, given: Given) -> Prepared:
+async def prepare_replay(asking: Asking, group: str, arguments: Arguments) -> Prepared:
     """Prepare a replay."""
     page = Preview(
         commands=(command("dlq", "replay", group, "--dry-run"),),
@@ -60,21 +60,24 @@ async def prepare_replay(asking: Asking, group: str, given: Given) -> Prepared:
         name=group,
         back=address("dead-letters", group),
         inputs=(
-            Input("where", "Where", given.get("where", ""), hint="price > 10 AND region = 'eu'"),
-            Input("rate", "Letters in a second", given.get("rate", str(RATE))),
+            Input("where", "Where", arguments.get("where", ""), hint="price > 10 AND region = 'eu'"),
+            Input("rate", "Letters in a second", arguments.get("rate", str(RATE))),
             Input(
-                "place", "Only these letters", given.get("place", ""), hint="all, or QUEUE/OFFSET with commas between"
+                "place",
+                "Only these letters",
+                arguments.get("place", ""),
+                hint="all, or QUEUE/OFFSET with commas between",
             ),
         ),
     )
-    return await tried(asking, page, _prepared(asking, page, group, given))
+    return await with_refusal(asking, page, _prepared(asking, page, group, arguments))
 
 
-async def _prepared(asking: Asking, page: Preview, group: str, given: Given) -> Prepared:
+async def _prepared(asking: Asking, page: Preview, group: str, arguments: Arguments) -> Prepared:
     """Raises ValueError and ReputError."""
     if not asking.store.has_delivery:
         raise ValueError("this store has no Delivery, which has the dead letters")
-    selected = _selected(group, given, asking.store.clock.now_ms(), asking.store.mask)
+    selected = _selected(group, arguments, asking.store.clock.now_ms(), asking.store.mask)
     try:
         async with asyncio.timeout(COUNT_TIMEOUT_S):
             last = await _last(asking.client.dead_letters.replay(group, **selected.arguments(), dry_run=True))
@@ -83,24 +86,24 @@ async def _prepared(asking: Asking, page: Preview, group: str, given: Given) -> 
     if last is None or not last.topics:
         raise ValueError(f"group {group} has no such dead letter")
     page = _preview(page, selected, last)
-    return Prepared(page, _make(selected) if last.replayed_count else None)
+    return Prepared(page, _apply(selected) if last.replayed_count else None)
 
 
-def _selected(group: str, given: Given, now_ms: int, mask: Mask) -> Selected:
+def _selected(group: str, arguments: Arguments, now_ms: int, mask: Mask) -> Selected:
     """Raises ValueError, also for a condition whose counts would tell masked values."""
-    places = tuple(place.strip() for place in given.get("place", "").split(",") if place.strip())
+    places = tuple(place.strip() for place in arguments.get("place", "").split(",") if place.strip())
     for place in places:
         if not PLACE.fullmatch(place):
             raise ValueError(f"place is {place[:40]!r}: a queue and an offset are expected, as in 0/17")
     if len(places) > LETTERS_SHOWN_MAX:
         raise ValueError(f"place has {len(places)} letters: {LETTERS_SHOWN_MAX} are allowed")
-    where = given.get("where", "").strip()
+    where = arguments.get("where", "").strip()
     if refusal := mask.refusal(where=where):
         raise ValueError(refusal)
     if len(where) > WHERE_CHARACTERS_MAX:
         raise ValueError(f"where has {len(where)} characters: {WHERE_CHARACTERS_MAX} are allowed")
-    rate = number_of(given, "rate", low=1, high=RATE_MAX) or RATE
-    end_ms = number_of(given, "end", low=0, high=now_ms)
+    rate = number_of(arguments, "rate", low=1, high=RATE_MAX) or RATE
+    end_ms = number_of(arguments, "end", low=0, high=now_ms)
     return Selected(group, places, where, rate, now_ms if end_ms is None else end_ms)
 
 
@@ -132,8 +135,8 @@ def _preview(page: Preview, selected: Selected, last: Replay) -> Preview:
     )  # fmt: skip
 
 
-def _make(selected: Selected) -> Make:
-    async def make(client: AsyncClient) -> Made:
+def _apply(selected: Selected) -> Apply:
+    async def apply(client: AsyncClient) -> Result:
         last: Replay | None = None
         try:
             replay = client.dead_letters.replay(selected.group, **selected.arguments(), count_max=selected.count_max)
@@ -142,13 +145,13 @@ def _make(selected: Selected) -> Make:
         except ReputError as error:
             if last is None or not last.replayed_count:
                 raise
-            return Made(
+            return Result(
                 f"At least {many(last.replayed_count, 'letter')} went back to their topics. Then: {error}", "unknown"
             )
         assert last is not None
-        return Made(_told(last))
+        return Result(_told(last))
 
-    return make
+    return apply
 
 
 def _told(last: Replay) -> str:

@@ -3,7 +3,7 @@
 
 page      Page and Gap: the parts of each page: its commands, and the questions that failed.
 find      the meanings of a text in the box, and the results.
-mask      what is shown of messages, and by what they can't be searched.
+mask      the hidden fields of messages, by which they can't be searched either.
 message   a message: properties, body in several forms, calls that read it, its state at each group.
 topics    topics, a topic, its arrivals over time.
 groups    groups of both kinds, and a group.

@@ -21,7 +21,7 @@ HEX_LINE = 16
 
 
 class Body(Struct, frozen=True):
-    """A body in one form."""
+    """A body in a form."""
 
     is_hidden: bool
     """Only sizes are told: the settings hide bodies, or mask fields, and the body is no JSON."""
@@ -48,7 +48,7 @@ class Body(Struct, frozen=True):
 
 
 def body_of(message: Message, form: str, mask: Mask, *, start: int = 0) -> Body:
-    """Return the body of a message in a form, from a place on. A form that it does not have, or "", is the best one."""
+    """Return the body of a message in a form, from a place on. A form that it lacks, or "", gives its best form."""
     if mask.hides_bodies:
         return _body(message, b"", "", "text", mask, 0)
     error, data = "", message.raw_body
@@ -97,7 +97,7 @@ def _text(data: bytes) -> str | None:
 
 
 def _shown(data: bytes, text: str, as_json: str, form: Form, start: int) -> tuple[str, int, int]:
-    """Return what is shown from a place on, where it ends, and the length of the whole body in this form."""
+    """Return the shown part from a place on, where it ends, and the length of the whole body in this form."""
     if form == "hex":
         part = data[start : start + HEX_BYTES_MAX]
         return hex_dump(part, start), start + len(part), len(data)

@@ -17,7 +17,7 @@ Cell = str | int | None
 
 
 class Input(Struct, frozen=True):
-    """A field in which a reader chooses what to change."""
+    """A field in which a reader chooses an argument of the change."""
 
     name: str
     label: str

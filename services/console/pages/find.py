@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find: what a text in the box may mean, and the page of its results."""
+"""Find: the meanings of a text in the box, and the page of its results."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -103,7 +103,7 @@ class FindPage(Page, frozen=True, kw_only=True):
     more: tuple[More, ...] = ()
     """Topics with more messages of this key than shown."""
     older: str = ""
-    """This part begins behind the messages that were shown before: it has older ones of the topic."""
+    """This part begins behind the messages that were shown before: it has older messages of the topic."""
     moment_ms: int | None = None
     is_ahead: bool = False
     """The moment is still to come."""
@@ -313,7 +313,7 @@ def _not_found(wanted: Wanted, search: Search) -> str:
 
 
 def _hints(wanted: Wanted) -> Iterator[str]:
-    """Yield what a text that was not found as a key may have been."""
+    """Yield other meanings of a text that was not found as a key."""
     if wanted.time_refusal:
         yield f" As a time it is not understood: {wanted.time_refusal}."
     if wanted.moment_ms is not None:
@@ -335,7 +335,7 @@ def _searched(search: Search) -> str:
 
 
 def _commands(wanted: Wanted, topic: str, messages: Sequence[MessageRow]) -> tuple[str, ...]:
-    """Return the commands that find the same: the command line searches one topic at a time."""
+    """Return the commands that find the same: the command line searches a topic at a time."""
     found = []
     if wanted.offset_id:
         found.append(command("query", "id", wanted.offset_id))

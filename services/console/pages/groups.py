@@ -145,7 +145,7 @@ class GroupPage(Page, frozen=True, kw_only=True):
 
 
 class GroupFacts(Struct, frozen=True):
-    """What is known of a group."""
+    """The facts about a group."""
 
     name: str
     queues: tuple[GroupQueue, ...]
@@ -255,7 +255,7 @@ def row_of(group: GroupFacts) -> GroupRow:
 
 
 def reasons_of(group: GroupFacts, topic: str = "") -> tuple[Reason, ...]:
-    """Return why a group makes no progress, in all topics or in one.
+    """Return why a group makes no progress, in all topics or in a single topic.
 
     As Delivery says, by members that do not ask, or by offsets that stand. A pause is a reason also without messages.
     """
@@ -296,7 +296,7 @@ def _unasked(topic: str, held_count: int) -> Reason:
 def groups_page(
     groups: Sequence[GroupFacts], part: str, gaps: tuple[Gap, ...], *, has_system: bool = False
 ) -> GroupsPage:
-    """Return the page of all groups, those with the most unsettled messages first."""
+    """Return the page of all groups, the groups with the most unsettled messages first."""
     rows = [row_of(group) for group in groups if part.lower() in group.name.lower()]
     rows.sort(key=lambda row: (-row.lag.messages, row.name))
     return GroupsPage(

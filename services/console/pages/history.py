@@ -43,7 +43,7 @@ class Chart(Struct, frozen=True):
 
 
 class History(Struct, frozen=True):
-    """What is remembered of a topic or a group."""
+    """The remembered samples of a topic or a group, as charts."""
 
     span: str
     start_ms: int
@@ -77,10 +77,10 @@ class Ring:
     def size_bytes(self) -> int:
         """The bytes of all samples."""
         return sum(
-            one.itemsize * len(one)
+            values.itemsize * len(values)
             for named in self._series.values()
             for series in named.values()
-            for one in series.values
+            for values in series.values
         )
 
     def names(self, kind: Kind) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class Ring:
         return tuple(self._series[kind])
 
     def put(self, kind: Kind, now_ms: int, values: Mapping[str, Sequence[float]]) -> None:
-        """Add a sample of each name that has a place or gets one: a free place, or that of an idle series."""
+        """Add a sample of each name that has a place or gets one: a free place, or the place of an idle series."""
         if not self.count_max:
             return
         slot, known = now_ms // STEP_MS, self._series[kind]
@@ -96,7 +96,7 @@ class Ring:
             known.clear()  # the clock went back: times of before would be wrong
         self.since_ms = now_ms if self.since_ms is None else self.since_ms
         idle = sorted(
-            (name for name, one in known.items() if slot - one.active_slot >= IDLE_SAMPLES),
+            (name for name, series in known.items() if slot - series.active_slot >= IDLE_SAMPLES),
             key=lambda name: known[name].active_slot,
             reverse=True,
         )
@@ -113,18 +113,18 @@ class Ring:
             _write(known[name], slot, sample, is_active=is_active)
 
     def last(self, kind: Kind, field: str, now_ms: int) -> dict[str, float]:
-        """Return the last value of a field, as a chart shows it, of each name of which one is known."""
+        """Return the last known value of a field by name, as a chart shows it. Names without a value are left out."""
         at, end_slot = FIELDS[kind].index(field), now_ms // STEP_MS
         found = {}
         for name, series in self._series[kind].items():
             samples = (_at(series, at, slot) for slot in range(end_slot, end_slot - NOW_POINTS, -1))
-            value = next((one for one in samples if not math.isnan(one)), None)
+            value = next((sample for sample in samples if not math.isnan(sample)), None)
             if value is not None:
                 found[name] = float(f"{value:.7g}")
         return found
 
     def history(self, kind: Kind, name: str, span: str, now_ms: int) -> History:
-        """Return what is remembered of a name in a span, the shortest for an unknown span."""
+        """Return the charts of a name in a span, the shortest for an unknown span."""
         span = span if span in SPANS_MS else next(iter(SPANS_MS))
         series, count = self._series[kind].get(name), SPANS_MS[span] // STEP_MS
         end_slot = now_ms // STEP_MS

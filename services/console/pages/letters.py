@@ -46,7 +46,7 @@ class LetterRow(Struct, frozen=True):
     """A dead letter. Values that it does not carry are None or empty."""
 
     row: MessageRow
-    """The message as it is stored among the dead letters; its store time is the time when it became one."""
+    """The message as it is stored among the dead letters; its store time is the time of its death."""
     origin_topic: str
     origin_queue_id: int | None
     origin_queue_offset: int | None
@@ -55,7 +55,7 @@ class LetterRow(Struct, frozen=True):
 
 
 class Death(Struct, frozen=True):
-    """What the causes of letters are counted by."""
+    """The facts by which the causes of letters are counted."""
 
     origin_topic: str
     attempt_count: int
@@ -63,7 +63,7 @@ class Death(Struct, frozen=True):
 
 
 class Cause(Struct, frozen=True):
-    """Letters of one topic that died for one reason."""
+    """Letters of a topic that died for the same reason."""
 
     origin_topic: str
     reason: str
@@ -99,7 +99,7 @@ class GroupLettersPage(Page, frozen=True, kw_only=True):
 
 
 def letters_page(groups: Sequence[GroupFacts], gaps: tuple[Gap, ...]) -> LettersPage:
-    """Return the page of the groups with dead letters, those with most first."""
+    """Return the page of the groups with dead letters, the most letters first."""
     shared = [group.share for group in groups if group.share is not None]
     rows = [
         LettersOfGroup(share.name, share.dead_letter_count, share.policy.attempts_max)

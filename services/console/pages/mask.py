@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mask: what the console shows of messages. What it does not show can't be searched for either."""
+"""Mask: the fields of messages that the console hides. They can't be searched for either."""
 
 import json
 import re

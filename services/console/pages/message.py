@@ -36,7 +36,7 @@ MEANINGS = {
     "DLQ_ORIGIN_MESSAGE_ID": "id of the message that died",
     "CONSUME_START_TIME": "start of its processing",
 }
-"""What properties of RocketMQ mean."""
+"""The meanings of RocketMQ's properties."""
 PROPERTIES_SHOWN_MAX = 200
 VALUE_CHARACTERS_MAX = 2_000
 COMMANDS_MAX = 3
@@ -84,7 +84,7 @@ class MessagePage(Page, frozen=True, kw_only=True):
     calls: tuple[Call, ...] = ()
     states: tuple[GroupState, ...] = ()
     waits_as: WaitsAs = ""
-    """What the message waits as, where the store keeps messages that no group gets yet."""
+    """The kind of its wait, where the store keeps messages that no group gets yet."""
     real_topic: str = ""
     """The topic to which such a message goes; empty for a message without it."""
 
@@ -131,7 +131,7 @@ def page_of(
 
 
 def _properties(message: Message, mask: Mask) -> tuple[Property, ...]:
-    """Return the properties: the properties of users first, then those of RocketMQ, by name."""
+    """Return the properties: the properties of users first, then RocketMQ's own, by name."""
     pairs = [(name, mask.value(name, value)) for name, value in message.properties.items()]
     pairs.sort(key=lambda pair: (pair[0] in MEANINGS, pair[0]))
     return tuple(

@@ -43,7 +43,7 @@ def command(*words: str) -> str:
 
 
 def merged(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
-    """Return gaps with one gap for each reason: a service that is away is told once."""
+    """Return gaps merged by reason: a service that is away is told once."""
     by_reason: dict[str, list[str]] = {}
     for gap in gaps:
         by_reason.setdefault(gap.reason, []).append(gap.subject)

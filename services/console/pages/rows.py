@@ -97,7 +97,7 @@ def preview_of(body: bytes, mask: Mask) -> str:
 
 
 def place_of(topic: str) -> str:
-    """Return what a topic of the store itself holds, empty for a topic of users."""
+    """Return the content of a topic of the store itself in words, empty for a topic of users."""
     if topic.startswith(DEAD_LETTERS):
         return f"dead letter of {topic.removeprefix(DEAD_LETTERS)}"
     if topic.startswith(RETRIES):

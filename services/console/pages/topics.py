@@ -18,7 +18,7 @@ from services.console.pages.rows import MessageRow, place_of
 
 ROWS_OF_A_PAGE = 100
 Sort = Literal["", "growth"]
-"""By name, or those first that grow fastest."""
+"""By name, or by growth, the fastest first."""
 
 
 class TopicRow(Struct, frozen=True):
@@ -26,7 +26,7 @@ class TopicRow(Struct, frozen=True):
 
     name: str
     place: str
-    """What the topic is, if the store made it: `dead letter of GROUP`."""
+    """The use of the topic, if the store made it: `dead letter of GROUP`."""
     queue_count: int
     message_count: int | None
     is_readable: bool
@@ -148,7 +148,7 @@ def topic_row(topic: Topic, queues: Sequence[Queue] | None, groups: Iterable[Gro
 
 
 def groups_of(topic: str, groups: Iterable[GroupFacts]) -> tuple[GroupOfTopic, ...]:
-    """Return the groups with a position in a topic, those that are furthest behind first."""
+    """Return the groups with a position in a topic, the furthest behind first."""
     found = []
     for group in groups:
         queues = [queue for queue in group.queues if queue.topic == topic]
@@ -168,7 +168,7 @@ def shown_topics(
 ) -> tuple[list[Topic], int, int, int]:
     """Return the topics of a part of the list, their total, the number of this part, and the count of parts.
 
-    With `rates` those that grow fastest come first.
+    With `rates` the topics that grow fastest come first.
     """
     found = [
         topic for topic in topics if part.lower() in topic.name.lower() and (has_system or not _is_own(topic.name))

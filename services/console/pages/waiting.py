@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits at Delivery: messages for their time, and transactions for their end."""
+"""Waits at Delivery: messages wait for their time, and transactions for their end."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -170,7 +170,7 @@ def transactions_page(
 
 
 def waiting_row(row: MessageRow, topic: str, *, due_ms: int | None = None) -> MessageRow:
-    """Return a message that waits as a row of its topic: a delayed one with its time, else that of a transaction."""
+    """Return a waiting message as a row of its topic: a delayed message with its time, else that of a transaction."""
     return replace(row, topic=topic, waits_as="transaction" if due_ms is None else "delayed", due_ms=due_ms)
 
 

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 STATIC = Path(__file__).parent / "static"
 CALLS_IN_A_ROW = 4
-"""A page asks for at most the time of so many calls of the store. What it has not asked by then is a gap."""
+"""A page asks for at most the time of so many calls of the store. A question that was not asked by then is a gap."""
 TURN_TIMEOUT_S = 2.0
 PAGE_TIMEOUT_S = 3.0
 """Time for making a page beside its questions."""

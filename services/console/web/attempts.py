@@ -8,7 +8,7 @@ from services.console.web.proxies import address_of
 
 AT_ONCE = 10
 INTERVAL_S = 6.0
-"""An address may send `AT_ONCE` wrong tokens, and then one in this time."""
+"""An address may send `AT_ONCE` wrong tokens, and then one more each time that this passes."""
 ADDRESSES_MAX = 4_096
 """Addresses that are remembered; the address that was added first makes room."""
 SITE_BITS = 64
@@ -29,7 +29,7 @@ class Attempts:
         return len(self._forgiven_s)
 
     def wait_s(self, address: str) -> int:
-        """Return how many seconds an address must wait before its next token, 0 if it may send one now."""
+        """Return how many seconds an address must wait before its next token, 0 if it may send a token now."""
         forgiven_s = self._forgiven_s.get(_site(address), 0.0)
         wait_s = forgiven_s - self._clock.monotonic_s() - (AT_ONCE - 1) * INTERVAL_S
         return max(int(-(-wait_s // 1)), 0)

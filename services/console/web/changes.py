@@ -19,7 +19,7 @@ from starlette.routing import Route
 from services.console.ask.store import READER, Asking, Store, why
 from services.console.change.pause import prepare_pause, prepare_resume
 from services.console.change.position import prepare_move
-from services.console.change.prepared import Given, Made, Make, Prepared, outcome_of
+from services.console.change.prepared import Apply, Arguments, Prepared, Result, outcome_of
 from services.console.change.replay import prepare_replay
 from services.console.change.waiting import prepare_cancel, prepare_resolve
 from services.console.pages.change import Preview, Receipt
@@ -38,7 +38,7 @@ UNCONFIRMED = (
     "nothing was done: the confirmation does not come from a preview of this browser session; open the preview again"
 )
 
-Prepare = Callable[[Asking, str, Given], Awaitable[Prepared]]
+Prepare = Callable[[Asking, str, Arguments], Awaitable[Prepared]]
 ReaderOf = Callable[[Request], str]
 """Names the reader of a request for audit lines."""
 
@@ -62,7 +62,7 @@ CHANGES = (
 
 
 class Answering(NamedTuple):
-    """What the application does for each page: it makes it in turn, and shows a page or a refusal."""
+    """The steps of the application for each page: make it in turn, show it, or show a refusal."""
 
     made: Callable[..., Awaitable[Response]]
     html: Callable[..., Response]
@@ -94,9 +94,8 @@ class Changes:
                 return self._answering.refusal(request.scope, 403, OFF)
 
             async def make(store: Store, request: Request) -> Page:
-                return (
-                    await change.prepare(Asking(store, is_bounded=False), _name(request), _given(request, change.names))
-                ).page
+                asking, arguments = Asking(store, is_bounded=False), _arguments(request, change.names)
+                return (await change.prepare(asking, _name(request), arguments)).page
 
             def shown(page: Page) -> Response:
                 assert isinstance(page, Preview)
@@ -132,42 +131,47 @@ class Changes:
 
         return answer
 
-    async def _confirmed(self, change: Change, store: Store, request: Request, form: Given) -> Receipt:
+    async def _confirmed(self, change: Change, store: Store, request: Request, form: Arguments) -> Receipt:
         """Prepare a change again, make it if the preview still holds, and return the receipt."""
-        asking, given = Asking(store, is_bounded=False), {name: form[name] for name in change.names if name in form}
+        asking, arguments = Asking(store, is_bounded=False), {name: form[name] for name in change.names if name in form}
         async with asyncio.timeout(LOOK_TIMEOUT_S):
-            page, make = await change.prepare(asking, _name(request), given)
+            page, apply = await change.prepare(asking, _name(request), arguments)
         if page.gaps:
-            made = Made(f"{page.gaps[0].subject}: {page.gaps[0].reason}", "not_done")
-        elif make is None:
-            made = Made(page.refusal or "there is nothing to change any more", "not_done")
+            result = Result(f"{page.gaps[0].subject}: {page.gaps[0].reason}", "not_done")
+        elif apply is None:
+            result = Result(page.refusal or "there is nothing to change any more", "not_done")
         elif page.state != form.get("state"):
-            made = Made(f"{page.stale}; or this confirmation was sent twice", "not_done")
+            result = Result(f"{page.stale}; or this confirmation was sent twice", "not_done")
         else:
             self._counts.changes_total += 1
-            made = await self._made(make, page.title, self._reader_of(request))
-        path, query = target_of(request.scope)[0], urlencode([pair for pair in given.items() if pair[0] != "end"])
+            result = await self._applied(apply, page.title, self._reader_of(request))
+        path, query = target_of(request.scope)[0], urlencode([pair for pair in arguments.items() if pair[0] != "end"])
         again = path if len(query) > AGAIN_CHARACTERS_MAX else f"{path}?{query}"
         return Receipt(
-            commands=page.commands, title=page.title, outcome=made.outcome, text=made.text, back=page.back, again=again
+            commands=page.commands,
+            title=page.title,
+            outcome=result.outcome,
+            text=result.text,
+            back=page.back,
+            again=again,
         )
 
-    async def _made(self, make: Make, title: str, reader: str) -> Made:
-        """Make a change. Whatever happens, the answer says what is known of it."""
+    async def _applied(self, apply: Apply, title: str, reader: str) -> Result:
+        """Make a change. The answer has its outcome, also after a failure."""
         READER.set(reader)  # of this request alone: each has a context of its own
         try:
             async with asyncio.timeout(CHANGE_TIMEOUT_S):
-                made = await make(self._store.changing_client)
+                result = await apply(self._store.changing_client)
         except TimeoutError:
-            made = Made(f"the store has not answered for {CHANGE_TIMEOUT_S:.0f} s", "unknown")
+            result = Result(f"the store has not answered for {CHANGE_TIMEOUT_S:.0f} s", "unknown")
         except ReputError as error:
-            made = Made(why(error, self._store), outcome_of(error))
+            result = Result(why(error, self._store), outcome_of(error))
         except Exception as error:  # noqa: BLE001 - a bug: the log gets the traceback, the reader learns what is known
             self._counts.failed_pages_total += 1
             _log.exception("the change %r failed: %s", title, error)
-            made = Made("the console failed: its log has the reason", "unknown")
-        _log.info("the change %r of %s: %s, %s", title, reader, made.outcome, made.text)
-        return made
+            result = Result("the console failed: its log has the reason", "unknown")
+        _log.info("the change %r of %s: %s, %s", title, reader, result.outcome, result.text)
+        return result
 
     async def _receipt(self, request: Request) -> Response:
         receipt = Signer(request).receipt_of(request.query_params.get("of", ""))
@@ -182,7 +186,7 @@ def _name(request: Request) -> str:
     return str(request.path_params.get("name", ""))
 
 
-def _given(request: Request, names: Sequence[str]) -> dict[str, str]:
+def _arguments(request: Request, names: Sequence[str]) -> dict[str, str]:
     """Return the arguments of an address. An argument that comes several times is a list with commas."""
     found = {name: ",".join(request.query_params.getlist(name)) for name in names if name in request.query_params}
     return {name: value.encode("utf-8", "replace").decode() for name, value in found.items()}

@@ -15,7 +15,7 @@ class Counts:
     refused_total: int = 0
     """Requests that were refused: no such page, no login, a wrong host, or too many at once."""
     changes_total: int = 0
-    """Changes of the store that were confirmed, whatever became of them."""
+    """Changes of the store that were confirmed, with any outcome."""
     wrong_tokens_total: int = 0
     """Wrong tokens that callers sent for a login."""
     tail_count: int = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gate: what every request passes before a page is made: bounds, host, origin, login; and the headers of every answer.
+"""Gate: the checks of each request before a page is made: bounds, host, origin, login; and the headers of each answer.
 
 A browser runs no script but the console's own files, sends its cookies from no other site, shows the console in no
 frame, and keeps no page.

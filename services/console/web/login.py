@@ -100,7 +100,7 @@ class Login:
         return "a reader of the console"
 
     def _has(self, token: bytes, address: str) -> bool:
-        """Return whether a token opens the console, and count a wrong one."""
+        """Return whether a token opens the console, and count a wrong token."""
         assert self._tokens is not None
         if self._tokens.has(token):
             return True

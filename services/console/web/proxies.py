@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proxies: the reader whom a request names, and whether its sender is trusted to name a reader.
+"""Proxies: the reader that a request names, and whether its sender is trusted to name a reader.
 
 Any sender can set a header: only a proxy of `trusted_proxies` is believed, by the address of its
 connection.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rendering: pages to HTML. Everything from the store is escaped; what people can't see is made visible."""
+"""Rendering: pages to HTML. Everything from the store is escaped; invisible characters become escapes."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -80,7 +80,7 @@ def time_element(time_ms: int | None) -> Markup:
 
 
 def moment_element(time_ms: int | None) -> Markup:
-    """Return a time with its date, milliseconds and zone, for people who pass it on."""
+    """Return a time with its date, milliseconds and zone, for texts that are passed on."""
     if time_ms is None:
         return time_element(None)
     text = time_text(min(max(time_ms, 0), _LAST_MS))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """WebServer: uvicorn in the loop of the process, with limits for callers that are slow or many.
 
-Not handled: the meaning of requests (`web.app`), who may send them (`web.gate`).
+Not handled: the meaning of requests (`web.app`), the right to send them (`web.gate`).
 """
 
 import asyncio
@@ -32,7 +32,7 @@ BACKLOG = 128
 class BoundedProtocol(H11Protocol):
     """HTTP/1.1 whose callers must send the head of a request in time: a connection that sends nothing is closed.
 
-    When there are too many connections, the one that waits longest for a request makes room for the next.
+    When there are too many connections, the connection that waits longest for a request makes room for the next.
     """
 
     waiting: asyncio.TimerHandle | None = None

@@ -79,7 +79,7 @@ class Tails:
             ending.add_done_callback(self._endings.discard)
 
     async def _until_over(self, following: Following) -> None:
-        """Free the place of a tail that nobody reads any more when its last call has ended."""
+        """Free the place of a tail without a reader when its last call has ended."""
         await following.until_over()
         self._counts.tail_count -= 1
 

@@ -175,7 +175,7 @@ def test_it_is_off_by_default() -> None:
     ],
 )
 def test_wrong_value_is_refused(value: str, reason: str) -> None:
-    """A wrong value is named before anything is installed; no value opens the console to everybody."""
+    """A wrong value is named before anything is installed; no value opens the console without a login."""
     options = ["--kube-version", KUBERNETES_VERSION, "--set", ON, "--set", value]
     finished = run(tool("helm"), "template", "shop", CHART, *options, must_succeed=False)
     assert finished.returncode != 0

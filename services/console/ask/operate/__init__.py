@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pages for operators ask."""
+"""The questions of the pages for operators."""

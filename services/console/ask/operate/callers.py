@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pages of callers ask: each service has its own audit lines and connections, for operators."""
+"""The questions of the pages of callers: each service has its own audit lines and connections, for operators."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ MEMBERS_OF = ("delivery", "gateway", "indexer")
 
 
 async def audit(store: Store, question: AuditQuestion) -> AuditPage:
-    """Return the page of the audit: the newest lines, or those of all lines in memory that fulfil the question."""
+    """Return the page of the audit: the newest lines, or all lines in memory that match the question."""
     asking = Asking(store)
     rows: list[AuditRow] = []
     sources: list[Source] = []
@@ -51,7 +51,7 @@ async def audit(store: Store, question: AuditQuestion) -> AuditPage:
 
 
 async def _lines(asking: Asking, place: Place, question: AuditQuestion) -> tuple[list[AuditRow], Source | None]:
-    """Return the rows of a service, at most one more than a page shows, and the service if it answers."""
+    """Return the rows of a service, at most as many as a page shows and one more, and the service if it answers."""
     request = ListLinesRequest(page_size=LINES_KEPT if question.is_selective else ROWS_OF_A_PAGE + 1)
     try:
         answer = await asking.store.places.call(place, request)

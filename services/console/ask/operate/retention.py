@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page of retention asks: segments and disks, and dry runs of the Janitor, which delete nothing."""
+"""The questions of the page of retention: segments and disks, and dry runs of the Janitor, which delete nothing."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -50,7 +50,7 @@ def _refusal(trial: Trial) -> str:
 
 
 async def _decided(asking: Asking, trial: Trial) -> tuple[Run | None, Run | None, str]:
-    """Return a dry run by the policy in force, that of a trial, and why the trial has none. One runs at a time."""
+    """Return a dry run by the policy in force, a dry run of a trial, and why the trial has none. They run in turn."""
     async with asking.store.dry_run_turn:
         admin = asking.client.admin
         run, _ = await _dry_run(asking, "the reasons to keep segments", admin.run_retention(dry_run=True))

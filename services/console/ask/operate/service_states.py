@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page of the store asks: the state of each service."""
+"""The questions of the page of the store: the state of each service."""
 
 import asyncio
 import contextlib
@@ -89,7 +89,7 @@ async def certificate_ends(store: Store) -> dict[str, float]:
 
 
 def _certificate_ends(store: Store) -> dict[str, float]:
-    """Look at certificates. An address or a file without one is left out: other parts of the page tell of it."""
+    """Look at certificates. Addresses and files without a certificate are left out: other parts tell of them."""
     from libs.runtime.trust.certificates import certificate_end_s, file_end_s  # its package takes some MB
 
     targets = dict.fromkeys(place.target for place in store.places.all) if store.has_tls else ()

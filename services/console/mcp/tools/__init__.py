@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tools by subject: messages, topics and groups, the store's services and segments, and what waits."""
+"""The tools by subject: messages, topics and groups, the store's services and segments, and waiting messages."""

@@ -87,7 +87,7 @@ class Trail(Arguments, frozen=True):
 
 
 async def find_by_key(store: Store, wanted: ByKey) -> Answer:
-    """Find the messages with a key, also those that wait for their time."""
+    """Find the messages with a key, also messages that wait for their time."""
     start_ms, end_ms = span_ms(wanted.start, wanted.end, store)
     if wanted.next_token and not wanted.topic:
         raise Refused("topic is missing: a next_token is of one topic")

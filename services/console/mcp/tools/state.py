@@ -24,7 +24,7 @@ class Segments(Arguments, frozen=True):
 
 
 async def store_status(store: Store, _: Nothing) -> Answer:
-    """Return the state of each service, and what helps."""
+    """Return the state of each service, and actions against its troubles."""
     page = await service_states.service_states(store)
     hidden = ("gaps", "is_found")
     values = {name: getattr(page, name) for name in page.__struct_fields__ if name not in hidden}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tool: what a caller can ask, with its arguments."""
+"""Tool: a question that a caller can ask, with its arguments."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who calls the store: the lines of its audit, and its connections."""
+"""The callers of the store: the lines of its audit, and its connections."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class AuditQuestion(Struct, frozen=True):
 
     service: str = ""
     subject: str = ""
-    """A part of the subject, or of the name for whom it called."""
+    """A part of the subject, or of the name on whose behalf it called."""
     text: str = ""
     """A part of the method, of a resource or of the result."""
     has_failed: bool = False
@@ -49,7 +49,7 @@ class AuditRow(Struct, frozen=True):
     event: str
     subject: str
     on_behalf_of: str
-    """For whom the caller said that it called: no proof."""
+    """The name on whose behalf the caller said that it called: no proof."""
     address: str
     method: str
     resources: tuple[str, ...]
@@ -176,7 +176,7 @@ def _change_text(change: Mapping[str, Any], *, is_cut: bool) -> str:
 
 
 def answers(row: AuditRow, question: AuditQuestion) -> bool:
-    """Whether a row is one that was asked for. Upper and lower case are the same."""
+    """Whether a row matches the question. Upper and lower case are the same."""
     if question.has_failed and row.code in ("", "OK"):
         return False
     if question.before and row.key >= question.before:
@@ -231,7 +231,7 @@ def connection_row(service: str, target: str, one: Connection) -> ConnectionRow:
 
 
 def is_wanted(row: ConnectionRow, group: str, text: str) -> bool:
-    """Whether a connection is one that was asked for."""
+    """Whether a connection matches the question."""
     if group and group not in row.groups:
         return False
     return any(text.lower() in one.lower() for one in (row.peer, row.subject, row.client))

@@ -180,7 +180,7 @@ class RetentionPage(Page, frozen=True, kw_only=True):
 
 
 class Answers(Struct, frozen=True):
-    """What the store says. None or empty for a question that failed."""
+    """The answers of the store. None or empty for a question that failed."""
 
     segments: Sequence[Segment] = ()
     policy: pb.GetPolicyResponse | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Store: its services, the marks of its log, its disks, its copies, and what the Janitor keeps."""
+"""Store: its services, the marks of its log, its disks, its copies, and the policy of the Janitor."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ INDEXER_STATES = {1: "recovering", 2: "connecting", 3: "catching up", 4: "live",
 
 
 class Problem(Struct, frozen=True):
-    """A trouble of a service, and what helps."""
+    """A trouble of a service, and the action against it."""
 
     text: str
     action: str
@@ -81,7 +81,7 @@ class Replica(Struct, frozen=True):
 
 
 class Member(Struct, frozen=True):
-    """A log of the store, at one of its addresses."""
+    """A log of the store, at an address."""
 
     target: str
     standing: str
@@ -106,7 +106,7 @@ class Certificate(Struct, frozen=True):
 
 
 class Retention(Struct, frozen=True):
-    """What the Janitor does."""
+    """The work of the Janitor."""
 
     retention_hours: int
     next_check_ms: int | None
@@ -281,7 +281,7 @@ def _replica(one: Any, end: int) -> Replica:
 
 
 def members_of(states: Mapping[str, log_service_pb2.GetStatusResponse | str]) -> tuple[Member, ...]:
-    """Return a row for each log. What a follower lacks is told by the log that leads, if it is known."""
+    """Return a row for each log. The lag of a follower comes from the leader, if it is known."""
     seen = {
         replica.replica_id: (replica, one.max_physical_offset)
         for one in states.values()

@@ -81,7 +81,7 @@ def test_parts_of_the_audit() -> None:
 
 
 def test_hostile_callers() -> None:
-    """What callers say of themselves is text."""
+    """Names that callers give themselves are shown as text."""
     hostile = dict.fromkeys(LINE, HOSTILE) | {"topics": [HOSTILE], "after": {HOSTILE: HOSTILE}}
     source = Source(HOSTILE, 0, 2_000)
     question = AuditQuestion(HOSTILE, HOSTILE, HOSTILE, has_failed=False, before=HOSTILE)

@@ -28,7 +28,7 @@ CODES = grpc.StatusCode
 
 
 def request_of(cookies: str = "", *, name: str = "") -> Request:
-    """Return a request with cookies of port 7300, of a reader whom a proxy may have named."""
+    """Return a request with cookies of port 7300, of a reader that a proxy may have named."""
     raw = [(b"host", b"127.0.0.1:7300"), (b"cookie", cookies.encode())]
     scope = {"type": "http", "scheme": "http", "server": ("127.0.0.1", 7300), "headers": raw, "method": "POST"}
     return Request({**scope, CALLER: Caller("127.0.0.1", "http", name)})

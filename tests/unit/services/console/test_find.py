@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Find says: times as people and browsers write them, refusals, and searches in parts."""
+"""Find: times as people and browsers write them, refusals, and searches in parts."""
 
 from datetime import UTC, datetime
 
@@ -108,14 +108,14 @@ def test_a_time_that_lies_ahead(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["11:50", "-1h", "yesterday 23:50", "2026-11-26T11:59:00Z", "now"])
 def test_a_time_that_has_been(text: str) -> None:
-    """No other time is offered for one that has been."""
+    """No other time is offered for a time of the past."""
     page = page_of(wanted(text, "", NOW), "", Search(), ())
     assert (page.is_ahead, page.others) == (False, ())
 
 
 @pytest.mark.parametrize("text", ["+1h", "2027-01-01", "tomorrow 10:00"])
 def test_another_day_that_lies_ahead(text: str) -> None:
-    """Only a time of today has one of yesterday."""
+    """Only for a time of today the same time of yesterday is offered."""
     page = page_of(wanted(text, "", NOW), "", Search(), ())
     assert (page.is_ahead, page.others) == (True, ())
 
@@ -153,7 +153,7 @@ def test_a_text_that_was_copied_with_something_around_it(text: str, expected: st
 
 
 def test_words_that_are_times_are_not_offered_as_keys() -> None:
-    """Of several words those that mean a moment by themselves are no keys."""
+    """Of several words a word that is a moment by itself is no key."""
     assert [one.text for one in wanted("gestern 08:13 order-17", "", NOW).others if one.what == "a key"] == [
         "gestern", "order-17",
     ]  # fmt: skip

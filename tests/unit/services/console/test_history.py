@@ -29,7 +29,7 @@ def test_memory_is_bounded() -> None:
 
 
 def test_a_place_goes_to_active_names_after_an_idle_hour() -> None:
-    """An active name gets the place of the name that has been idle longest, and never that of an active one."""
+    """An active name gets the place of the name that has been idle longest, and never the place of an active name."""
     ring = Ring(2)
     ring.put("topic", NOW_MS, {"idle": (0.0, 0.0), "busy": (1.0, 0.0)})
     later = NOW_MS + (IDLE_SAMPLES - 1) * STEP_MS
@@ -43,7 +43,7 @@ def test_a_place_goes_to_active_names_after_an_idle_hour() -> None:
 
 
 def test_missed_samples_are_not_known() -> None:
-    """What was not sampled is a gap, also where old samples were in the same places, and after a whole day."""
+    """A missed sample is a gap, also where old samples were in the same places, and after a whole day."""
     ring = Ring(1)
     for at in range(SAMPLES):
         ring.put("group", NOW_MS + at * STEP_MS, {"g": (7.0, 7.0, 7.0)})
@@ -72,7 +72,7 @@ def test_a_clock_that_goes_back_begins_again() -> None:
 
 @pytest.mark.parametrize("span", ["15m", "1h", "6h", "24h"])
 def test_charts_are_small_and_keep_peaks(span: str) -> None:
-    """A span has at most 180 points, and a peak of one sample is in it."""
+    """A span has at most 180 points, and a peak of a single sample is in it."""
     samples = [0.0] * (SPANS_MS[span] // STEP_MS)
     samples[len(samples) // 3] = 123_456.0
     chart = chart_of(samples)
@@ -99,15 +99,15 @@ def test_nothing_is_remembered_without_places() -> None:
 
 
 def test_topics_by_growth() -> None:
-    """The last rate of each topic is that of its chart; those that grow fastest come first, unknown ones last."""
+    """The last rate of a topic is that of its chart; topics are sorted by it, the largest first, unknown rates last."""
     ring = Ring(3)
     ring.put("topic", NOW_MS, {"slow": (1.5, 0.0), "fast": (900.0, 0.0), "new": (math.nan, 0.0)})
     rates = ring.last("topic", "in_per_s", NOW_MS)
     assert rates == {"slow": 1.5, "fast": 900.0}
     assert ring.last("topic", "in_per_s", NOW_MS + 10 * STEP_MS) == {}
     topics = [Topic(name, 1, 1, True, True, False) for name in ("fast", "new", "other", "slow")]
-    assert [one.name for one in shown_topics(topics, "", 1)[0]] == ["fast", "new", "other", "slow"]
-    assert [one.name for one in shown_topics(topics, "", 1, rates=rates)[0]] == ["fast", "slow", "new", "other"]
+    assert [topic.name for topic in shown_topics(topics, "", 1)[0]] == ["fast", "new", "other", "slow"]
+    assert [topic.name for topic in shown_topics(topics, "", 1, rates=rates)[0]] == ["fast", "slow", "new", "other"]
     place = (4, 1, 1)
     page = topics_page(topics, {}, [], (), part="", has_system=False, place=place, rates=rates, sort="growth")
     assert [row.in_per_s for row in page.rows] == [900.0, None, None, 1.5]

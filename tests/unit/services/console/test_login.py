@@ -34,7 +34,7 @@ class HandClock:
 
 
 def caller(peer: str, *headers: tuple[str, str], config: ConsoleConfig = PROXIED) -> Caller:
-    """Who a request with these headers comes from."""
+    """Return the caller of a request with these headers."""
     raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
     return Proxies(config).caller({"type": "http", "client": (peer, 1), "scheme": "http"}, Headers(raw=raw))
 
@@ -88,7 +88,7 @@ def test_audit_lines_name_the_reader(tmp_path: Path) -> None:
 
 
 def test_a_doubtful_address_is_the_proxys() -> None:
-    """What is no address counts for the proxy itself."""
+    """A text that is no address counts as the proxy itself."""
     for text in ("unknown", "", "1.2.3.4,", "999.1.1.1", "1.2.3.4:80"):
         assert caller("127.0.0.1", ("X-Forwarded-For", text)).address == "127.0.0.1"
 
@@ -104,7 +104,7 @@ def test_a_doubtful_address_is_the_proxys() -> None:
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, str], text: str) -> None:
-    """A header without proxies, and proxies that are everybody, are refused by name."""
+    """A header without proxies, and a network of all addresses as proxies, are refused by name."""
     with pytest.raises(ValueError, match=text):
         ConsoleConfig(**settings)  # type: ignore[arg-type]
 

@@ -52,7 +52,7 @@ REFUSALS: tuple[tuple[str, dict[str, Any], str], ...] = (
 
 
 def test_arguments_that_are_refused(subtests: pytest.Subtests) -> None:
-    """An error names the argument, its value and what is allowed, and is short however long the value is."""
+    """An error names the argument, its value and the allowed values, and is short for a value of any length."""
     for name, given, words in REFUSALS:
         with subtests.test(f"{name} {json.dumps(given)[:80]}"):
             with pytest.raises(Refused) as refused:
@@ -73,7 +73,7 @@ def test_schemas_describe_every_argument() -> None:
 
 
 def test_empty_and_null_arguments_have_their_defaults() -> None:
-    """Models send null for what they leave out."""
+    """Models send null for arguments that they leave out."""
     wanted = checked(TOOLS["find_by_key"].arguments, {"key": "order-17", "topic": None, "limit": None})
     assert (wanted.topic, wanted.limit) == ("", 20)  # type: ignore[attr-defined]
 
@@ -122,7 +122,7 @@ def test_what_people_cannot_see_is_escaped() -> None:
 
 
 async def test_calls_of_an_answer_share_their_time() -> None:
-    """What has no answer in time is a gap, and later questions of the same answer are not asked."""
+    """A question without an answer in time is a gap, and later questions of the same answer are not asked."""
     store = Store(Options(), {"delivery": ""}, Mask())
     store.answer_timeout_s = 0.05
     asking, forever = Asking(store), asyncio.Event()

@@ -102,7 +102,7 @@ def test_gaps_of_the_same_reason_are_one() -> None:
 
 
 def test_forms_of_bodies() -> None:
-    """Numbers of JSON stay as they are written; what is no text is hexadecimal; long texts are cut."""
+    """Numbers of JSON stay as they are written; other bytes are hexadecimal; long texts are cut."""
     numbers = body_of(message(b'{"a": 1.10, "b": 12345678901234567890123, "c": 1e400, "d": [NaN]}'), "", PLAIN)
     assert numbers.form == "json"
     for written in ("1.10", "12345678901234567890123", "1e400", "NaN"):
@@ -144,7 +144,7 @@ def test_masked_fields_of_json(body: str) -> None:
     assert (SHOWN in row.preview, SECRET in row.preview) == (True, False)
 
 
-def test_what_a_mask_can_not_read_is_hidden() -> None:
+def test_bodies_that_a_mask_can_not_read_are_hidden() -> None:
     """A body that is no JSON, and JSON that is too large for a layout, are hidden; properties and keys are masked."""
     mask = mask_of("card,KEYS,TAGS", hides_bodies=False)
     deep = "[" * 100_000
@@ -157,11 +157,11 @@ def test_what_a_mask_can_not_read_is_hidden() -> None:
     properties = {"KEYS": SECRET, "TAGS": SECRET, "Card": SECRET, "region": "eu"}
     page = message_page(ID, message(b"{}", properties=properties), (), (), indexer_target="h:1", form="", mask=mask)
     assert SECRET not in msgspec.json.encode(page).decode()
-    assert {one.name: one.value for one in page.properties}["region"] == "eu"
+    assert {shown.name: shown.value for shown in page.properties}["region"] == "eu"
 
 
 def test_masked_values_are_no_conditions() -> None:
-    """Conditions, tags and keys that would tell a masked value are refused, and so is what can't be read."""
+    """Conditions, tags and keys that would tell a masked value are refused, and conditions that can't be read."""
     mask = mask_of("card,KEYS,TAGS", hides_bodies=False)
     for where in (
         "card = '4'",
@@ -202,7 +202,7 @@ def test_states_at_groups() -> None:
     assert (kept.end_queue_offset, kept.lag_bytes) == (20, None)
     share = ShareGroup("s", SharePolicy(), (), 0)
     groups = [GroupFacts("s", (shared,), share), GroupFacts("k", (kept,)), GroupFacts("o", ())]
-    found = {at: [one.state for one in states_of("orders", 1, at, groups)] for at in (4, 5, 8, 9)}
+    found = {at: [group.state for group in states_of("orders", 1, at, groups)] for at in (4, 5, 8, 9)}
     assert found == {
         4: ["settled", "read"],
         5: ["open", "not_read"],
@@ -212,11 +212,11 @@ def test_states_at_groups() -> None:
 
 
 def test_lag_of_queues() -> None:
-    """Bytes are unknown if one queue's are; seconds are those of the oldest."""
-    one, other = GroupQueue("t", 0, 0, 3, 3, lag_bytes=7, lag_s=2.0), GroupQueue("t", 1, 0, 4, 4, lag_bytes=None)
-    assert msgspec.structs.astuple(lag_of([one, other])) == (7, None, 2.0)
+    """Bytes are unknown if a queue's are unknown; seconds are the age of the oldest message."""
+    known, unknown = GroupQueue("t", 0, 0, 3, 3, lag_bytes=7, lag_s=2.0), GroupQueue("t", 1, 0, 4, 4, lag_bytes=None)
+    assert msgspec.structs.astuple(lag_of([known, unknown])) == (7, None, 2.0)
     assert msgspec.structs.astuple(lag_of([])) == (0, 0, None)
-    page = groups_page([GroupFacts("a", (one,)), GroupFacts("b", (other,)), GroupFacts("c", ())], "", ())
+    page = groups_page([GroupFacts("a", (known,)), GroupFacts("b", (unknown,)), GroupFacts("c", ())], "", ())
     assert [row.name for row in page.rows] == ["b", "a", "c"]
 
 
@@ -226,18 +226,18 @@ def row_at(store_time_ms: int, queue_id: int = 0, queue_offset: int = 0) -> Mess
 
 
 def test_the_first_messages_in_time_are_those_of_all_queues() -> None:
-    """Messages behind the end of what a queue gave are left out, because its next messages may come before them."""
-    all_of_one = ([row_at(at, 0, at) for at in (1, 5, 9)], False)
-    begin_of_other = ([row_at(at, 1, at) for at in (2, 6)], True)
-    rows, is_cut = first_in_time([all_of_one, begin_of_other], 10)
+    """Messages behind the last message of a queue with more are left out: its next messages may come before them."""
+    whole = ([row_at(at, 0, at) for at in (1, 5, 9)], False)
+    begin = ([row_at(at, 1, at) for at in (2, 6)], True)
+    rows, is_cut = first_in_time([whole, begin], 10)
     assert ([row.store_time_ms for row in rows], is_cut) == ([1, 2, 5, 6], True)
-    rows, is_cut = first_in_time([all_of_one], 2)
+    rows, is_cut = first_in_time([whole], 2)
     assert ([row.store_time_ms for row in rows], is_cut) == ([1, 5], True)
-    assert first_in_time([all_of_one], 3) == (all_of_one[0], False)
+    assert first_in_time([whole], 3) == (whole[0], False)
 
 
 def test_messages_of_a_millisecond_are_as_they_stand_in_the_log() -> None:
-    """The end of what a queue gave is a place in the log: what lies behind it in the same millisecond is left out."""
+    """The last message of a queue with more is a place in the log: later messages of its millisecond are left out."""
     begin = ([replace(row_at(7, 1), physical_offset=place) for place in (10, 40)], True)
     whole = ([replace(row_at(7, 0), physical_offset=place) for place in (20, 50)], False)
     rows, is_cut = first_in_time([whole, begin], 10)
@@ -276,7 +276,7 @@ def test_arrivals() -> None:
 
 
 def test_causes_of_dead_letters() -> None:
-    """Letters are counted once, by topic, reason and age; a condition selects a topic whatever its name."""
+    """Letters are counted once, by topic, reason and age; a condition selects a topic of any name."""
     hour = 3_600_000
     now_ms = 1_000 * hour
     deaths = [
@@ -285,16 +285,16 @@ def test_causes_of_dead_letters() -> None:
         Death("it's", 0, now_ms + hour),
         Death("", 5, now_ms),
     ]
-    causes = {(one.origin_topic, one.reason): one for one in causes_of(deaths, 3, now_ms)}
+    causes = {(cause.origin_topic, cause.reason): cause for cause in causes_of(deaths, 3, now_ms)}
     failed = causes["orders", "all attempts failed"]
     assert (failed.letter_count, failed.ages) == (5, {"hour": 2, "day": 2, "week": 0, "older": 1})
     assert (failed.oldest_ms, failed.newest_ms) == (now_ms - 200 * hour, now_ms)
     assert causes["orders", "given up before the last attempt"].letter_count == 1
-    assert sum(sum(one.ages.values()) for one in causes.values()) == len(deaths)
-    for one in causes.values():
-        names = [name.decode() for name in parse_where(one.where, field="where").names]
-        assert names == ["DLQ_ORIGIN_TOPIC"], one.where
-    assert {one.reason for one in causes_of(deaths, None, now_ms)} == {"not known"}
+    assert sum(sum(cause.ages.values()) for cause in causes.values()) == len(deaths)
+    for cause in causes.values():
+        names = [name.decode() for name in parse_where(cause.where, field="where").names]
+        assert names == ["DLQ_ORIGIN_TOPIC"], cause.where
+    assert {cause.reason for cause in causes_of(deaths, None, now_ms)} == {"not known"}
     assert span_of("<b>", now_ms) == (None, None)
 
 
@@ -307,7 +307,7 @@ def test_cursors() -> None:
 
 
 def test_hostile_text_in_each_field() -> None:
-    """No field of a message becomes markup, and what can't be seen is shown as an escape."""
+    """No field of a message becomes markup, and invisible characters are shown as escapes."""
     raw = message_pb2.StoredMessage(
         topic=HOSTILE, body=HOSTILE.encode(), offset_message_id=HOSTILE, born_time_ms=2**62, store_time_ms=-(2**62),
         properties={HOSTILE: HOSTILE, "TAGS": HOSTILE, "KEYS": HOSTILE, "UNIQ_KEY": HOSTILE},

@@ -31,7 +31,7 @@ def blocked(queue_id: int, text: str, queue_offset: int | None) -> GroupQueue:
 
 
 def test_a_reason_leads_to_its_message() -> None:
-    """A reason with a message names its place; without one it is told once for all queues."""
+    """A reason with a message names its place; without a message it is told once for all queues."""
     queues = (
         blocked(0, "blocked", 17),
         blocked(1, "blocked", 4),
@@ -160,7 +160,7 @@ def test_groups_are_in_the_order_of_their_lag() -> None:
 
 
 def test_memory_of_stills_is_bounded() -> None:
-    """However many groups there are, so many are remembered, and those that are gone are forgotten."""
+    """A bounded count of groups is remembered, and groups that are gone are forgotten."""
     stills = Stills()
     stills.put(NOW_MS, {(f"g-{at}", "t"): (0, 1) for at in range(2 * PLACES_MAX)})
     queues = (GroupQueue("t", 0, 0, 1, 1),)

@@ -34,7 +34,7 @@ def row(first_h: float, last_h: float, kind: Kind = "kept", reason: str = "NOT_E
 
 
 def test_time_line() -> None:
-    """Segments lie in time, the active one lasts until now, and the retention begins inside or before the line."""
+    """Segments lie in time, the active segment lasts until now, and the retention begins inside or before the line."""
     line = time_line([row(10, 5, "waits", "NOT_DUE"), row(5, 2), row(2, 1, "active", "ACTIVE")], 5, NOW_MS)
     assert line is not None
     assert [(one.x, one.kind) for one in line.blocks] == [(0, "waits"), (WIDTH / 2, "kept"), (WIDTH * 0.8, "active")]
@@ -49,7 +49,7 @@ def test_time_line() -> None:
 
 @pytest.mark.parametrize("count", [BLOCKS_MAX, BLOCKS_MAX * 10 + 7, 5_000])
 def test_a_long_log_has_few_blocks(count: int) -> None:
-    """Neighbours of one kind share a block, all segments are counted, and no block is outside of the line."""
+    """Neighbours of a kind share a block, all segments are counted, and no block is outside of the line."""
     line = time_line([row(count - at, count - at - 0.5) for at in range(count)], 72, NOW_MS)
     assert line is not None
     assert len(line.blocks) <= BLOCKS_MAX
@@ -127,7 +127,7 @@ def below(*places: tuple[str, str, int, int, int]) -> list[ConsumerBelow]:
 
 
 def test_a_trial_counts_what_groups_would_miss() -> None:
-    """What is gone already, or goes by the policy in force, is no cost of an earlier deletion."""
+    """Messages that are gone, or go by the policy in force, are no cost of an earlier deletion."""
     decisions = [pb.Decision(action=pb.ACTION_DELETE, size_bytes=GIB), pb.Decision(action=pb.ACTION_KEEP, size_bytes=9)]
     now = pb.Run(consumers=below(("a", "t", 0, 5, 10), ("gone", "t", 0, 0, 50)))
     other = pb.Run(

@@ -14,11 +14,11 @@ TARGETS = {"commitlog": "a:1", "indexer": "b:1", "janitor": "c:1", "delivery": "
 
 
 def test_addresses() -> None:
-    """A service has its own address, else that of the store, else the usual one; an empty one leaves Delivery out."""
+    """A service has its own address, else the store's, else the usual address; an empty address leaves Delivery out."""
     usual = {"commitlog": "127.0.0.1:7101", "indexer": "127.0.0.1:7102", "janitor": "127.0.0.1:7103"}
     assert ConsoleConfig().targets == {**usual, "delivery": "127.0.0.1:7104", "gateway": ""}
-    one = ConsoleConfig(store_target="door:1", indexer_target="i:2", delivery_target="").targets
-    assert one == {**dict.fromkeys(TARGETS, "door:1"), "indexer": "i:2", "delivery": ""}
+    targets = ConsoleConfig(store_target="door:1", indexer_target="i:2", delivery_target="").targets
+    assert targets == {**dict.fromkeys(TARGETS, "door:1"), "indexer": "i:2", "delivery": ""}
 
 
 def log(name: str, end: int, **fields: object) -> pb.GetStatusResponse:
@@ -47,12 +47,8 @@ def test_logs_of_a_group() -> None:
         }
     )
     assert (leader.standing, leader.epoch, leader.is_in_sync, leader.behind_bytes) == ("leads", 7, True, 0)
-    assert (follower.standing, follower.is_in_sync, follower.behind_bytes, follower.behind_s) == (
-        "follows",
-        True,
-        100,
-        2,
-    )
+    place = (follower.standing, follower.is_in_sync, follower.behind_bytes, follower.behind_s)
+    assert place == ("follows", True, 100, 2)
     assert (outside.standing, outside.health, outside.behind_bytes) == ("out", "problem", 600)
     assert outside.reason == "another history"
     assert (away.health, away.standing, away.epoch) == ("away", "nobody answers", None)
@@ -64,11 +60,11 @@ def test_logs_of_a_group() -> None:
 def test_ends_of_certificates(days: float, health: str) -> None:
     """A certificate that ends soon is a problem, as for `reput check`."""
     page = page_of(Answers(certificate_ends_s={"a:1": days * DAY_MS / 1_000}), TARGETS, (), 0)
-    assert [one.health for one in page.certificates] == [health]
+    assert [certificate.health for certificate in page.certificates] == [health]
 
 
-def test_troubles_have_what_helps() -> None:
-    """A service's troubles are those of `reput status`, and notes do not make it unwell."""
+def test_troubles_have_an_action() -> None:
+    """A service has the troubles that `reput status` tells, and notes do not make it unwell."""
     answers = Answers(
         log=log("one", 10, refusals=["STORE_FULL"]),
         index=index_pb.GetStatusResponse(
@@ -77,7 +73,7 @@ def test_troubles_have_what_helps() -> None:
         away={"janitor": ""},
     )
     page = page_of(answers, TARGETS, (), 0)
-    health = {one.name: (one.health, [problem.is_note for problem in one.problems]) for one in page.services}
+    health = {card.name: (card.health, [problem.is_note for problem in card.problems]) for card in page.services}
     assert health == {"CommitLog": ("problem", [False]), "Indexer": ("good", [True]), "Janitor": ("away", [])}
     (trouble,) = page.services[0].problems
     assert "make room or add a disk" in trouble.action
@@ -107,6 +103,6 @@ def test_a_disk_that_is_too_full_for_new_segments_is_in_the_verdict() -> None:
         told = [problem for problem in card.problems if "% used" in problem.text]
         noted = [disk for disk in page.disks if disk.note == "too full for new segments"]
         assert len(told) == len(noted)
-        assert all(text in one.text and "91 % used" in one.text for one in told), told
+        assert all(text in problem.text and "91 % used" in problem.text for problem in told), told
         assert bool(told) is bool(text)
-        assert bool([one for one in troubles_of(answers) if not one.is_note]) is not is_healthy
+        assert any(not trouble.is_note for trouble in troubles_of(answers)) is not is_healthy

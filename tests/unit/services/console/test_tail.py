@@ -96,7 +96,7 @@ async def test_a_reader_that_cannot_follow_skips(store: Store, monkeypatch: pyte
 
 
 async def test_newer_asks_all_queues(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page that asks by itself gets what all queues have, and the gap of a queue that could not be asked."""
+    """A page that asks by itself gets the messages of all queues, and the gap of a queue that could not be asked."""
     queues = Queues(0, 2)
     queues.ends |= {0: 1, 2: 3}
     monkeypatch.setattr(store.client, "queues", queues)

@@ -13,10 +13,9 @@ import reput_client
 from playwright.sync_api import Browser, Page, expect
 from reput_client import ConsumerOffset
 
-from tests.console.browsing import CHROMIUM, LIMIT_MS, tab_to
-from tests.console.filling import fill
+from tests.console.browsing import CHROMIUM, page_of, tab_to
 from tests.support.console import RunningConsole, console_of
-from tests.support.reput_up import Store, store
+from tests.support.reput_up import Store
 
 pytestmark = [
     pytest.mark.console,
@@ -24,14 +23,6 @@ pytestmark = [
 ]
 
 MOVE = "/groups/readers/reset?topic=orders&to=earliest"
-
-
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with store(tmp_path_factory.mktemp("console"), "--delivery", "--delivery-port", "0") as running:
-        with reput_client.connect(**running.targets) as client:
-            fill(client)
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +125,7 @@ def test_a_service_that_is_away_at_the_confirmation(
     os.kill(filled.child("indexer"), signal.SIGSTOP)
     try:
         page.get_by_role("button", name="Move the group").click()
-        expect(page.get_by_role("alert")).to_contain_text("Not done", timeout=LIMIT_MS)
+        expect(page.get_by_role("alert")).to_contain_text("Not done")
     finally:
         os.kill(filled.child("indexer"), signal.SIGCONT)
     assert offsets(client) == [20, 10]
@@ -147,8 +138,7 @@ def test_a_form_of_another_site(
     console: RunningConsole, client: reput_client.Client, browser: Browser, tmp_path: Path
 ) -> None:
     """A form of another site, and of another port of this machine, does nothing, though it knows all fields."""
-    with browser.new_context() as context:
-        page = context.new_page()
+    with page_of(browser) as page:
         page.goto(console.url + MOVE)
         fields = page.eval_on_selector_all(
             ".confirm input", "all => all.map(one => `<input name='${one.name}' value='${one.value}'>`).join('')"

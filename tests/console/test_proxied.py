@@ -8,7 +8,7 @@ import pytest
 import reput_client
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.browsing import CHROMIUM, LIMIT_MS
+from tests.console.browsing import CHROMIUM, page_of
 from tests.support.console import console_of
 from tests.support.nginx import BUFFERED, NGINX, nginx
 from tests.support.reput_up import store
@@ -22,8 +22,8 @@ pytestmark = [
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    with browser.new_context(ignore_https_errors=True) as context:
-        yield context.new_page()
+    with page_of(browser, ignore_https_errors=True) as found:
+        yield found
 
 
 @pytest.mark.parametrize("more", ["", BUFFERED], ids=["passed on", "held back"])
@@ -47,6 +47,6 @@ def test_a_reader_behind_nginx(page: Page, tmp_path: Path, more: str) -> None:
         expect(page).to_have_url(f"https://127.0.0.1:{port}/topics/orders")
         page.get_by_role("button", name="Follow").click()
         producer.send("orders", b"through nginx").result()
-        expect(page.locator("[data-tail]")).to_contain_text("through nginx", timeout=LIMIT_MS)
+        expect(page.locator("[data-tail]")).to_contain_text("through nginx")
         page.get_by_role("button", name="Stop").click()
         expect(page.locator("[data-tail-state]")).to_contain_text("Stopped after 1 message")

@@ -18,6 +18,11 @@ def many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def verb(count: int, singular: str, plural: str) -> str:
+    """Return the form of a verb for a number of things: `is` or `are`."""
+    return singular if count == 1 else plural
+
+
 def size_text(size_bytes: float) -> str:
     """Return a size in the largest unit that gives at least 1: `512 B`, `1.2 GiB`, `153 MiB`."""
     if abs(size_bytes) < KIB:

@@ -24,10 +24,13 @@ WIDTHS = (320, 360, 800, 1280)
 LONG = in_path(LONG_NAME)
 PAGES = {
     "find": "/", "found": f"/?q={KEY}", "time": "/?q=-1h", "not-found": "/?q=no-such", "found-long": "/?q=long",
-    "message": "/messages/{order-3}", "hostile": "/messages/{hostile-key}", "binary": "/messages/{binary}",
+    "message": "/messages/{order-3}", "long-message": "/messages/{long}", "hostile": "/messages/{hostile-key}",
+    "binary": "/messages/{binary}",
     "large": "/messages/{large}", "topics": "/topics", "topic": "/topics/orders", "hostile-topic": "/topics/hostile",
     "long-topic": f"/topics/{LONG}", "groups": "/groups", "group": "/groups/billing", "kept-group": "/groups/readers",
     "long-group": f"/groups/{LONG}", "dead-letters": "/dead-letters", "letters": "/dead-letters/billing",
+    "long-letters": f"/dead-letters/{LONG}", "no-group": "/groups/a%20b", "no-letters": "/dead-letters/a%20b",
+    "no-topic": "/topics/a%20b",
     "store": "/store", "delayed": "/delayed", "transactions": "/transactions", "connections": "/connections",
     "audit": "/audit", "retention": "/retention?hours=0", "retention-of-topic": "/retention?bytes=1&topic=orders",
     "missing": "/topics/nope", "long-missing": f"/topics/{LONG}x", "login": "/login",
@@ -52,7 +55,7 @@ def ids(console: RunningConsole) -> dict[str, str]:
     """Ids of messages by their key, of a delayed message, and of an open transaction."""
     found = {
         key: console.json(f"/find.json?q={key}")["messages"][0]["id"]
-        for key in ("order-3", "hostile-key", "binary", "large")
+        for key in ("order-3", "hostile-key", "binary", "large", "long")
     }
     delayed = console.json("/delayed.json")["rows"][0]["message_id"]
     half = console.json("/transactions.json")["rows"][0]["id"]
@@ -86,6 +89,7 @@ def test_each_page_in_each_width(console: RunningConsole, browser: Browser, ids:
         page.on("console", note)
         page.goto(console.url + PAGES[name].format(**ids))
         assert "pwned" not in page.title()
+        assert "not complete" not in page.inner_text("body")
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 800})
             assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -232,7 +232,7 @@ def test_replay_of_dead_letters(console: RunningConsole, client: reput_client.Cl
     assert [row[1] for row in shown["rows"]] == [1]
     confirmation = preview(console, "/dead-letters/billing/replay", place=place, rate="50")
     assert len(list(client.dead_letters.list("billing"))) == len(letters)
-    assert outcome(console, confirmation) == ("done", "1 letter went back to their topics.")
+    assert outcome(console, confirmation) == ("done", "1 letter went back.")
     left = list(client.dead_letters.list("billing"))
     assert letters[0].place not in [one.place for one in left]
     assert outcome(console, confirmation)[0] == "not_done"

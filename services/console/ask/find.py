@@ -262,12 +262,8 @@ async def _queues_of(asking: Asking, part: Part, topic: str) -> list[Queue]:
 async def _is_topic(asking: Asking, name: str) -> bool:
     """Return whether a topic, also of the store itself, has this name. True if the store could not be asked."""
     gap_count = len(asking.found_gaps)
-    topic, refusal = await asking.ask_by("the topic", asking.client.topics.get(name))
-    queues, _ = (
-        await asking.first("the queues of the topic", asking.client.queues.list(name), 1)
-        if not refusal
-        else ([], False)
-    )
+    topic = await asking.ask("the topic", asking.client.topics.get(name))
+    queues, _ = await asking.first("the queues of the topic", asking.client.queues.list(name), 1)
     return topic is not None or bool(queues) or len(asking.found_gaps) > gap_count
 
 

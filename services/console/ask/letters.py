@@ -4,10 +4,10 @@
 from dataclasses import dataclass, field
 from functools import partial
 
-from reput_client import InvalidArgumentError, NotFoundError, ReputError
+from reput_client import InvalidArgumentError, ReputError
 
 from services.console.ask.groups import known_groups
-from services.console.ask.store import Asking, Store
+from services.console.ask.store import Asking, Store, is_missing
 from services.console.pages.letters import (
     LETTERS_SHOWN_MAX,
     Death,
@@ -55,15 +55,18 @@ async def group_letters(store: Store, name: str, where: str, age: str) -> GroupL
     found, refusal, now_ms = Found(), "", store.clock.now_ms()
     try:
         await _read(asking, found, name, where, span_of(age, now_ms))
-    except NotFoundError:
-        return page(None, asking.gaps)
-    except InvalidArgumentError as error:
-        refusal = error.text
     except ReputError as error:
-        asking.tell(f"the dead letters of {name}", error)
-        if not found.rows:
+        if is_missing(error):
             return page(None, asking.gaps)
+        if isinstance(error, InvalidArgumentError):
+            refusal = error.text
+        else:
+            asking.tell(f"the dead letters of {name}", error)
+            if not found.rows:
+                return page(None, asking.gaps)
     group = await asking.ask("the attempts of the group", asking.client.share_groups.get(name))
+    if group is None and not (found.deaths or refusal or asking.gaps):
+        return page(None, ())
     return page(
         found.rows,
         asking.gaps,

@@ -38,6 +38,8 @@ CALLS_AT_ONCE = 16
 """Calls of a page that run at the same time."""
 LATE_S = 1.0
 """Time behind the end of all calls of a page after which they are cancelled."""
+NAMES_OF_OBJECTS = frozenset({"topic", "group", "name"})
+"""The fields of requests that name a topic or a group."""
 NO_CONNECTION = "failed to connect to all addresses"
 """The begin of gRPC's text for a call that found no connection."""
 
@@ -155,10 +157,9 @@ class Asking:
             try:
                 async with self._in_time():
                     return await call
-            except NotFoundError:
-                return None
             except (ReputError, TimeoutError) as error:
-                self.tell(what, error)
+                if not is_missing(error):
+                    self.tell(what, error)
                 return None
 
     async def ask_by(self, what: str, call: Awaitable[T]) -> tuple[T | None, str]:
@@ -188,10 +189,9 @@ class Asking:
                         if len(taken) == count:
                             return taken, True
                         taken.append(item)
-            except NotFoundError:
-                pass
             except (ReputError, TimeoutError) as error:
-                self.tell(what, error)
+                if not is_missing(error):
+                    self.tell(what, error)
         return taken, False
 
     def tell(self, what: str, error: ReputError | TimeoutError) -> None:
@@ -226,6 +226,13 @@ async def each(items: Iterable[S], call: Callable[[S], Awaitable[T]]) -> list[tu
     """Call a function for each item, at the same time, and return the items with their answers."""
     known = list(items)
     return list(zip(known, await together(map(call, known)), strict=True))
+
+
+def is_missing(error: Exception) -> bool:
+    """Return whether there is no such object: the store has none of this name, or refuses the name for any object."""
+    if isinstance(error, InvalidArgumentError):
+        return bool(error.fields) and NAMES_OF_OBJECTS.issuperset(error.fields)
+    return isinstance(error, NotFoundError)
 
 
 def why(error: ReputError, store: Store) -> str:

@@ -9,7 +9,7 @@ from reput_client import ConsumerOffset, Queue
 from reput_client.aio import AsyncClient
 from reput_client.core.types import Place as Target
 
-from libs.figures import many
+from libs.figures import many, verb
 from services.console.ask.groups import group_fact
 from services.console.ask.store import Asking, together
 from services.console.change.place import NAMES, Place, place_of
@@ -142,9 +142,9 @@ def _warnings(moves: Sequence[Move]) -> tuple[str, ...]:
     new = sum(move.from_queue_offset is None for move in moves)
     told = (
         (new, f"It gets a position in {many(new, 'queue')} where it had none."),
-        (passed, f"{many(passed, 'message')} are passed over: the group does not get them."),
-        (repeated, f"{many(repeated, 'message')} are delivered again."),
-        (settled, f"{many(settled, 'message')} in flight count as settled."),
+        (passed, f"{many(passed, 'message')} {verb(passed, 'is', 'are')} passed over and never delivered."),
+        (repeated, f"{many(repeated, 'message')} {verb(repeated, 'is', 'are')} delivered again."),
+        (settled, f"{many(settled, 'message')} in flight {verb(settled, 'counts', 'count')} as settled."),
     )
     return tuple(text for count, text in told if count) or ("It is there already.",)
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from reput_client import Replay, ReputError
 from reput_client.aio import AsyncClient
 
-from libs.figures import many
+from libs.figures import many, verb
 from services.console.ask.letters import WHERE_CHARACTERS_MAX
 from services.console.ask.store import Asking
 from services.console.change.prepared import Apply, Arguments, Prepared, Result, number_of, with_refusal
@@ -117,8 +117,8 @@ def _preview(page: Preview, selected: Selected, last: Replay) -> Preview:
         page,
         commands=(command(*replay, "--dry-run"), command(*replay)),
         summary=(
-            f"{f'The first {selected.count_max:,} of ' if is_part else ''}{letters} of group {group} go back to the "
-            f"topics that they came from, at most {selected.rate:,} in a second."
+            f"{f'The first {selected.count_max:,} of ' if is_part else ''}{letters} of group {group} "
+            f"{verb(count, 'goes', 'go')} back to the topic of each, at most {selected.rate:,} in a second."
         ),
         warnings=(PART,) if is_part else (),
         columns=COLUMNS,
@@ -145,9 +145,7 @@ def _apply(selected: Selected) -> Apply:
         except ReputError as error:
             if last is None or not last.replayed_count:
                 raise
-            return Result(
-                f"At least {many(last.replayed_count, 'letter')} went back to their topics. Then: {error}", "unknown"
-            )
+            return Result(f"At least {many(last.replayed_count, 'letter')} went back. Then: {error}", "unknown")
         assert last is not None
         return Result(_told(last))
 
@@ -155,8 +153,10 @@ def _apply(selected: Selected) -> Apply:
 
 
 def _told(last: Replay) -> str:
-    stay = f" {many(last.refused_count, 'letter')} stay: their topics accept no messages." if last.refused_count else ""
-    return f"{many(last.replayed_count, 'letter')} went back to their topics.{stay}"
+    refused, stay = last.refused_count, ""
+    if refused:
+        stay = f" {many(refused, 'letter')} {verb(refused, 'stays', 'stay')}: the topic accepts no messages."
+    return f"{many(last.replayed_count, 'letter')} went back.{stay}"
 
 
 async def _last(progress: AsyncIterator[Replay]) -> Replay | None:

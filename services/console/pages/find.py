@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from libs.figures import many
+from libs.figures import many, verb
 from libs.moments import NotAMoment, parse_time, time_text
 from services.console.pages.meant import SECONDS, Other, others
 from services.console.pages.page import Page, command
@@ -279,7 +279,7 @@ def _verdict(outcome: Outcome, wanted: Wanted, messages: Sequence[MessageRow], s
         if search.older:
             left = "there are more" if search.more else "the key has no others in this topic"
             return f"{many(len(messages), 'older message')} in {messages[0].topic}; {left}."
-        having = f"{many(len(search.more), 'topic')} {'has' if len(search.more) == 1 else 'have'} more"
+        having = f"{many(len(search.more), 'topic')} {verb(len(search.more), 'has', 'have')} more"
         more = f", the newest of each topic; {having}" if search.more else ""
         waiting = sum(row.waits_as != "" for row in messages)
         and_waiting = f", {waiting:,} of them not delivered yet" if waiting else ""

@@ -12,7 +12,7 @@ from reput.janitor.v1 import retention_service_pb2
 from reput_client import DelayLevel
 from reput_client.core.answers import of_fields
 
-from libs.figures import many
+from libs.figures import many, verb
 from libs.members import leads, replica_lag_s, standing_of
 from libs.service_names import SERVICES
 from libs.verdict import Beside, is_recovering, is_too_full, troubles_by_service
@@ -223,7 +223,9 @@ def _rows(answers: Answers, targets: Mapping[str, str], reasons: Mapping[str, st
             told[service] = (status.version, _ms(status, "start_time"))
     if targets["delivery"]:
         count = answers.group_count
-        states["delivery"] = None if count is None else f"answers; {many(count, 'group')} share messages"
+        states["delivery"] = (
+            None if count is None else f"answers; {many(count, 'group')} {verb(count, 'shares', 'share')} messages"
+        )
     troubles = troubles_by_service(answers)
     rows = []
     for service, state in states.items():

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file that names the shards of a store and the addresses of their services. Spec: docs/scale.md. No I/O."""
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
+from libs.formats.config.topic_share import is_shard_name
 from libs.formats.errors import BadField
 
 SHARD_COUNT_MAX: Final = 256
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
-"""Names of RocketMQ's brokers, which clients get as the broker of a queue."""
 
 
 class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,7 +37,7 @@ def loads(text: str) -> Mapping[str, Shard]:
         reason = f"{len(file.shards)} shards, and there must be 1 to {SHARD_COUNT_MAX}"
         raise BadField(position=0, reason=reason, field="shards")
     for name, shard in file.shards.items():
-        if not _NAME.fullmatch(name):
+        if not is_shard_name(name):
             reason = f"the name {name[:80]!r} must be 1 to 100 letters, digits, `_` and `-`"
             raise BadField(position=0, reason=reason, field="shards")
         for service, needed in (("commitlog", True), ("indexer", True), ("delivery", True), ("janitor", False)):

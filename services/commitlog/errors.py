@@ -21,15 +21,18 @@ class QueueOutOfRange(RequestRefused):
 
 
 class QueueNotHere(RequestRefused):
-    """The topic lies on several logs, and another log has the queue, or the message names none.
+    """The topic lies on several logs, and another log has the queue, it is sealed, or the message names none.
 
     `version` is the version of this log's share. A message that names no queue has the queue id -1.
     """
 
-    def __init__(self, *, field: str, topic: str, value: int, version: int) -> None:
-        elsewhere = f"queue {value} of topic {topic} is on another shard"
-        unnamed = f"topic {topic} lies on several shards, and the message names no queue"
-        super().__init__(f"{elsewhere if value >= 0 else unnamed} (version {version})", field=field, value=value)
+    def __init__(self, *, field: str, topic: str, value: int, version: int, is_sealed: bool = False) -> None:
+        reason = f"queue {value} of topic {topic} is on another shard"
+        if is_sealed:
+            reason = f"queue {value} of topic {topic} is sealed, and other queues have its keys"
+        elif value < 0:
+            reason = f"topic {topic} lies on several shards, and the message names no queue"
+        super().__init__(f"{reason} (version {version})", field=field, value=value)
         self.topic, self.version = topic, version
 
 

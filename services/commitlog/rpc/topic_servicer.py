@@ -7,13 +7,13 @@ from typing import Any
 
 from reput.commitlog.v1 import topic_service_pb2 as pb
 
-from libs.formats.config.topic_share import QueueShare, TopicShare
 from libs.formats.config.topics_json import TopicConfig
 from libs.formats.state.system_topics import is_system_topic
 from libs.requests.checks import check_range, size_of_page
 from libs.requests.errors import BadArgument, TopicNotFound
 from libs.requests.page_token import decode_token, encode_token
 from libs.runtime.rpc.by_name import named
+from libs.runtime.rpc.topic_shares import message_of, share_of
 from libs.runtime.trust.audit.change import note
 from services.commitlog.engine.durable.topic_changes import TopicChanges
 from services.commitlog.engine.open_log import OpenLog
@@ -111,7 +111,7 @@ def _changes(log: OpenLog) -> TopicChanges:
 def _topic(log: OpenLog, topic: TopicConfig) -> pb.Topic:
     why = log.topics.set_apart.why(topic.name)
     queue_count = log.topics.queue_count(topic)
-    share = None if why or topic.share is None else _share_message(topic.share)
+    share = None if why or topic.share is None else message_of(topic.share)
     is_system = is_system_topic(topic.name)
     return named(pb.Topic, topic, is_system=is_system, set_apart=why, queue_count=queue_count, share=share)
 
@@ -127,13 +127,4 @@ def _found(log: OpenLog, name: str) -> pb.Topic | None:
 def _given(request: pb.CreateTopicRequest | pb.UpdateTopicRequest) -> dict[str, Any]:
     """Return the values of a topic that a request names."""
     given = {field.name: value for field, value in request.ListFields() if field.name != "name"}
-    return given | {"share": _share(request.share)} if request.HasField("share") else given
-
-
-def _share(share: pb.TopicShare) -> TopicShare:
-    queues = (QueueShare(one.queue_id, one.first_hash, one.last_hash) for one in share.queues)
-    return TopicShare(share.version, tuple(queues))
-
-
-def _share_message(share: TopicShare) -> pb.TopicShare:
-    return pb.TopicShare(version=share.version, queues=[named(pb.QueueShare, queue) for queue in share.queues])
+    return given | {"share": share_of(request.share)} if request.HasField("share") else given

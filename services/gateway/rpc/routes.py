@@ -33,9 +33,9 @@ class Routes:
     async def queues(self, request: wire.QueryRouteRequest, caller: Caller) -> list[wire.MessageQueue]:
         """Return all queues of a topic."""
         _check(request.endpoints)
-        topic, queue_ids = await self._log.queues(caller.topic(request.topic))
+        topic, queue_ids, sealed = await self._log.queues(caller.topic(request.topic))
         return [
-            _queue(request.topic, topic, queue_id, _broker(name, request.endpoints))
+            _queue(request.topic, topic, queue_id, _broker(name, request.endpoints), is_sealed=queue_id in sealed)
             for name, ids in queue_ids.items()
             for queue_id in ids
         ]
@@ -44,7 +44,7 @@ class Routes:
         """Return the queues of a push consumer: for each broker a queue that stands for the whole topic there."""
         _check(request.endpoints)
         caller.group(request.group)
-        topic, queue_ids = await self._log.queues(caller.topic(request.topic))
+        topic, queue_ids, _ = await self._log.queues(caller.topic(request.topic))
         return [
             wire.Assignment(message_queue=_queue(request.topic, topic, ANY_QUEUE, _broker(name, request.endpoints)))
             for name in queue_ids
@@ -60,9 +60,12 @@ def _broker(name: str, endpoints: wire.Endpoints) -> wire.Broker:
     return wire.Broker(name=name, id=0, endpoints=endpoints)
 
 
-def _queue(name: wire.Resource, topic: Topic, queue_id: int, broker: wire.Broker) -> wire.MessageQueue:
+def _queue(
+    name: wire.Resource, topic: Topic, queue_id: int, broker: wire.Broker, *, is_sealed: bool = False
+) -> wire.MessageQueue:
     can_send = (
         topic.is_writable
+        and not is_sealed
         and not is_of_group(topic.name)
         and (topic.HasField("share") or queue_id < topic.write_queue_count)
     )

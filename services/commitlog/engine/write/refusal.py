@@ -121,7 +121,7 @@ def refusal_of(  # noqa: C901 - a table
             limit = (topics.write_queue_count(topic) or QUEUE_COUNT_MAX) - 1
             return QueueOutOfRange(field=field, topic=topic, value=value, limit=limit)
         case layout.E_QUEUE_ELSEWHERE:
-            return QueueNotHere(field=field, topic=topic, value=value, version=topics.share_version(topic))
+            return _not_here(topics, field, topic, value)
         case layout.E_BODY_SIZE:
             return MessageTooLarge("body", field=field, value=value, limit=limits.body_size_bytes_max)
         case layout.E_RECORD_SIZE:
@@ -143,3 +143,11 @@ def refusal_of(  # noqa: C901 - a table
         case layout.E_FIELD:
             return BadArgument("the value is out of range", field=field, value=value)
     raise AssertionError(f"code {code} is no refusal")
+
+
+def _not_here(topics: TopicRegistry, field: str, topic: str, queue_id: int) -> QueueNotHere:
+    share = found.share if (found := topics.find(topic)) is not None else None
+    if share is None:  # the topic was changed since the message was refused
+        return QueueNotHere(field=field, topic=topic, value=queue_id, version=0)
+    is_sealed = any(queue.queue_id == queue_id for queue in share.queues)
+    return QueueNotHere(field=field, topic=topic, value=queue_id, version=share.version, is_sealed=is_sealed)

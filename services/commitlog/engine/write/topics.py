@@ -146,11 +146,6 @@ class TopicRegistry:
         topic = self.find(name)
         return self._config.default_queue_count if topic is None else topic.write_queue_count
 
-    def share_version(self, name: str) -> int:
-        """Return the version of a topic's share, 0 without one."""
-        topic = self.find(name)
-        return 0 if topic is None or topic.share is None else topic.share.version
-
     def queue_count(self, topic: TopicConfig) -> int:
         """Return the number of queues for readers: the larger of both counts, or more if a later queue had messages."""
         counters = self.table.counters_of(topic.name.encode())
@@ -463,7 +458,7 @@ class TopicRegistry:
             write_queue_count=queue_count,
             is_writable=is_writable,
             is_internal=is_internal,
-            own_queue_ids=None if share is None else [queue.queue_id for queue in share.queues],
+            own_queue_ids=None if share is None else share.open_ids,
         )
 
     def _next_version(self) -> DataVersion:

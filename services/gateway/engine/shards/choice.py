@@ -10,8 +10,8 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
+from libs.formats.config.topic_share import Place
 from libs.machine.clock import Clock
-from libs.shards.route import Place
 
 AWAY_S = 1.0
 

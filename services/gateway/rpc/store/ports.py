@@ -2,6 +2,7 @@
 """The calls of the gateway to the store behind it, or to several shards."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Protocol, TypeAlias
 
 from reput.commitlog.v1.append_service_pb2 import AppendMessage
@@ -21,10 +22,14 @@ BROKER = "reput"
 
 
 class TopicQueues(NamedTuple):
-    """A topic, and the numbers of its queues by the name of the broker, in clients' words, that has them."""
+    """A topic, and the numbers of its queues by the name of the broker, in clients' words, that has them.
+
+    Queues that are `sealed` are read, and take no messages.
+    """
 
     topic: Topic
     queue_ids: Mapping[str, Sequence[int]]
+    sealed: AbstractSet[int] = frozenset()
 
 
 class Sent(NamedTuple):

@@ -6,18 +6,26 @@ from dataclasses import replace
 import pytest
 
 from libs.formats.config import topic_share
-from libs.formats.config.topic_share import HASH_MAX, QueueShare, TopicShare, key_hash
+from libs.formats.config.topic_share import HASH_MAX, Child, Place, QueueShare, ShareChange, TopicShare, key_hash
 from libs.formats.errors import BadField
 from libs.formats.state.set_apart import why_by_attributes
 
 SHARE = TopicShare(7, (QueueShare(4, 0, 9), QueueShare(6, 100, HASH_MAX)))
 TEXT = "[1,7,[[4,0,9],[6,100,4294967295]]]"
+CHANGED = TopicShare(
+    9,
+    (QueueShare(4, 0, 9, is_sealed=True), QueueShare(7, 0, 4, parents=(Place("a", 4),))),
+    ShareChange(7, (Place("a", 4),), (Child(Place("a", 7), 0, 4), Child(Place("b", 8), 5, 9))),
+)
+CHANGED_TEXT = '[2,9,[[4,0,9,true,[]],[7,0,4,false,[["a",4]]]],[7,[["a",4]],[[["a",7],0,4],[["b",8],5,9]]]]'
 
 
 def test_the_text_of_a_share() -> None:
     """The text is the documented form, both ways."""
     assert topic_share.dumps(SHARE) == TEXT
     assert topic_share.loads(TEXT) == SHARE
+    assert topic_share.dumps(CHANGED) == CHANGED_TEXT
+    assert topic_share.loads(CHANGED_TEXT) == CHANGED
 
 
 def test_hashes_of_keys() -> None:
@@ -30,7 +38,7 @@ HOSTILE = {
     "an object": "{}",
     "too short": "[1,7]",
     "too long": "[1,7,[[4,0,9]],0]",
-    "a later format": "[2,7,[[4,0,9]]]",
+    "a queue of the first format in the second": "[2,7,[[4,0,9]],null]",
     "no queue": "[1,7,[]]",
     "version 0": "[1,0,[[4,0,9]]]",
     "a huge version": f"[1,{2**62 + 1},[[4,0,9]]]",
@@ -43,6 +51,18 @@ HOSTILE = {
     "common hashes": "[1,7,[[4,0,9],[5,9,19]]]",
     "a number that is none": "[1,7,[[4,0,9.5]]]",
     "deep": "[" * 10_000,
+    "deep at the end": "[1,7," + "[" * 10_000,
+    "a format of a later release": "[3,7,[]]",
+    "no format": "[]",
+    "a parent without a name": '[2,7,[[4,0,9,false,[["",0]]]],null]',
+    "a parent below 0": '[2,7,[[4,0,9,false,[["a",-1]]]],null]',
+    "sealed by a number": "[2,7,[[4,0,9,1,[]]],null]",
+    "open queues with common hashes": "[2,7,[[4,0,9,false,[]],[5,9,19,false,[]]],null]",
+    "a change without parents": '[2,7,[[4,0,9,false,[]]],[7,[],[[["a",5],0,9]]]]',
+    "a change without children": '[2,7,[[4,0,9,false,[]]],[7,[["a",4]],[]]]',
+    "a change with a queue twice": '[2,7,[[4,0,9,false,[]]],[7,[["a",4]],[[["a",4],0,9]]]]',
+    "children with common hashes": '[2,7,[[4,0,9,false,[]]],[7,[["a",4]],[[["a",5],0,9],[["a",6],9,9]]]]',
+    "a change of version 0": '[2,7,[[4,0,9,false,[]]],[0,[["a",4]],[[["a",5],0,9]]]]',
 }
 
 

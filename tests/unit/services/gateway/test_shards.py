@@ -11,11 +11,12 @@ from reput.commitlog.v1.append_service_pb2 import AppendMessage
 from reput.commitlog.v1.topic_service_pb2 import CreateTopicRequest, QueueShare, Topic, TopicShare
 from reput.delivery.v1.delivery_service_pb2 import ReceivedMessage, SettleEntry
 
-from libs.formats.config.topic_share import key_hash
+from libs.formats.config.topic_share import Place, key_hash
+from libs.formats.config.topic_share import TopicShare as TopicShareValue
 from libs.machine.testing.manual_clock import ManualClock
 from libs.requests.errors import PeerError
-from libs.shards.change import first_shares
-from libs.shards.route import Place
+from libs.runtime.rpc.topic_shares import message_of, share_of
+from libs.shards.change import begun, begun_from_whole, first_shares, next_step, split
 from services.gateway.engine.shards.choice import AWAY_S, QueueChoice
 from services.gateway.engine.shards.names import with_shard, without_shard
 from services.gateway.engine.shards.traffic import ShardTraffic
@@ -56,7 +57,7 @@ class Log:
         """See LogClient. It refuses messages for other queues, as the log does."""
         self._check()
         topic = self.topics[messages[0].topic]
-        own = {queue.queue_id for queue in topic.share.queues}
+        own = {queue.queue_id for queue in topic.share.queues if not queue.is_sealed}
         if topic.HasField("share") and not all(one.HasField("queue_id") and one.queue_id in own for one in messages):
             raise PeerError("log", "QUEUE_NOT_HERE", "elsewhere", "FAILED_PRECONDITION")
         start = len(self.stored)
@@ -178,6 +179,50 @@ async def test_a_store_that_became_a_shard_keeps_its_topics() -> None:
     clock.advance(round(KEPT_S * 1_000) + 1_000)
     with pytest.raises(Refused, match="whole at the shards b, c"):
         await log.send([message(topic="old")])
+
+
+def changing(logs: Mapping[str, Log]) -> dict[str, TopicShareValue]:
+    """The shares of the topic `t` at all shards, as values."""
+    return {name: share_of(one.topics["t"].share) for name, one in logs.items()}
+
+
+async def test_a_key_waits_for_its_new_queue() -> None:
+    """While a queue is split, the messages of its keys wait for the new queue; then they are stored there."""
+    log, logs, _ = sharded()
+    key = next(key for key in map(str, range(100)) if queue_of(key) == 2)
+    await log.send([message(key)])
+    begin = begun(changing(logs), split(changing(logs), 2, ["a", "c"]))
+    logs[begin.shard].topics["t"].share.CopyFrom(message_of(begin.share))
+    sealing = next_step(changing(logs))
+    assert sealing is not None
+    logs[sealing.shard].topics["t"].share.CopyFrom(message_of(sealing.share))
+    sending = asyncio.create_task(log.send([message(key), message()]))
+    await asyncio.sleep(0.1)
+    assert not sending.done()
+    while (step := next_step(changing(logs))) is not None:
+        logs[step.shard].topics["t"].share.CopyFrom(message_of(step.share))
+    sent = await sending
+    assert logs[sent[0].shard].stored[sent[0].queue_offset].queue_id in {6, 7}
+    queues = await log.queues("t")
+    assert (set(queues.sealed), sorted(id_ for ids in queues.queue_ids.values() for id_ in ids)) == (
+        {2},
+        list(range(8)),
+    )
+
+
+async def test_a_topic_that_is_spread_while_messages_come() -> None:
+    """A gateway that knows a topic at a single shard sends to its new queues as soon as the shard refuses."""
+    log, logs, _ = sharded()
+    logs["b"].topics["t2"] = Topic(name="t2", write_queue_count=4, read_queue_count=4)
+    await log.send([message(topic="t2")])
+    begin = begun_from_whole("b", 4, ["a", "b", "c"], 3)
+    shares = {begin.shard: begin.share}
+    while (step := next_step(shares)) is not None:
+        shares[step.shard] = step.share
+    for name, share in shares.items():
+        logs[name].topics["t2"] = Topic(name="t2", write_queue_count=7, share=message_of(share))
+    (sent,) = await log.send([message("k", topic="t2")])
+    assert logs[sent.shard].stored[sent.queue_offset].queue_id >= 4
 
 
 async def test_a_topic_that_is_not_known() -> None:

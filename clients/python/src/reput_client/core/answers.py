@@ -26,7 +26,21 @@ def topic_of(message: Any) -> types.Topic:
 
 def share_of(message: Any) -> types.TopicShare:
     """Return the share of a topic."""
-    return types.TopicShare(message.version, tuple(of_fields(types.QueueRange, queue) for queue in message.queues))
+    queues = (of_fields(types.QueueRange, queue, parents=_places_of(queue.parents)) for queue in message.queues)
+    return types.TopicShare(
+        message.version, tuple(queues), _change_of(message.change) if message.HasField("change") else None
+    )
+
+
+def _change_of(message: Any) -> types.ShareChange:
+    children = (
+        of_fields(types.ChildQueue, child, place=of_fields(types.QueuePlace, child.place)) for child in message.children
+    )
+    return types.ShareChange(message.version, _places_of(message.parents), tuple(children))
+
+
+def _places_of(places: Any) -> tuple[types.QueuePlace, ...]:
+    return tuple(of_fields(types.QueuePlace, place) for place in places)
 
 
 def topic_in(answer: Any) -> types.Topic:

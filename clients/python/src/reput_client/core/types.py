@@ -259,15 +259,41 @@ class KeyMessages(NamedTuple):
     error: DataLossError | None = None
 
 
+class QueuePlace(NamedTuple):
+    """A queue of a topic, and the name of its shard."""
+
+    shard: str
+    queue_id: int
+
+
 class QueueRange(NamedTuple):
     """A queue of a topic on several shards. It has the keys whose hash is `first_hash` to `last_hash`.
 
-    The hash of a key is the first four bytes of the SHA-256 of its UTF-8 text, the highest byte first.
+    The hash of a key is the first four bytes of the SHA-256 of its UTF-8 text, the highest byte first. A sealed queue
+    takes no messages any more; `parents` are the sealed queues that had the keys before.
     """
 
     queue_id: int
     first_hash: int
     last_hash: int
+    is_sealed: bool = False
+    parents: tuple[QueuePlace, ...] = ()
+
+
+class ChildQueue(NamedTuple):
+    """A queue that a change opens."""
+
+    place: QueuePlace
+    first_hash: int
+    last_hash: int
+
+
+class ShareChange(NamedTuple):
+    """A change of a topic's queues that is under way: the parents are sealed, then the children open."""
+
+    version: int
+    parents: tuple[QueuePlace, ...]
+    children: tuple[ChildQueue, ...]
 
 
 class TopicShare(NamedTuple):
@@ -275,6 +301,7 @@ class TopicShare(NamedTuple):
 
     version: int
     queues: tuple[QueueRange, ...]
+    change: ShareChange | None = None
 
 
 class Topic(NamedTuple):

@@ -34,7 +34,9 @@ from reput_client.core.types import (
     Place,
     PullResult,
     Queue,
+    QueuePlace,
     SendResult,
+    ShareChange,
     TimeLike,
     Topic,
     TopicShare,
@@ -131,8 +133,25 @@ class Topics(Part):
 def _share_message(share: TopicShare | None) -> topic_service_pb2.TopicShare | None:
     if share is None:
         return None
-    queues = [topic_service_pb2.QueueShare(**queue._asdict()) for queue in share.queues]
-    return topic_service_pb2.TopicShare(version=share.version, queues=queues)
+    queues = [
+        topic_service_pb2.QueueShare(**queue._asdict() | {"parents": map(_place_message, queue.parents)})
+        for queue in share.queues
+    ]
+    change = None if share.change is None else _change_message(share.change)
+    return topic_service_pb2.TopicShare(version=share.version, queues=queues, change=change)
+
+
+def _change_message(change: ShareChange) -> topic_service_pb2.ShareChange:
+    children = [
+        topic_service_pb2.ChildQueue(**child._asdict() | {"place": _place_message(child.place)})
+        for child in change.children
+    ]
+    parents = map(_place_message, change.parents)
+    return topic_service_pb2.ShareChange(version=change.version, parents=parents, children=children)
+
+
+def _place_message(place: QueuePlace) -> topic_service_pb2.QueuePlace:
+    return topic_service_pb2.QueuePlace(**place._asdict())
 
 
 class Queries(Part):

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from reput.commitlog.v1.topic_service_pb2 import Topic
-from reput.commitlog.v1.topic_service_pb2 import TopicShare as ShareMessage
 
-from libs.formats.config.topic_share import QueueShare, TopicShare
+from libs.formats.config.topic_share import TopicShare
 from libs.machine.clock import Clock
 from libs.requests.errors import PeerError
+from libs.runtime.rpc.topic_shares import share_of
 from libs.shards.route import Route
 from services.gateway.engine.names import is_of_group
 from services.gateway.errors import Refused
@@ -82,7 +82,7 @@ class TopicRoutes:
             if isinstance(answer, Topic):
                 topics.append(answer)
                 if answer.HasField("share"):
-                    shares[shard] = _share(answer.share)
+                    shares[shard] = share_of(answer.share)
                 else:
                     whole.add(shard)
             elif not isinstance(answer, PeerError):
@@ -107,9 +107,3 @@ class TopicRoutes:
         if len(self._known) > COUNT_MAX:
             self._known.popitem(last=False)
         return found
-
-
-def _share(share: ShareMessage) -> TopicShare:
-    return TopicShare(
-        share.version, tuple(QueueShare(one.queue_id, one.first_hash, one.last_hash) for one in share.queues)
-    )

@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 
 from reput.commitlog.v1.append_service_pb2 import AppendMessage
 from reput.commitlog.v1.topic_service_pb2 import CreateTopicRequest
-from reput.commitlog.v1.topic_service_pb2 import QueueShare as QueueMessage
-from reput.commitlog.v1.topic_service_pb2 import TopicShare as ShareMessage
 
-from libs.formats.config.topic_share import TopicShare
+from libs.formats.config.topic_share import Place, TopicShare
 from libs.machine.clock import Clock
 from libs.requests.errors import PeerError
-from libs.runtime.rpc.by_name import named
-from libs.shards.change import first_shares
-from libs.shards.route import Place, Route
+from libs.runtime.rpc.topic_shares import message_of
+from libs.shards.change import change_of, first_shares
+from libs.shards.route import Route
 from services.gateway.engine.names import is_of_group
 from services.gateway.engine.shards.choice import QueueChoice
 from services.gateway.engine.shards.traffic import ShardTraffic
@@ -30,6 +28,10 @@ from services.gateway.rpc.store.shards.routes import Found, TopicRoutes
 KEY, MESSAGE_ID = "__SHARDINGKEY", "UNIQ_KEY"
 QUEUES_PER_SHARD = 4
 """Queues of a topic that is created when a client asks for it, for each shard."""
+REPEATS = 3
+"""How often a message is sent again when its queue was sealed meanwhile."""
+OPENING_S, OPENING_LOOK_S = 3.0, 0.05
+"""How long a message waits for the new queue of its key, and how often the shards are asked meanwhile."""
 
 
 class ShardedLog:
@@ -48,23 +50,25 @@ class ShardedLog:
         is_once: bool = False,
     ) -> None:
         self._logs, self.creates_topics, self._is_once = logs, creates_topics, is_once
-        self._traffic = traffic
+        self._traffic, self._clock = traffic, clock
         self._routes = TopicRoutes(logs, clock)
         self._choice = QueueChoice(clock, random.Random())  # noqa: S311 - no secret
 
     async def send(self, messages: Sequence[AppendMessage]) -> Sequence[Sent]:
-        """Append messages of a topic with the durability that the store promises. Returns where they are."""
-        return await self._send(await self._find(messages[0].topic), messages)
+        """Append messages of a topic with the durability that the store promises. Returns where they are.
+
+        Messages of keys whose queue is being changed wait for the new queue, for OPENING_S at most.
+        """
+        return await self._send(messages, repeats=REPEATS)
 
     async def queues(self, name: str) -> TopicQueues:
         """Return a topic with its queues by shard. A missing topic is created if the settings say so."""
         found = await self._find(name)
         if not found.shares:
             return TopicQueues(found.topic, dict.fromkeys(found.whole, range(queue_count_of(found.topic))))
-        by_shard: dict[str, list[int]] = {}
-        for shard, queue in found.route.queues():
-            by_shard.setdefault(shard, []).append(queue.queue_id)
-        return TopicQueues(found.topic, by_shard)
+        by_shard = {shard: [queue.queue_id for queue in share.queues] for shard, share in found.shares.items()}
+        sealed = [queue.queue_id for share in found.shares.values() for queue in share.queues if queue.is_sealed]
+        return TopicQueues(found.topic, by_shard, frozenset(sealed))
 
     async def _find(self, name: str) -> Found:
         try:
@@ -77,14 +81,12 @@ class ShardedLog:
         await asyncio.gather(*(self._logs[shard].create(request) for shard, request in requests.items()))
         return await self._routes.of(name)
 
-    async def _send(
-        self, found: Found, messages: Sequence[AppendMessage], *, is_repeated: bool = False
-    ) -> Sequence[Sent]:
-        """Send messages by a route. Messages whose shard does not have their queue any more are sent once more."""
+    async def _send(self, messages: Sequence[AppendMessage], *, repeats: int) -> Sequence[Sent]:
+        """Send messages by the route. Messages whose shard does not have their queue any more are sent again."""
+        topic = messages[0].topic
+        found, places = await self._placed(topic, messages)
         if found.home:
-            offsets = await self._append(found.home, messages)
-            return [Sent(found.home, offset) for offset in offsets]
-        places = self._places(found.route, messages)
+            return await self._sent_home(found.home, messages, repeats)
         by_shard: dict[str, list[int]] = {}
         for at, place in enumerate(places):
             messages[at].queue_id = place.queue_id
@@ -97,10 +99,10 @@ class ShardedLog:
                 offsets = await self._sent_to(shard, own, [places[at] for at in numbers])
                 found_there: Sequence[Sent] = [Sent(shard, offset) for offset in offsets]
             except PeerError as error:
-                if error.reason != "QUEUE_NOT_HERE" or is_repeated:
+                if error.reason != "QUEUE_NOT_HERE" or not repeats:
                     raise
-                self._routes.forget(own[0].topic)
-                found_there = await self._send(await self._find(own[0].topic), own, is_repeated=True)
+                self._routes.forget(topic)
+                found_there = await self._send(own, repeats=repeats - 1)
             for at, one in zip(numbers, found_there, strict=True):
                 sent[at] = one
 
@@ -109,6 +111,33 @@ class ShardedLog:
             if isinstance(outcome, BaseException):
                 raise outcome
         return sent
+
+    async def _sent_home(self, home: str, messages: Sequence[AppendMessage], repeats: int) -> Sequence[Sent]:
+        """Send messages to the single shard of their topic, which chooses the queues, unless it has a share now."""
+        try:
+            return [Sent(home, offset) for offset in await self._append(home, messages)]
+        except PeerError as error:
+            if error.reason != "QUEUE_NOT_HERE" or not repeats:
+                raise
+        self._routes.forget(messages[0].topic)
+        return await self._send(messages, repeats=repeats - 1)
+
+    async def _placed(self, topic: str, messages: Sequence[AppendMessage]) -> tuple[Found, list[Place]]:
+        """Return the route of a topic, and the queue of each message. None for a topic at a single shard."""
+        end_s = self._clock.monotonic_s() + OPENING_S
+        while True:
+            found = await self._find(topic)
+            if found.home:
+                return found, []
+            places = self._places(found.route, messages)
+            known = [place for place in places if place is not None]
+            if len(known) == len(places):
+                return found, known
+            if change_of(found.shares) is None or self._clock.monotonic_s() > end_s:
+                text = f"the shard that has the message's queue of topic {topic} did not say so yet"
+                raise PeerError("the shards", "DEPENDENCY_UNAVAILABLE", text, "UNAVAILABLE")
+            self._routes.forget(topic)
+            await asyncio.sleep(OPENING_LOOK_S)
 
     async def _sent_to(self, shard: str, messages: Sequence[AppendMessage], places: Sequence[Place]) -> Sequence[int]:
         topic = messages[0].topic
@@ -131,13 +160,11 @@ class ShardedLog:
         self._traffic.stored(shard, len(messages))
         return offsets
 
-    def _places(self, route: Route, messages: Sequence[AppendMessage]) -> list[Place]:
-        """Return the queue of each message. Messages without a key share a queue. Raises PeerError."""
-        topic = messages[0].topic
+    def _places(self, route: Route, messages: Sequence[AppendMessage]) -> list[Place | None]:
+        """Return the queue of each message, None if no queue is known. Messages without a key share a queue."""
         keys = [self._key(message) for message in messages]
-        free = None if all(keys) else self._choice.choose(topic, _any_of(route, topic))
-        found = [route.place_of_key(key) if key else free for key in keys]
-        return [_known(place, topic) for place in found]
+        free = None if all(keys) or not route.places else self._choice.choose(messages[0].topic, route.places)
+        return [route.place_of_key(key) if key else free for key in keys]
 
     def _key(self, message: AppendMessage) -> str:
         key = message.properties.get(KEY, "")
@@ -146,21 +173,4 @@ class ShardedLog:
 
 def _creation(name: str, share: TopicShare) -> CreateTopicRequest:
     count = share.queues[-1].queue_id + 1
-    queues = [named(QueueMessage, queue) for queue in share.queues]
-    return CreateTopicRequest(
-        name=name,
-        read_queue_count=count,
-        write_queue_count=count,
-        share=ShareMessage(version=share.version, queues=queues),
-    )
-
-
-def _any_of(route: Route, topic: str) -> Sequence[Place]:
-    return route.places or [_known(None, topic)]
-
-
-def _known(place: Place | None, topic: str) -> Place:
-    if place is None:
-        text = f"the shard that has the message's queue of topic {topic} did not say so yet"
-        raise PeerError("the shards", "DEPENDENCY_UNAVAILABLE", text, "UNAVAILABLE")
-    return place
+    return CreateTopicRequest(name=name, read_queue_count=count, write_queue_count=count, share=message_of(share))

@@ -71,6 +71,25 @@ async def test_a_topic_of_one_log_becomes_a_share() -> None:
     await machine.stop(log)
 
 
+async def test_a_sealed_queue_takes_no_messages() -> None:
+    """A sealed queue refuses clients' messages, also after a power cut; its messages stay, and it can't open again."""
+    machine = Machine()
+    log = await machine.start()
+    await log.topics.create("orders", write_queue_count=4, share=SHARE)
+    await append(log, message(queue_id=3))
+    sealed = replace(SHARE, version=2, queues=(SHARE.queues[0], replace(SHARE.queues[1], is_sealed=True)))
+    await log.topics.update("orders", share=sealed)
+    for _ in range(2):
+        with pytest.raises(QueueNotHere, match="sealed"):
+            await append(log, message(queue_id=3))
+        await append(log, message(queue_id=2))
+        machine.fs.crash(nothing_survives)
+        log = await machine.start()
+    with pytest.raises(BadArgument, match="stays sealed"):
+        await log.topics.update("orders", share=replace(SHARE, version=9))
+    await machine.stop(log)
+
+
 async def test_a_share_that_can_not_be_read_sets_the_topic_apart() -> None:
     """A share of a later release forbids appends: they might be for queues of other logs."""
     machine = Machine()
@@ -80,7 +99,7 @@ async def test_a_share_that_can_not_be_read_sets_the_topic_apart() -> None:
     path = DATA_DIR / store_layout.TOPICS
     file = topics_json.loads(machine.fs.read(path).decode())
     topic = file.topics["orders"]
-    file.topics["orders"] = replace(topic, attributes={topic_share.SHARE: "[2,1,[]]"})
+    file.topics["orders"] = replace(topic, attributes={topic_share.SHARE: "[3,1,[]]"})
     topics_file.save(machine.fs, DATA_DIR, file)
     log = await machine.start()
     with pytest.raises(TopicSetApart):

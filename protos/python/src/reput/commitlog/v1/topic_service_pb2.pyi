@@ -101,23 +101,31 @@ class TopicShare(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Grows with each change, by this log or another of the topic. 1 to 2^62. Where two shards claim the same hashes, the
     larger version is right.
     """
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueShare]:
-        """The queues that this log has, by number. At least one."""
+        """The queues that this log has, by number. At least one. No queue goes."""
+
+    @_builtins.property
+    def change(self) -> Global___ShareChange:
+        """The change of the topic that is under way. Only the log that has the queue with the smallest number of all shards
+        has it, so that a topic has at most one change at a time. Another change is refused until it is absent again.
+        """
 
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         queues: _abc.Iterable[Global___QueueShare] | None = ...,
+        change: Global___ShareChange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queues", b"queues", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "queues", b"queues", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -132,6 +140,8 @@ class QueueShare(_message.Message):
     QUEUE_ID_FIELD_NUMBER: _builtins.int
     FIRST_HASH_FIELD_NUMBER: _builtins.int
     LAST_HASH_FIELD_NUMBER: _builtins.int
+    IS_SEALED_FIELD_NUMBER: _builtins.int
+    PARENTS_FIELD_NUMBER: _builtins.int
     queue_id: _builtins.int
     """Queue within the topic, below the write queue count."""
     first_hash: _builtins.int
@@ -140,20 +150,123 @@ class QueueShare(_message.Message):
     """
     last_hash: _builtins.int
     """See first_hash."""
+    is_sealed: _builtins.bool
+    """The queue takes no messages of clients any more, for good: they are refused with QUEUE_NOT_HERE. Its messages stay."""
+    @_builtins.property
+    def parents(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueuePlace]:
+        """The sealed queues that had these keys before. Ordered groups settle their messages first."""
+
     def __init__(
         self,
         *,
         queue_id: _builtins.int = ...,
         first_hash: _builtins.int = ...,
         last_hash: _builtins.int = ...,
+        is_sealed: _builtins.bool = ...,
+        parents: _abc.Iterable[Global___QueuePlace] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_hash", b"first_hash", "last_hash", b"last_hash", "queue_id", b"queue_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_hash", b"first_hash", "is_sealed", b"is_sealed", "last_hash", b"last_hash", "parents", b"parents", "queue_id", b"queue_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QueueShare: _TypeAlias = QueueShare  # noqa: Y015
+
+@_typing.final
+class QueuePlace(_message.Message):
+    """A queue of a topic, and its shard."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    shard: _builtins.str
+    """Name of the shard: 1 to 100 letters, digits, `_` and `-`."""
+    queue_id: _builtins.int
+    """Queue within the topic."""
+    def __init__(
+        self,
+        *,
+        shard: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue_id", b"queue_id", "shard", b"shard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueuePlace: _TypeAlias = QueuePlace  # noqa: Y015
+
+@_typing.final
+class ShareChange(_message.Message):
+    """A change of the queues of a topic: the parents are sealed, and then the children open, each with all parents. A
+    program that reads an unfinished change may finish it. Its steps are the shares of version + 1 (the parents are
+    sealed), version + 2 (the children are open) and version + 3 (the change is absent again).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    PARENTS_FIELD_NUMBER: _builtins.int
+    CHILDREN_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version of the share that has the change first: above the versions of all shares of the topic. 1 to 2^62 - 3."""
+    @_builtins.property
+    def parents(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueuePlace]:
+        """Open queues. 1 to 256."""
+
+    @_builtins.property
+    def children(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChildQueue]:
+        """New queues, with numbers that no queue of the topic has. 1 to 256."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        parents: _abc.Iterable[Global___QueuePlace] | None = ...,
+        children: _abc.Iterable[Global___ChildQueue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "parents", b"parents", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareChange: _TypeAlias = ShareChange  # noqa: Y015
+
+@_typing.final
+class ChildQueue(_message.Message):
+    """A queue that a change opens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    FIRST_HASH_FIELD_NUMBER: _builtins.int
+    LAST_HASH_FIELD_NUMBER: _builtins.int
+    first_hash: _builtins.int
+    """See QueueShare."""
+    last_hash: _builtins.int
+    """See QueueShare."""
+    @_builtins.property
+    def place(self) -> Global___QueuePlace:
+        """Where it is."""
+
+    def __init__(
+        self,
+        *,
+        place: Global___QueuePlace | None = ...,
+        first_hash: _builtins.int = ...,
+        last_hash: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_hash", b"first_hash", "last_hash", b"last_hash", "place", b"place"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChildQueue: _TypeAlias = ChildQueue  # noqa: Y015
 
 @_typing.final
 class CreateTopicRequest(_message.Message):

@@ -9,6 +9,7 @@ write the same share, and the step of a program that is late is refused.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from libs.formats.config.topic_share import HASH_MAX, Child, Place, QueueShare, ShareChange, TopicShare
@@ -67,7 +68,7 @@ def merge(shares: Mapping[str, TopicShare], queue_ids: Sequence[int], shard: str
     Raises ChangeRefused.
     """
     found = sorted((_open_queue(shares, queue_id) for queue_id in queue_ids), key=lambda entry: entry[1].first_hash)
-    for (before, queue), (after, following) in zip(found, found[1:], strict=False):
+    for (before, queue), (after, following) in pairwise(found):
         if following.first_hash != queue.last_hash + 1:
             text = f"the queues {before.queue_id} and {after.queue_id} have no neighbouring ranges"
             raise ChangeRefused(text)

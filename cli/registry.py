@@ -88,7 +88,9 @@ COMMANDS = {
     "query": Entry("messages.read", "query", "Find messages by key, time or id."),
     "topics": Entry("topics", "topics", "Topics: list, show, create, change, purge, delete."),
     "shards": Entry(
-        "shards", "shards", "Shards: list them, make topics that lie on all of them, show where a topic is."
+        "shards.commands",
+        "shards",
+        "Shards: list them, make and change topics that lie on all of them, show where a topic is.",
     ),
     "groups": Entry("groups.groups", "groups", "Consumer groups: show their lag and policies, move or delete them."),
     "consume": Entry(

@@ -20,6 +20,7 @@ import typer
 from cli.exit_codes import ExitCode
 from cli.output.lines import JsonOption, error_line, print_json, warning_line
 from cli.supervisor import Child, ChildEnded, Supervisor
+from libs.formats.errors import BadField
 from libs.runtime.errors import ConfigError
 from libs.runtime.trust.tokens import ensure_local_token, is_loopback
 from libs.shards import shards_file
@@ -322,9 +323,17 @@ def shards_of(data_dir: Path, ports: Mapping[str, int], count: int, hosts: Mappi
 
 
 def write_shards(copies: Sequence[Copy], data_dir: Path) -> Path:
-    """Write the file that names the shards, and return its path."""
-    shards = {copy.replica_id: Shard(**{name: copy.target(name) for name in copy.ports}) for copy in copies}
+    """Write the file that names the shards, and return its path. A file that is there keeps its `takes_topics`."""
     path = data_dir / "shards.toml"
+    try:
+        before = shards_file.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (BadField, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{path}: {error}", param_hint="--shards") from error
+    shards = {}
+    for copy in copies:
+        targets: dict[str, Any] = {name: copy.target(name) for name in copy.ports}
+        takes_topics = copy.replica_id not in before or before[copy.replica_id].takes_topics
+        shards[copy.replica_id] = Shard(**targets, takes_topics=takes_topics)
     data_dir.mkdir(parents=True, exist_ok=True)
     path.write_text(shards_file.dumps(shards), encoding="utf-8")
     return path

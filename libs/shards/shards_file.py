@@ -10,6 +10,8 @@ from libs.formats.config.topic_share import is_shard_name
 from libs.formats.errors import BadField
 
 SHARD_COUNT_MAX: Final = 256
+_SERVICES: Final = ("commitlog", "indexer", "delivery", "janitor")
+"""The last is optional."""
 
 
 class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -19,6 +21,8 @@ class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     indexer: str
     delivery: str
     janitor: str = ""
+    takes_topics: bool = True
+    """Whether new topics get queues at the shard. A shard that is to be removed takes none."""
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,11 +44,13 @@ def loads(text: str) -> Mapping[str, Shard]:
         if not is_shard_name(name):
             reason = f"the name {name[:80]!r} must be 1 to 100 letters, digits, `_` and `-`"
             raise BadField(position=0, reason=reason, field="shards")
-        for service, needed in (("commitlog", True), ("indexer", True), ("delivery", True), ("janitor", False)):
+        for service in _SERVICES:
             value: str = getattr(shard, service)
-            if (needed or value) and not all(target.strip() for target in value.split(",")):
+            if (value or service != "janitor") and not all(target.strip() for target in value.split(",")):
                 reason = f"{value!r} must be host:port, or several with a comma between"
                 raise BadField(position=0, reason=reason, field=f"shards.{name}.{service}")
+    if not any(shard.takes_topics for shard in file.shards.values()):
+        raise BadField(position=0, reason="no shard takes topics (takes_topics)", field="shards")
     return file.shards
 
 
@@ -53,5 +59,6 @@ def dumps(shards: Mapping[str, Shard]) -> str:
     lines = ["# The shards of a store. docs/scale.md"]
     for name, shard in shards.items():
         lines += ["", f"[shards.{name}]"]
-        lines += [f'{service} = "{target}"' for service, target in msgspec.structs.asdict(shard).items() if target]
+        lines += [f'{service} = "{target}"' for service in _SERVICES if (target := getattr(shard, service))]
+        lines += [] if shard.takes_topics else ["takes_topics = false"]
     return "\n".join(lines) + "\n"

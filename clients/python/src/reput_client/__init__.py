@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from reput_client.core.telemetry.metrics import ConsumerMetrics, Latencies, ProducerMetrics, ShareConsumerMetrics
     from reput_client.core.types import (
+        ChildQueue,
         ConsumerGroup,
         ConsumerOffset,
         Durability,
@@ -55,8 +56,10 @@ if TYPE_CHECKING:
         PullResult,
         PullStatus,
         Queue,
+        QueuePlace,
         QueueRange,
         SendResult,
+        ShareChange,
         Topic,
         TopicQueue,
         TopicShare,
@@ -83,6 +86,7 @@ __all__ = [
     "BodyError",
     "BodyTooLargeError",
     "Check",
+    "ChildQueue",
     "Client",
     "Consumer",
     "ConsumerGroup",
@@ -116,6 +120,7 @@ __all__ = [
     "PullStatus",
     "Queries",
     "Queue",
+    "QueuePlace",
     "QueueRange",
     "Queues",
     "Received",
@@ -126,6 +131,7 @@ __all__ = [
     "RetryPolicy",
     "SendResult",
     "ServerError",
+    "ShareChange",
     "ShareConsumer",
     "ShareConsumerMetrics",
     "ShareFilter",
@@ -162,8 +168,8 @@ _HOMES = {
     "core.telemetry.metrics": "ConsumerMetrics Latencies ProducerMetrics ShareConsumerMetrics",
     "core.sharing.transactions": "OpenTransaction",
     "core.types": (
-        "ConsumerGroup ConsumerOffset Durability KeyMessages Message NewMessage PullResult PullStatus Queue QueueRange "
-        "SendResult Topic TopicQueue TopicShare"
+        "ChildQueue ConsumerGroup ConsumerOffset Durability KeyMessages Message NewMessage PullResult PullStatus Queue "
+        "QueuePlace QueueRange SendResult ShareChange Topic TopicQueue TopicShare"
     ),
     "core.writing": "Written",
     "sync.client": "Client connect",

@@ -63,5 +63,12 @@ def open_store(
         log = lead("commitlog", own["commitlog"], f"commitlog of shard {name}")
         logs[name] = LogClient(log, clock, creates_topics=False, is_once=config.once)
         deliveries[name] = DeliveryClient(lead("delivery", own["delivery"], f"delivery of shard {name}"))
-    sharded = ShardedLog(logs, traffic, clock, creates_topics=config.auto_create_topics, is_once=config.once)
+    sharded = ShardedLog(
+        logs,
+        traffic,
+        clock,
+        creates_topics=config.auto_create_topics,
+        new_topics_at=[name for name, shard in shards.items() if shard.takes_topics],
+        is_once=config.once,
+    )
     return sharded, ShardedDelivery(deliveries, clock)

@@ -88,7 +88,7 @@ def sharded(names: Sequence[str] = ("a", "b", "c"), **options: Any) -> tuple[Sha
     for name, share in shares_of(6, names).items():
         logs[name].topics["t"] = Topic(name="t", share=share, write_queue_count=6)
     made: Any = logs
-    options.setdefault("creates_topics", False)
+    options = {"creates_topics": False, "new_topics_at": names} | options
     return ShardedLog(made, ShardTraffic(names, clock), clock, **options), logs, clock
 
 

@@ -37,7 +37,8 @@ OPENING_S, OPENING_LOOK_S = 3.0, 0.05
 class ShardedLog:
     """The logs of the shards, by the names of the shards. All calls raise PeerError and Refused.
 
-    With `is_once` a message without a key goes to the queue of its id, so that it comes to the same shard again.
+    With `is_once` a message without a key goes to the queue of its id, so that it comes to the same shard again. New
+    topics get queues at the shards `new_topics_at`.
     """
 
     def __init__(
@@ -47,10 +48,11 @@ class ShardedLog:
         clock: Clock,
         *,
         creates_topics: bool,
+        new_topics_at: Sequence[str],
         is_once: bool = False,
     ) -> None:
         self._logs, self.creates_topics, self._is_once = logs, creates_topics, is_once
-        self._traffic, self._clock = traffic, clock
+        self._new_topics_at, self._traffic, self._clock = new_topics_at, traffic, clock
         self._routes = TopicRoutes(logs, clock)
         self._choice = QueueChoice(clock, random.Random())  # noqa: S311 - no secret
 
@@ -76,7 +78,7 @@ class ShardedLog:
         except PeerError as error:
             if error.reason != "TOPIC_NOT_FOUND" or not self.creates_topics or is_of_group(name):
                 raise
-        shares = first_shares(list(self._logs), QUEUES_PER_SHARD * len(self._logs))
+        shares = first_shares(self._new_topics_at, QUEUES_PER_SHARD * len(self._new_topics_at))
         requests = {shard: _creation(name, share) for shard, share in shares.items()}
         await asyncio.gather(*(self._logs[shard].create(request) for shard, request in requests.items()))
         return await self._routes.of(name)

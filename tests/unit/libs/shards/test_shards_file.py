@@ -13,9 +13,10 @@ ADDRESSES = 'commitlog = "a:1"\nindexer = "a:2"\ndelivery = "a:3"\n'
 
 def test_a_file_comes_back() -> None:
     """A written file is read as the same shards, in the same order."""
-    shards = {"b": SHARD, "a-1": Shard(commitlog="c:1", indexer="c:2", delivery="c:3")}
+    shards = {"b": SHARD, "a-1": Shard(commitlog="c:1", indexer="c:2", delivery="c:3", takes_topics=False)}
     found = shards_file.loads(shards_file.dumps(shards))
     assert list(found.items()) == list(shards.items())
+    assert shards_file.dumps(shards).count("takes_topics") == 1, "the default is not written"
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,8 @@ def test_a_file_comes_back() -> None:
         ('[shards.a]\ncommitlog = "a:1"\nindexer = "a:2"', "missing required field `delivery`"),
         (f"[shards.a]\n{ADDRESSES}".replace("a:1", "a:1,,b:1"), "must be host:port"),
         (f"[shards.a]\n{ADDRESSES}".replace("a:3", ""), "must be host:port"),
+        (f"[shards.a]\n{ADDRESSES}takes_topics = 0", "Expected `bool`"),
+        (f"[shards.a]\n{ADDRESSES}takes_topics = false", "no shard takes topics"),
     ],
 )
 def test_wrong_files(text: str, reason: str) -> None:

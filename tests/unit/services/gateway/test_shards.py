@@ -226,7 +226,7 @@ async def test_a_topic_that_is_spread_while_messages_come() -> None:
 
 
 async def test_a_topic_that_is_not_known() -> None:
-    """It is not there only if all shards say so. With `creates_topics` it is made on all of them."""
+    """It is not there only if all shards say so. With `creates_topics` it is made on all of them that take topics."""
     log, logs, _ = sharded()
     with pytest.raises(PeerError) as caught:
         await log.send([message(topic="new")])
@@ -239,6 +239,9 @@ async def test_a_topic_that_is_not_known() -> None:
     await making.send([message(topic="new")])
     ids = [queue.queue_id for one in logs.values() for queue in one.topics["new"].share.queues]
     assert sorted(ids) == list(range(12))
+    some, logs, _ = sharded(creates_topics=True, new_topics_at=["a", "c"])
+    await some.send([message(topic="new")])
+    assert [name for name, one in logs.items() if "new" in one.topics] == ["a", "c"]
 
 
 async def test_a_message_that_is_sent_once_comes_to_the_same_shard_again() -> None:

@@ -3,6 +3,7 @@
 
 import asyncio
 import random
+import subprocess
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
+from reput.commitlog.v1 import topic_service_pb2, topic_service_pb2_grpc
 
 from libs.formats.config.topic_share import key_hash
 from services.gateway.rpc.wire import messaging_pb2 as wire
@@ -22,6 +24,7 @@ from tests.support.served_gateway import Caller
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 TOPIC, KEY_COUNT, SENDER_COUNT = "orders", 24, 6
+KILL_COUNT = 15
 PAUSE_S_MAX = 20.0
 """The longest time of a send on a busy machine. A change pauses the sends of its keys for some milliseconds."""
 
@@ -39,11 +42,15 @@ class Shards:
         command = ("shards", *arguments, "--json", "--shards-file", str(file or self.file))
         return await asyncio.to_thread(reput_up.run, *command, extra=self.store.client_environment())
 
-    async def rows(self, *arguments: str) -> list[dict[str, Any]]:
-        """Run a command, expect success, and return the rows."""
+    async def change(self, *arguments: str) -> list[dict[str, Any]]:
+        """Run a command in a process of its own, expect success, and return the rows."""
         result = await self.run(*arguments)
         assert result.code == 0, result
         return result.rows
+
+    async def rows(self, *arguments: str) -> list[dict[str, Any]]:
+        """Run a command inside this process, expect success, and return the rows."""
+        return await asyncio.to_thread(self.store.json, "shards", *arguments, "--shards-file", str(self.file))
 
     async def topic(self, name: str = TOPIC) -> dict[int, dict[str, Any]]:
         """The queues of a topic by number."""
@@ -154,16 +161,16 @@ async def test_changes_under_load(tmp_path: Path) -> None:
         async with producers.running():
             planned = await shards.rows("split", TOPIC, "0", "--dry-run")
             assert await shards.open_ids() == {"a": [0], "b": [1], "c": [2]}
-            split = await shards.rows("split", TOPIC, "0")
+            split = await shards.change("split", TOPIC, "0")
             assert split == planned
             assert [(row["queue_id"], row["shard"], row["state"]) for row in split] == [
                 (0, "a", "sealed"),
                 (3, "a", "open"),
                 (4, "b", "open"),
             ]
-            await shards.rows("split", TOPIC, "2", "--to", "a", "--to", "b", "--to", "c")
-            await shards.rows("move", TOPIC, "3", "--to", "c")
-            merged = await shards.rows("merge", TOPIC, "8", "4", "--to", "a")
+            await shards.change("split", TOPIC, "2", "--to", "a", "--to", "b", "--to", "c")
+            await shards.change("move", TOPIC, "3", "--to", "c")
+            merged = await shards.change("merge", TOPIC, "8", "4", "--to", "a")
             assert (merged[-1]["keys_percent"], merged[-1]["shard"]) == (33.33, "a")
         await check_whole(shards)
         assert await shards.open_ids() == {"a": [5, 9], "b": [1, 6], "c": [7]}
@@ -177,7 +184,7 @@ async def test_a_topic_of_a_store_is_spread_under_load(tmp_path: Path) -> None:
         assert (await asyncio.to_thread(reput_up.run, *made)).code == 0
         producers = Producers(shards.client)
         async with producers.running():
-            await shards.rows("spread", TOPIC)
+            await shards.change("spread", TOPIC)
         assert await shards.open_ids() == {"a": [4, 5, 6, 7], "b": [8, 9, 10, 11]}
         refused = await shards.run("spread", TOPIC)
         assert (refused.code, "lies on shards already" in refused.errors) == (5, True)
@@ -185,24 +192,33 @@ async def test_a_topic_of_a_store_is_spread_under_load(tmp_path: Path) -> None:
         await check_received(shards, producers, ranged_from=4)
 
 
+async def killed(shards: Shards, chance: random.Random, *arguments: str) -> None:
+    """Run a command in a process of its own, and kill it at a random moment after it has begun to change the topic."""
+    command = [*reput_up.REPUT, "shards", *arguments, "--shards-file", str(shards.file)]
+    topics = topic_service_pb2_grpc.TopicServiceStub(shards.client.channel)
+    request, keeper = topic_service_pb2.GetTopicRequest(name=TOPIC), (("reput-shard", "a"),)
+    process = reput_up.start(command, shards.store.client_environment(), stdout=subprocess.DEVNULL)
+    is_begun = False
+    while not is_begun and process.poll() is None:
+        answer = await topics.GetTopic(request, metadata=keeper, timeout=LIMIT_S)
+        is_begun = answer.topic.share.HasField("change")
+    await asyncio.sleep(chance.uniform(0, 0.03))
+    process.kill()
+    process.wait()
+
+
 async def test_killed_commands_are_finished(tmp_path: Path, chance: random.Random) -> None:
-    """A command is killed at any moment, and `finish` makes the rest, while producers send."""
+    """A command is killed at any moment of a change, and `finish` makes the rest, while producers send."""
     async with shards_at(tmp_path / "store", 2) as shards:
         await shards.rows("create", TOPIC, "--queues", "4")
-        producers, under_way_count = Producers(shards.client), 0
+        producers, finished_count = Producers(shards.client), 0
         async with producers.running():
-            start_s = time.monotonic()
-            await shards.rows("split", TOPIC, "0")
-            whole_s = time.monotonic() - start_s
-            for _ in range(12):
+            for _ in range(KILL_COUNT):
                 number = chance.choice([number for ids in (await shards.open_ids()).values() for number in ids])
-                command = [*reput_up.REPUT, "shards", "split", TOPIC, str(number), "--shards-file", str(shards.file)]
-                process = reput_up.start(command, shards.store.client_environment())
-                await asyncio.sleep(whole_s * chance.uniform(0.5, 1.0))
-                process.kill()
-                process.wait()
-                under_way_count += bool(await shards.rows("finish", TOPIC))
-        print(f"{under_way_count} of 12 changes were under way at the kill; a command takes {whole_s:.2f} s")
+                await killed(shards, chance, "split", TOPIC, str(number))
+                finished_count += bool(await shards.rows("finish", TOPIC))
+        print(f"{finished_count} of {KILL_COUNT} changes were under way at the kill")
+        assert finished_count, "no change was under way"
         await check_whole(shards)
         await check_received(shards, producers)
 

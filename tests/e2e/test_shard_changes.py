@@ -24,7 +24,7 @@ from tests.support.served_gateway import Caller
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 TOPIC, KEY_COUNT, SENDER_COUNT = "orders", 24, 6
-KILL_COUNT = 15
+KILL_COUNT = 8
 PAUSE_S_MAX = 20.0
 """The longest time of a send on a busy machine. A change pauses the sends of its keys for some milliseconds."""
 

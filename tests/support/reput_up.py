@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole store as processes for end-to-end tests: `reput up` on free ports, and commands against it."""
 
+import fcntl
 import io
 import json
 import os
@@ -20,6 +21,8 @@ from tests.support.surroundings import ANY_DISK, free_port, interrupt_by_default
 
 REPUT = (sys.executable, "-m", "cli.main")
 SEGMENT_SIZE_BYTES = 1 << 20
+LOG_SIZE_BYTES = 1 << 20
+"""Room for the log lines of a store that a test does not read: a store whose log can't be written stands still."""
 FREE_PORTS = (
     "--commitlog-port", "0", "--indexer-port", "0", "--janitor-port", "0",
     "--no-delivery", "--no-metrics", "--no-console", "--no-gateway",
@@ -138,6 +141,8 @@ def store(data_dir: Path, *arguments: str, extra: Mapping[str, str] | None = Non
     with start(command, extra, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
+            assert process.stderr is not None
+            fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, LOG_SIZE_BYTES)
             line = process.stdout.readline()
             assert line, process.communicate()
             ready = json.loads(line)

@@ -43,6 +43,9 @@ TABLE: dict[str, dict[str, int]] = {
         "KIND_MESSAGE": 16,
     },
     "Who may append to a topic: nobody, everybody, or the store itself.": numbered("", "NOBODY EVERYBODY SERVICES"),
+    "The queues of a topic with a share: at another log, here and open, here and sealed.": numbered(
+        "", "OTHER_QUEUE OPEN_QUEUE SEALED_QUEUE"
+    ),
     "Columns of a row of TopicTable; BEGUN_COUNT: queues with a counter above 0, wherever it is; HAS_SHARE: 1 if"
     " other logs have some of its queues.": numbered(
         "",

@@ -19,6 +19,9 @@ KIND_UNKNOWN, KIND_VARINT, KIND_FIXED64, KIND_BYTES, KIND_FIXED32, KIND_PACKED, 
 # Who may append to a topic: nobody, everybody, or the store itself.
 NOBODY, EVERYBODY, SERVICES = 0, 1, 2
 
+# The queues of a topic with a share: at another log, here and open, here and sealed.
+OTHER_QUEUE, OPEN_QUEUE, SEALED_QUEUE = 0, 1, 2
+
 # Columns of a row of TopicTable; BEGUN_COUNT: queues with a counter above 0, wherever it is; HAS_SHARE: 1 if other logs
 # have some of its queues.
 NAME_START, NAME_SIZE, NAME_HASH, WRITE_QUEUE_COUNT, WRITERS, COUNTER_START, COUNTER_CAPACITY = 0, 1, 2, 3, 4, 5, 6

@@ -96,6 +96,11 @@ class TopicShare:
     change: ShareChange | None = None
 
     @property
+    def sealed_ids(self) -> frozenset[int]:
+        """The queues that take no messages of clients any more."""
+        return frozenset(queue.queue_id for queue in self.queues if queue.is_sealed)
+
+    @property
     def open_ids(self) -> list[int]:
         """The queues that take messages of clients."""
         return [queue.queue_id for queue in self.queues if not queue.is_sealed]

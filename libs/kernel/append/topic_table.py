@@ -29,12 +29,14 @@ from libs.kernel.layout import (
     NAME_SIZE,
     NAME_START,
     NOBODY,
+    OPEN_QUEUE,
     REDIRECT_COUNT,
     REDIRECT_HALF,
     REDIRECT_LEVEL,
     REDIRECT_TIMER,
     ROUND_ROBIN,
     ROW_STRIDE,
+    SEALED_QUEUE,
     SERVICES,
     WRITE_QUEUE_COUNT,
     WRITERS,
@@ -76,11 +78,13 @@ class TopicTable:
         is_writable: bool,
         is_internal: bool = False,
         own_queue_ids: Collection[int] | None = None,
+        sealed_queue_ids: Collection[int] = (),
     ) -> None:
         """Create or change a topic, and keep its counters. 1 <= write_queue_count <= 65,535.
 
         Only the store itself writes to a topic that `is_internal`. With `own_queue_ids` callers must name the queue of
-        a message, and only these queues take messages.
+        a message, and only these queues take messages, without those that are sealed: only the store itself still
+        writes to them.
         """
         assert name
         assert 1 <= write_queue_count <= QUEUE_ID_MAX
@@ -89,7 +93,7 @@ class TopicTable:
             self._grow_counters(row, write_queue_count)
         self.rows[row + WRITE_QUEUE_COUNT] = write_queue_count
         self.rows[row + WRITERS] = SERVICES if is_internal else EVERYBODY if is_writable else NOBODY
-        self._own(row, own_queue_ids)
+        self._own(row, own_queue_ids, sealed_queue_ids)
         if (redirect := _REDIRECT_NAMES.get(name)) is not None:
             self.redirect_rows[redirect] = row
 
@@ -213,14 +217,14 @@ class TopicTable:
             slot = (slot + 1) & mask
         self.slots[slot] = number + 1
 
-    def _own(self, row: int, queue_ids: Collection[int] | None) -> None:
+    def _own(self, row: int, queue_ids: Collection[int] | None, sealed: Collection[int]) -> None:
         """Set the queues that are here, all for None."""
         self.rows[row + HAS_SHARE] = queue_ids is not None
         if queue_ids is not None:
             start, capacity = self.rows[row + COUNTER_START], self.rows[row + COUNTER_CAPACITY]
             self.own_queues[start : start + capacity] = array("b", bytes(capacity))
             for queue_id in queue_ids:
-                self.own_queues[start + queue_id] = 1
+                self.own_queues[start + queue_id] = SEALED_QUEUE if queue_id in sealed else OPEN_QUEUE
 
     def _grow_counters(self, row: int, queue_count: int) -> None:
         """Move a topic's counters to a larger stretch. Doubling bounds the waste of the old stretches."""

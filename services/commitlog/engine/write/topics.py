@@ -458,7 +458,8 @@ class TopicRegistry:
             write_queue_count=queue_count,
             is_writable=is_writable,
             is_internal=is_internal,
-            own_queue_ids=None if share is None else share.open_ids,
+            own_queue_ids=None if share is None else [queue.queue_id for queue in share.queues],
+            sealed_queue_ids=() if share is None else share.sealed_ids,
         )
 
     def _next_version(self) -> DataVersion:

@@ -43,6 +43,23 @@ def test_the_store_itself_may_append_to_all_queues(build: Build) -> None:
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=label)
+def test_sealed_queues(build: Build) -> None:
+    """Clients' messages for a sealed queue are refused. The store's own messages without a queue get an open queue."""
+    appender = made(build, [2, 5])
+    appender.table.put_topic(T, write_queue_count=6, is_writable=True, own_queue_ids=[2, 5], sealed_queue_ids=[2])
+    assert appender.append(request(message(T, queue_id=2))) == layout.E_QUEUE_ELSEWHERE
+    assert appender.append(request(message(T, queue_id=5))) > 0
+    appender.limits = {**appender.limits, "is_internal": True}
+    assert appender.append(request(*(message(T, queue_id=None) for _ in range(9)))) > 0
+    assert [queue_id for queue_id, _, _ in appender.placed()] == [5] * 9
+    appender.table.put_topic(T, write_queue_count=6, is_writable=True, own_queue_ids=[2, 5], sealed_queue_ids=[2, 5])
+    assert appender.append(request(*(message(T, queue_id=None) for _ in range(4)))) > 0
+    assert {queue_id for queue_id, _, _ in appender.placed()} <= {2, 5}
+    appender.table.put_topic(T, write_queue_count=6, is_writable=True, own_queue_ids=[])
+    assert appender.append(request(message(T, queue_id=None))) == layout.E_QUEUE_ELSEWHERE
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=label)
 def test_a_share_comes_and_goes(build: Build) -> None:
     """A topic gets a share, further queues, loses the share, is removed and made again: the last call counts."""
     appender = made(build, None)

@@ -110,7 +110,7 @@ class TopicTable:
             self._removed_count += 1
         self._wasted_counter_count += self.rows[row + COUNTER_CAPACITY]
         self.rows[row + WRITE_QUEUE_COUNT] = self.rows[row + COUNTER_START] = self.rows[row + COUNTER_CAPACITY] = 0
-        self._own(row, None)
+        self._own(row, None, ())
         self._give_back()
 
     def counters_of(self, name: bytes) -> list[Counter]:

@@ -16,6 +16,8 @@ from reput.delivery.v1 import (
     transaction_service_pb2,
 )
 
+from libs.runtime.peer.leader import LeaderClient
+from libs.runtime.peer.shards import shards_of
 from libs.runtime.process import Shell
 from libs.runtime.reload import take_over
 from libs.runtime.rpc.server import GrpcServer
@@ -37,6 +39,7 @@ from services.delivery.rpc.log.index_client import IndexClient
 from services.delivery.rpc.log.level_client import LevelClient
 from services.delivery.rpc.log.log_client import LogClient
 from services.delivery.rpc.log.timer_client import TimerClient
+from services.delivery.rpc.shard_client import ShardClient
 from services.delivery.rpc.transaction_servicer import TransactionServicer
 
 
@@ -81,6 +84,7 @@ class Service:
             halves=halves,
             timers=timers,
             levels=LevelClient(index),
+            shards=ShardClient(self._shards(settings, shell)),
             clock=clock,
             config=config,
         )
@@ -123,6 +127,16 @@ class Service:
         ):
             for service in module.DESCRIPTOR.services_by_name.values():
                 self.server.add_service(service, servicer)
+
+    def _shards(self, settings: Settings, shell: Shell) -> dict[str, LeaderClient]:
+        """Connect to the Deliveries of all shards. Raises ConfigError."""
+        config, deliveries = settings.engine, {}
+        connect = shell.peer("commitlog", settings.commitlog, settings.server, reconnect_ms_max=config.reconnect_ms_max)
+        for name, shard in shards_of(config.shards_file).items():
+            members = [connect(target.strip()) for target in shard.delivery.split(",")]
+            self._connections += members
+            deliveries[name] = LeaderClient(f"delivery of shard {name}", members)
+        return deliveries
 
     def reload(self, settings: Settings) -> None:
         """Take the live settings. The engine reads them at each use, also the engine of a later ownership."""

@@ -2,6 +2,7 @@
 """DeliveryConfig: every setting of Delivery, with its unit. Values only: bounds are checked at loading."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
@@ -62,6 +63,11 @@ class DeliveryConfig:
     transaction_count_max: Advanced[Positive] = 100_000
     """Transactions that are open at once, some 700 bytes each. Further transactions wait in the log until others
     end."""
+
+    shards_file: Basic[Path | None] = None
+    """The gateway's file that names the shards, if this store is a shard. An ordered group finishes sealed queues of
+    other shards before their successors here: their Deliveries are asked, with the settings of the connection to the
+    CommitLog. Read once, at the start."""
 
     reconnect_ms_max: Advanced[Positive] = 2_000
     """Longest wait between two attempts to reach the CommitLog or the Indexer, in milliseconds."""

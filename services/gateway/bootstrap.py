@@ -12,6 +12,7 @@ from libs.machine.loop import SupervisedLoop
 from libs.runtime.errors import ConfigError
 from libs.runtime.peer.connection import Connection
 from libs.runtime.peer.leader import LeaderClient
+from libs.runtime.peer.shards import shards_of
 from libs.runtime.process import Shell
 from libs.runtime.rpc.request_check import RequestLimits
 from libs.runtime.rpc.server import GrpcServer
@@ -28,7 +29,7 @@ from services.gateway.rpc.door.opening import has_door, open_door
 from services.gateway.rpc.messaging_servicer import SERVED_AS, MessagingServicer
 from services.gateway.rpc.orphans import Orphans
 from services.gateway.rpc.routes import Routes
-from services.gateway.rpc.store.opening import SERVICES, at_shard, open_store, shards_of
+from services.gateway.rpc.store.opening import SERVICES, at_shard, open_store
 from services.gateway.rpc.telemetry import Telemetry
 from services.gateway.rpc.wire import messaging_pb2 as wire
 

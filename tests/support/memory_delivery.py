@@ -18,6 +18,7 @@ from libs.requests.errors import DependencyUnavailable, LogFollows, TopicNotFoun
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.own.group_engine import GroupEngine
 from services.delivery.engine.own.journal_owner import JournalOwner
+from services.delivery.engine.ports.log import TopicQueues
 from services.delivery.engine.ports.messages import (
     Copy,
     DeadLetter,
@@ -28,6 +29,7 @@ from services.delivery.engine.ports.messages import (
     Part,
     Pulled,
     Replayed,
+    SealedQueue,
     Stored,
     Wanted,
     Written,
@@ -67,6 +69,10 @@ class MemoryStore:
         self.transactions = MemoryHalves(self)
         self.timers = MemoryTimers(self)
         self.levels = MemoryLevels(self)
+        self.shares: dict[str, TopicQueues] = {}
+        """The queues that are here of topics that lie on several shards."""
+        self.shards: dict[str, JournalOwner] = {}
+        """The Deliveries of other shards, by name. A missing shard is away."""
         self._queues: dict[str, list[list[Found]]] = {}
         self._queue_count = queue_count
 
@@ -147,11 +153,21 @@ class MemoryStore:
         """See Log."""
         return self.end // self.segment_size_bytes * self.segment_size_bytes
 
-    async def queue_count(self, topic: str) -> int:
+    async def end_offset(self) -> int:
+        """See Log."""
+        return self.end
+
+    async def topic_queues(self, topic: str) -> TopicQueues:
         """See Log."""
         if topic not in self._queues:
             raise TopicNotFound(topic)
-        return self._queue_count
+        return self.shares.get(topic) or TopicQueues(range(self._queue_count))
+
+    async def sealed_queues(self, shard: str, group: str, topic: str, queue_ids: Sequence[int]) -> list[SealedQueue]:
+        """See Shards."""
+        if (owner := self.shards.get(shard)) is None:
+            raise DependencyUnavailable("delivery", f"shard {shard} is away")
+        return await (await owner.engine()).sealed_queues.of(group, topic, queue_ids)
 
     async def refusal(self, topic: str) -> str:
         """See Log."""
@@ -308,6 +324,7 @@ async def delivering(
     timers.now_ms = store.transactions.now_ms = store_time_ms
     timers.ahead_ms = ahead_ms
     rooms = {"log": store, "index": store, "halves": store.transactions, "timers": timers, "levels": store.levels}
+    rooms |= {"shards": store}
     make = partial(GroupEngine, **rooms, clock=clock, config=config)
     level_count = len(config.delay_levels_ms())
     owner = JournalOwner(store, store, make, clock, level_count=level_count, skip_below=config.journal_skip_below)

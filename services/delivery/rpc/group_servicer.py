@@ -6,6 +6,7 @@ from bisect import bisect_right
 from google.protobuf.duration import from_milliseconds
 from reput.delivery.v1 import group_service_pb2 as messages
 
+from libs.formats.config.topic_share import CHANGE_QUEUE_COUNT_MAX
 from libs.formats.records.delivery_record import Place, Policy
 from libs.requests import arguments
 from libs.requests.checks import check_range, size_of_page
@@ -66,6 +67,27 @@ class GroupServicer:
             states=[_state(engine.message_states.of(group, *place)) for place in places]
         )
 
+    async def GetSealedQueues(
+        self, request: messages.GetSealedQueuesRequest, _: object
+    ) -> messages.GetSealedQueuesResponse:
+        """Return how far a group is in sealed queues."""
+        engine, group, topic = await self._owner.engine(), group_name(request.group), arguments.topic(request.topic)
+        count = len(request.queue_ids)
+        if not 1 <= count <= CHANGE_QUEUE_COUNT_MAX:
+            limit = CHANGE_QUEUE_COUNT_MAX if count else 1
+            raise BadArgument(f"must be 1 to {CHANGE_QUEUE_COUNT_MAX}", field="queue_ids", value=count, limit=limit)
+        ids = [arguments.queue_id(one, f"queue_ids[{index}]") for index, one in enumerate(request.queue_ids)]
+        return messages.GetSealedQueuesResponse(
+            queues=[
+                messages.SealedQueue(
+                    queue_id=queue.queue_id,
+                    stage=messages.SealedStage.Value(f"SEALED_STAGE_{queue.stage}"),
+                    unsettled_count=queue.unsettled_count,
+                )
+                for queue in await engine.sealed_queues.of(group, topic, ids)
+            ]
+        )
+
     async def ListGroups(self, request: messages.ListGroupsRequest, _: object) -> messages.ListGroupsResponse:
         """Return a page of groups. The token is the last group of the page before."""
         groups = (await self._owner.engine()).groups
@@ -120,7 +142,7 @@ class GroupServicer:
         time_ms = arguments.time_ms(request, "time")
         bounds = await self._index.bounds(topic)
         positions: dict[int, int] = {}
-        for queue_id in range(await self._log.queue_count(topic)):
+        for queue_id in (await self._log.topic_queues(topic)).ids:
             least, most = bounds.get(queue_id, (0, 0))
             if time_ms is None:
                 positions[queue_id] = least if to == "earliest" else most

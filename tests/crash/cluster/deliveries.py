@@ -38,6 +38,7 @@ from services.delivery.rpc.log.index_client import IndexClient
 from services.delivery.rpc.log.level_client import LevelClient
 from services.delivery.rpc.log.log_client import LogClient
 from services.delivery.rpc.log.timer_client import TimerClient
+from services.delivery.rpc.shard_client import ShardClient
 from services.delivery.rpc.transaction_servicer import TransactionServicer
 from services.gateway.engine.bodies import Bodies
 from services.gateway.engine.producers import Producers
@@ -116,6 +117,7 @@ class Delivery:
         clock, log, index = self._node.clock, LogClient(to_log), IndexClient(to_index)
         halves, timers = HalfClient(to_index, index), TimerClient(to_log, to_index, index)
         rooms = {"log": log, "index": index, "halves": halves, "timers": timers, "levels": LevelClient(index)}
+        rooms |= {"shards": ShardClient({})}
         make = partial(GroupEngine, **rooms, clock=clock, config=DeliveryConfig())
         self.owner = JournalOwner(log, index, make, clock, level_count=DELAY_LEVEL_MAX)
         self.letters = DeadLetterServicer(self.owner)

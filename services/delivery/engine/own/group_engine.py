@@ -28,9 +28,12 @@ from services.delivery.engine.ports.index import Index
 from services.delivery.engine.ports.levels import LevelIndex
 from services.delivery.engine.ports.log import Log
 from services.delivery.engine.ports.messages import Wanted
+from services.delivery.engine.ports.shards import Shards
 from services.delivery.engine.ports.timers import TimerIndex
 from services.delivery.engine.receive.batch import SIZE_BYTES_MAX, Delivered
+from services.delivery.engine.receive.parents import ParentQueues
 from services.delivery.engine.receive.positions import HOLD_LOOK_S, TOPIC_LOOK_S, Positions
+from services.delivery.engine.receive.sealed_queues import SealedQueues
 from services.delivery.engine.receive.settling import Settling
 from services.delivery.engine.receive.subscription import Subscription
 from services.delivery.engine.receive.subscriptions import Subscriptions, stop_all
@@ -62,6 +65,7 @@ class GroupEngine:
         halves: HalfIndex,
         timers: TimerIndex,
         levels: LevelIndex,
+        shards: Shards,
         clock: Clock,
         config: DeliveryConfig,
     ) -> None:
@@ -73,7 +77,9 @@ class GroupEngine:
         self.delay_queries = DelayQueries(self.delays, clock)
         self.delay_levels = DelayLevels(config.delay_levels_ms(), groups, journal, tally, index=index, levels=levels)
         self.transactions = Transactions(journal, tally, log=log, halves=halves, time=journal.time, config=config)
-        self.positions = Positions(groups, journal, log, index, clock, config)
+        self.sealed_queues = SealedQueues(groups, log, index, halves)
+        parents = ParentQueues(self.sealed_queues, shards, clock)
+        self.positions = Positions(groups, journal, log, index, parents, clock, config)
         self.dead_letter_writer = DeadLetterWriter(
             groups, journal, tally, index, time, lambda place: self.subscriptions.wake(place.group, place.topic)
         )
@@ -114,6 +120,7 @@ class GroupEngine:
         await self.delays.stop()
         await self.delay_levels.stop()
         await self.subscriptions.stop()
+        await self.positions.parents.stop()
 
     async def receive(
         self,
@@ -148,7 +155,7 @@ class GroupEngine:
         try:
             while not self._is_stopped:
                 subscription = await self._subscription(group, topic)
-                queue_ids = self.positions.begun(group, topic, await self.positions.queue_count(topic))
+                queue_ids = await self.positions.begun(group, topic)
                 taken = await subscription.take(
                     count,
                     size_bytes,

@@ -91,10 +91,10 @@ class Lags:
     async def _not_begun(self, group: str, topic: str, bounds: Mapping[int, tuple[int, int]]) -> list[QueueState]:
         """Return the queues that a topic of the group got later, and of which no message was delivered yet."""
         try:
-            queue_count = await self._positions.queue_count(topic)
+            queues = await self._positions.queues(topic)
         except TopicNotFound:
             return []
-        places = {one: Place(group, topic, one) for one in bounds if one < queue_count}
+        places = {one: Place(group, topic, one) for one in queues.ids if one in bounds}
         return [QueueState(place, bounds[one][0]) for one, place in places.items() if not self._groups.find(place)]
 
     def _of_queue(self, queue: QueueState, least: int, most: int) -> QueueLag:
@@ -111,6 +111,7 @@ class Lags:
             open_count_max=self._open_count_max,
             due_ms=due_ms,
             waits_for=waits_for,
+            unfinished=self._positions.parents.unfinished(place.group, place.topic, place.queue_id) if hold else {},
             failure=self._failure(place),
         )
         return QueueLag(

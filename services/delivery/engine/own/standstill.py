@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from libs.formats.records.delivery_record import Policy
 from services.delivery.engine.receive.feed import FeedFailure
+from services.delivery.engine.receive.parents import Unfinished
 from services.delivery.engine.state.queue import QueueState
 
 
@@ -22,6 +23,7 @@ class Reason(StrEnum):
     WAITS_FOR_ATTEMPT = "WAITS_FOR_ATTEMPT"
     OLDER_QUEUES = "OLDER_QUEUES"
     FEED_FAILS = "FEED_FAILS"
+    PARENT_QUEUES = "PARENT_QUEUES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ def standstills(
     open_count_max: int,
     due_ms: list[int],
     waits_for: Mapping[int, int],
+    unfinished: Unfinished,
     failure: FeedFailure | None,
 ) -> list[Standstill]:
     """Return all reasons that hold up the unsettled messages of a queue."""
@@ -63,6 +66,10 @@ def standstills(
         others = f"{len(waits_for)} queues are worked off first, among them queue {first}"
         text = f"queue {first} is worked off first" if len(waits_for) == 1 else others
         found.append(Standstill(Reason.OLDER_QUEUES, text, waits_for[first]))
+    if unfinished:
+        more = f", and {len(unfinished) - 1} more sealed queues" if len(unfinished) > 1 else ""
+        text = f"its keys were in sealed queues, which are worked off first: {unfinished[min(unfinished)]}{more}"
+        found.append(Standstill(Reason.PARENT_QUEUES, text))
     if failure is not None:
         found.append(Standstill(Reason.FEED_FAILS, f"nothing new can be read: {failure.error}", failure.queue_offset))
     return found

@@ -1,10 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Log: the log that contains the journal, as the engine sees it; `rpc/log` implements it over gRPC."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from libs.formats.config.topic_share import Place as QueuePlace
 from services.delivery.engine.ports.messages import JournaledMessage, Written
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQueues:
+    """The queues of a topic that the log has: all, or its share if the topic lies on several shards."""
+
+    ids: Sequence[int]
+    sealed: frozenset[int] = frozenset()
+    """Queues that take no messages of clients any more: other queues have their keys."""
+    parents: Mapping[int, Sequence[QueuePlace]] = field(default_factory=dict)
+    """The sealed queues that had the keys of a queue before, at any shards, by the queue's number."""
 
 
 class Log(Protocol):
@@ -37,8 +50,12 @@ class Log(Protocol):
         """
         ...
 
-    async def queue_count(self, topic: str) -> int:
-        """Return how many queues of a topic are read. Raises TopicNotFound and DependencyUnavailable."""
+    async def end_offset(self) -> int:
+        """Return the physical offset of the end of the log. Raises DependencyUnavailable."""
+        ...
+
+    async def topic_queues(self, topic: str) -> TopicQueues:
+        """Return the queues of a topic that are read. Raises TopicNotFound and DependencyUnavailable."""
         ...
 
     async def refusal(self, topic: str) -> str:

@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -40,6 +41,24 @@ class Read(msgspec.Struct, Generic[T], frozen=True):
 
 Pulled: TypeAlias = Read[Found]
 """The messages that a pull found."""
+
+
+class SealedStage(StrEnum):
+    """How far a group is in a sealed queue. The API has the same names."""
+
+    NOT_SEALED = "NOT_SEALED"
+    NOT_INDEXED = "NOT_INDEXED"
+    NO_POSITION = "NO_POSITION"
+    UNSETTLED = "UNSETTLED"
+    SETTLED = "SETTLED"
+
+
+class SealedQueue(NamedTuple):
+    """How far a group is in a queue, and how many of its messages are not settled."""
+
+    queue_id: int
+    stage: SealedStage
+    unsettled_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,11 @@
 A group that never received from a topic begins in all queues that exist: at the offset that it committed, or at the
 beginning or the end of the queue, as its policy says. A queue that the topic gets later begins with its first message,
 independently of the policy.
-Invariant: a later queue of an ordered group gets its position once all messages are settled that other queues had
-before its first message, so that the messages of a key stay in their order. Until then the queue is held. Holds are
-derived from stored messages and offsets, so the next owner holds the same queues.
+A queue that opened when others were sealed, on the same shard or others, begins with its first message, too.
+Invariants: a later queue of an ordered group gets its position once all messages are settled that other queues had
+before its first message, so that the messages of a key stay in their order; a queue with parents gets it once all
+messages of the parents are settled. Until then the queue is held. Holds are derived from stored messages and offsets,
+so the next owner holds the same queues.
 Callers: the event loop's thread. Memory: for each queue that is held a number for each queue that it waits for.
 """
 
@@ -21,8 +23,9 @@ from libs.requests.errors import WindowFull
 from services.delivery.config import DeliveryConfig
 from services.delivery.engine.journal.journal import Journal
 from services.delivery.engine.ports.index import Index
-from services.delivery.engine.ports.log import Log
+from services.delivery.engine.ports.log import Log, TopicQueues
 from services.delivery.engine.ports.messages import Wanted
+from services.delivery.engine.receive.parents import ParentQueues
 from services.delivery.engine.state.dead_letter_topic import dead_letter_topic
 from services.delivery.engine.state.groups import Groups
 from services.delivery.errors import MessageDamaged
@@ -58,11 +61,19 @@ class Positions:
     """The positions of the groups of an ownership, and the queues that are held."""
 
     def __init__(
-        self, groups: Groups, journal: Journal, log: Log, index: Index, clock: Clock, config: DeliveryConfig
+        self,
+        groups: Groups,
+        journal: Journal,
+        log: Log,
+        index: Index,
+        parents: ParentQueues,
+        clock: Clock,
+        config: DeliveryConfig,
     ) -> None:
         self._groups, self._journal, self._log, self._index = groups, journal, log, index
         self._clock, self._config = clock, config
-        self._queue_counts: dict[str, tuple[float, int]] = {}
+        self.parents = parents
+        self._queues: dict[str, tuple[float, TopicQueues]] = {}
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Locks by group: a slow answer of the index for a group delays no other group."""
         self._holds: dict[tuple[str, str], _Holds] = {}
@@ -72,16 +83,16 @@ class Positions:
 
         Raises TopicNotFound, DependencyUnavailable, WindowFull, and the journal's failure.
         """
-        queue_count = await self.queue_count(topic)
-        if not (missing := self._missing(group, topic, queue_count)):
-            self._holds.pop((group, topic), None)
+        queues = await self.queues(topic)
+        if not (missing := self._missing(group, topic, queues)):
+            self._end_holds(group, topic)
             return
         self.check_room(len(missing))
         async with self._opening.setdefault(group, asyncio.Lock()):
-            if not (missing := self._missing(group, topic, queue_count)):
+            if not (missing := self._missing(group, topic, queues)):
                 return
             policy = None if self._groups.is_known(group) else await self._index.stored_policy(group)
-            positions = await self._positions(group, topic, queue_count, missing)
+            positions = await self._positions(group, topic, queues, missing)
             events: list[Event] = [Moved(Place(group, topic, one), position) for one, position in positions.items()]
             if policy is not None and not self._groups.is_known(group):  # otherwise it was given a policy meanwhile
                 events.append(PolicySet(group, policy))
@@ -90,9 +101,10 @@ class Positions:
             if events:
                 await self._journal.write(events, is_safe=False)
 
-    def begun(self, group: str, topic: str, queue_count: int) -> list[int]:
-        """Return the queues in which a group has a position."""
-        return [one for one in range(queue_count) if self._groups.find(Place(group, topic, one)) is not None]
+    async def begun(self, group: str, topic: str) -> list[int]:
+        """Return the queues in which a group has a position. Raises TopicNotFound and DependencyUnavailable."""
+        ids = (await self.queues(topic)).ids
+        return [queue_id for queue_id in ids if self._groups.find(Place(group, topic, queue_id)) is not None]
 
     def held(self, group: str, topic: str) -> Mapping[int, Hold]:
         """Return the queues that are held for a group."""
@@ -102,6 +114,11 @@ class Positions:
     def forget(self, group: str) -> None:
         """Drop the holds of a deleted group."""
         self._holds = {key: holds for key, holds in self._holds.items() if key[0] != group}
+        self.parents.forget(group)
+
+    def _end_holds(self, group: str, topic: str) -> None:
+        if self._holds.pop((group, topic), None) is not None:
+            self.parents.end(group, topic)
 
     def waits_for(self, group: str, topic: str, hold: Hold) -> dict[int, int]:
         """Return the queues that a held queue waits for, and up to which queue offset."""
@@ -116,76 +133,91 @@ class Positions:
         if self._groups.size + count > self._config.group_queue_count_max:
             raise WindowFull("queues of groups", limit=self._config.group_queue_count_max)
 
-    async def queue_count(self, topic: str) -> int:
-        """Return how many queues of a topic are read. Raises TopicNotFound and DependencyUnavailable."""
+    async def queues(self, topic: str) -> TopicQueues:
+        """Return the queues of a topic that are read. Raises TopicNotFound and DependencyUnavailable."""
         now_s = self._clock.monotonic_s()
-        known = self._queue_counts.get(topic)
+        known = self._queues.get(topic)
         if known is None or now_s - known[0] > TOPIC_LOOK_S:
-            if len(self._queue_counts) > self._config.subscription_count_max:
-                self._queue_counts.clear()
-            known = self._queue_counts[topic] = (now_s, await self._log.queue_count(topic))
+            if len(self._queues) > self._config.subscription_count_max:
+                self._queues.clear()
+            known = self._queues[topic] = (now_s, await self._log.topic_queues(topic))
         return known[1]
 
-    def _missing(self, group: str, topic: str, queue_count: int) -> list[int]:
-        return [one for one in range(queue_count) if self._groups.find(Place(group, topic, one)) is None]
+    def _missing(self, group: str, topic: str, queues: TopicQueues) -> list[int]:
+        return [queue_id for queue_id in queues.ids if self._groups.find(Place(group, topic, queue_id)) is None]
 
-    async def _positions(self, group: str, topic: str, queue_count: int, missing: list[int]) -> dict[int, int]:
+    async def _positions(self, group: str, topic: str, queues: TopicQueues, missing: list[int]) -> dict[int, int]:
         """Return where a group begins in the missing queues that are not held."""
         holds = self._holds.setdefault((group, topic), _Holds())
         policy, is_ordinary = self._groups.policy(group), topic != dead_letter_topic(group)
-        has_begun = len(missing) < queue_count
-        if has_begun and policy.is_ordered and is_ordinary and holds.queues.keys() >= set(missing):
-            return await self._freed(group, topic, holds, queue_count, missing)
+        keeps_order = policy.is_ordered and is_ordinary
+        has_begun = len(missing) < len(queues.ids)
+        is_held = holds.queues.keys() >= set(missing) and (has_begun or queues.parents.keys() >= set(missing))
+        if keeps_order and is_held:
+            return await self._freed(group, topic, holds, queues, missing)
         bounds = await self._index.bounds(topic)
         committed = {one: await self._index.stored_offset(group, topic, one) for one in missing}
         has_begun = has_begun or any(one is not None for one in committed.values())
         positions: dict[int, int] = {}
         for queue_id in missing:
             least, most = bounds.get(queue_id, (0, 0))
+            is_later = has_begun or bool(queues.parents.get(queue_id))
             if (position := committed[queue_id]) is not None:
                 positions[queue_id] = min(max(position, least), most)
-            elif has_begun and policy.is_ordered and is_ordinary:
+            elif is_later and keeps_order:
                 holds.queues.setdefault(queue_id, Hold())
             else:
-                positions[queue_id] = most if policy.from_end and is_ordinary and not has_begun else least
+                positions[queue_id] = most if policy.from_end and is_ordinary and not is_later else least
         if holds.queues:
             left = [one for one in missing if one not in positions]
-            positions |= await self._freed(group, topic, holds, queue_count, left)
+            positions |= await self._freed(group, topic, holds, queues, left)
         return positions
 
     async def _freed(
-        self, group: str, topic: str, holds: _Holds, queue_count: int, missing: list[int]
+        self, group: str, topic: str, holds: _Holds, queues: TopicQueues, missing: list[int]
     ) -> dict[int, int]:
         """Return which queues are held no more, and where they begin."""
         holds.queues = {one: holds.queues[one] for one in missing}
+        freed = await self._freed_by_parents(group, topic, queues, missing)
+        later = {queue_id: hold for queue_id, hold in holds.queues.items() if not queues.parents.get(queue_id)}
         now_s = self._clock.monotonic_s()
-        if any(hold.ends is None for hold in holds.queues.values()) and now_s - holds.looked_s >= HOLD_LOOK_S:
+        if any(hold.ends is None for hold in later.values()) and now_s - holds.looked_s >= HOLD_LOOK_S:
             holds.looked_s = now_s
-            await self._look(group, topic, holds.queues, queue_count)
-        freed = {
+            await self._look(group, topic, later, queues)
+        freed |= {
             queue_id: hold.begin
-            for queue_id, hold in holds.queues.items()
+            for queue_id, hold in later.items()
             if hold.ends is not None and not self.waits_for(group, topic, hold)
         }
         for queue_id in freed:
             del holds.queues[queue_id]
         return freed
 
-    async def _look(self, group: str, topic: str, queues: dict[int, Hold], queue_count: int) -> None:
+    async def _freed_by_parents(
+        self, group: str, topic: str, queues: TopicQueues, missing: list[int]
+    ) -> dict[int, int]:
+        """Return the queues with parents that the group has finished, and where they begin."""
+        children = [queue_id for queue_id in missing if queues.parents.get(queue_id)]
+        if not children or not (freed := self.parents.look(group, topic, queues, children)):
+            return {}
+        bounds = await self._index.bounds(topic)
+        return {queue_id: bounds.get(queue_id, (0, 0))[0] for queue_id in freed}
+
+    async def _look(self, group: str, topic: str, held: dict[int, Hold], queues: TopicQueues) -> None:
         """Find the first messages of held queues, and the queues that they wait for."""
         bounds = await self._index.bounds(topic)
-        for queue_id, hold in queues.items():
+        for queue_id, hold in held.items():
             least, most = bounds.get(queue_id, (0, 0))
             if hold.first_ms is None and most > least:
                 await self._find_first(topic, queue_id, least, hold)
         bounds = await self._index.bounds(topic)  # again, with all messages stored before the first messages
-        for queue_id, hold in queues.items():
+        for queue_id, hold in held.items():
             if hold.first_ms is not None and hold.ends is None:
-                others = [one for one in range(queue_count) if one != queue_id and one in bounds]
+                others = [one for one in queues.ids if one != queue_id and one in bounds]
                 hold.ends = {
                     other: end
                     for other in others
-                    if (end := await self._end(group, topic, other, hold.first_ms, queues, bounds)) is not None
+                    if (end := await self._end(group, topic, other, hold.first_ms, held, bounds)) is not None
                 }
 
     async def _find_first(self, topic: str, queue_id: int, least: int, hold: Hold) -> None:

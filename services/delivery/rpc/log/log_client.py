@@ -22,6 +22,8 @@ from libs.requests.durable import until_durable
 from libs.requests.errors import NotDurableYet, PeerError, TopicNotFound
 from libs.runtime.peer.calls import PeerClient, PeerErrors, by_reason
 from libs.runtime.peer.connection import Connection
+from libs.runtime.rpc.topic_shares import share_of
+from services.delivery.engine.ports.log import TopicQueues
 from services.delivery.engine.ports.messages import JournaledMessage, Written
 from services.delivery.errors import AppendRefused, JournalLost, JournalNotDurable
 from services.delivery.rpc.log.errors import ERRORS
@@ -111,10 +113,22 @@ class LogClient:
         status = await self._log.call(self._status.GetStatus, log_service_pb2.GetStatusRequest())
         return status.store_time_ahead_ms
 
-    async def queue_count(self, topic: str) -> int:
+    async def end_offset(self) -> int:
+        """See Log."""
+        status = await self._log.call(self._status.GetStatus, log_service_pb2.GetStatusRequest())
+        return status.max_physical_offset
+
+    async def topic_queues(self, topic: str) -> TopicQueues:
         """See Log."""
         found = await self._topic(topic)
-        return max(found.queue_count, found.read_queue_count)  # a log of an older version answers only with the second
+        if not found.HasField("share"):  # a log of an older version answers only with read_queue_count
+            return TopicQueues(range(max(found.queue_count, found.read_queue_count)))
+        queues = share_of(found.share).queues
+        return TopicQueues(
+            [queue.queue_id for queue in queues],
+            frozenset(queue.queue_id for queue in queues if queue.is_sealed),
+            {queue.queue_id: queue.parents for queue in queues if queue.parents},
+        )
 
     async def refusal(self, topic: str) -> str:
         """See Log."""

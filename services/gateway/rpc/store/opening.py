@@ -3,14 +3,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
-from libs.formats.errors import BadField
 from libs.machine.clock import Clock
-from libs.runtime.errors import ConfigError
 from libs.runtime.peer.leader import LeaderClient
 from libs.runtime.settings import PeerConfig
-from libs.shards import shards_file
 from libs.shards.shards_file import Shard
 from services.gateway.config import GatewayConfig
 from services.gateway.engine.shards.traffic import ShardTraffic
@@ -24,18 +20,6 @@ Lead = Callable[[str, PeerConfig, str], LeaderClient]
 """Connects to the members of a service, by the prefix of its settings, its settings, and its name in errors."""
 
 SERVICES = ("commitlog", "indexer", "delivery", "janitor")
-
-
-def shards_of(path: Path | None) -> Mapping[str, Shard]:
-    """Return the shards of a file, nothing without a file. Raises ConfigError."""
-    if path is None:
-        return {}
-    try:
-        return shards_file.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"shards_file {path}: {error}") from error
-    except BadField as error:
-        raise ConfigError(f"shards_file {path}: {error.field}: {error.reason}") from error
 
 
 def at_shard(peers: Mapping[str, PeerConfig], shard: Shard) -> Mapping[str, PeerConfig]:

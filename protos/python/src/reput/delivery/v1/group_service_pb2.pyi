@@ -41,6 +41,8 @@ class _StandstillReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Stan
     """Other queues of the topic are worked off first: `waits_for`."""
     STANDSTILL_REASON_FEED_FAILS: _StandstillReason.ValueType  # 6
     """Nothing new can be read from `queue_offset` on, for the reason in `text`."""
+    STANDSTILL_REASON_PARENT_QUEUES: _StandstillReason.ValueType  # 7
+    """The keys of the queue were in sealed queues, maybe of other shards, whose messages are settled first: `text`."""
 
 class StandstillReason(_StandstillReason, metaclass=_StandstillReasonEnumTypeWrapper):
     """The reasons why a queue of a group makes no progress."""
@@ -59,6 +61,8 @@ STANDSTILL_REASON_OLDER_QUEUES: StandstillReason.ValueType  # 5
 """Other queues of the topic are worked off first: `waits_for`."""
 STANDSTILL_REASON_FEED_FAILS: StandstillReason.ValueType  # 6
 """Nothing new can be read from `queue_offset` on, for the reason in `text`."""
+STANDSTILL_REASON_PARENT_QUEUES: StandstillReason.ValueType  # 7
+"""The keys of the queue were in sealed queues, maybe of other shards, whose messages are settled first: `text`."""
 Global___StandstillReason: _TypeAlias = StandstillReason  # noqa: Y015
 
 class _MessageStage:
@@ -104,6 +108,42 @@ MESSAGE_STAGE_HELD: MessageStage.ValueType  # 6
 MESSAGE_STAGE_SETTLED: MessageStage.ValueType  # 7
 """It is settled: acknowledged, given up, passed over by all filters, before the group's begin, or a dead letter."""
 Global___MessageStage: _TypeAlias = MessageStage  # noqa: Y015
+
+class _SealedStage:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SealedStageEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SealedStage.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SEALED_STAGE_UNSPECIFIED: _SealedStage.ValueType  # 0
+    """Not set."""
+    SEALED_STAGE_NOT_SEALED: _SealedStage.ValueType  # 1
+    """The queue is not sealed, or is at another shard."""
+    SEALED_STAGE_NOT_INDEXED: _SealedStage.ValueType  # 2
+    """The index does not have the whole queue yet."""
+    SEALED_STAGE_NO_POSITION: _SealedStage.ValueType  # 3
+    """The group did not receive from the queue yet."""
+    SEALED_STAGE_UNSETTLED: _SealedStage.ValueType  # 4
+    """Messages are not settled."""
+    SEALED_STAGE_SETTLED: _SealedStage.ValueType  # 5
+    """All messages are settled, and no message of clients comes any more."""
+
+class SealedStage(_SealedStage, metaclass=_SealedStageEnumTypeWrapper):
+    """How far a group is in a sealed queue."""
+
+SEALED_STAGE_UNSPECIFIED: SealedStage.ValueType  # 0
+"""Not set."""
+SEALED_STAGE_NOT_SEALED: SealedStage.ValueType  # 1
+"""The queue is not sealed, or is at another shard."""
+SEALED_STAGE_NOT_INDEXED: SealedStage.ValueType  # 2
+"""The index does not have the whole queue yet."""
+SEALED_STAGE_NO_POSITION: SealedStage.ValueType  # 3
+"""The group did not receive from the queue yet."""
+SEALED_STAGE_UNSETTLED: SealedStage.ValueType  # 4
+"""Messages are not settled."""
+SEALED_STAGE_SETTLED: SealedStage.ValueType  # 5
+"""All messages are settled, and no message of clients comes any more."""
+Global___SealedStage: _TypeAlias = SealedStage  # noqa: Y015
 
 @_typing.final
 class GroupPolicy(_message.Message):
@@ -824,3 +864,89 @@ class QueueMove(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QueueMove: _TypeAlias = QueueMove  # noqa: Y015
+
+@_typing.final
+class GetSealedQueuesRequest(_message.Message):
+    """Sealed queues of a topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_IDS_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Name of the group."""
+    topic: _builtins.str
+    """Name of the topic."""
+    @_builtins.property
+    def queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Queues within the topic. 1 to 256."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        queue_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "queue_ids", b"queue_ids", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSealedQueuesRequest: _TypeAlias = GetSealedQueuesRequest  # noqa: Y015
+
+@_typing.final
+class GetSealedQueuesResponse(_message.Message):
+    """The queues."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___SealedQueue]:
+        """In the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        queues: _abc.Iterable[Global___SealedQueue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queues", b"queues"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSealedQueuesResponse: _TypeAlias = GetSealedQueuesResponse  # noqa: Y015
+
+@_typing.final
+class SealedQueue(_message.Message):
+    """How far a group is in a queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    UNSETTLED_COUNT_FIELD_NUMBER: _builtins.int
+    queue_id: _builtins.int
+    """Queue within the topic."""
+    stage: Global___SealedStage.ValueType
+    """How far the group is."""
+    unsettled_count: _builtins.int
+    """Messages that are not settled, where that is known."""
+    def __init__(
+        self,
+        *,
+        queue_id: _builtins.int = ...,
+        stage: Global___SealedStage.ValueType = ...,
+        unsettled_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue_id", b"queue_id", "stage", b"stage", "unsettled_count", b"unsettled_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SealedQueue: _TypeAlias = SealedQueue  # noqa: Y015

@@ -51,6 +51,11 @@ class GroupServiceStub(object):
                 request_serializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetMessageStatesRequest.SerializeToString,
                 response_deserializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetMessageStatesResponse.FromString,
                 _registered_method=True)
+        self.GetSealedQueues = channel.unary_unary(
+                '/reput.delivery.v1.GroupService/GetSealedQueues',
+                request_serializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetSealedQueuesRequest.SerializeToString,
+                response_deserializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetSealedQueuesResponse.FromString,
+                _registered_method=True)
         self.ListGroups = channel.unary_unary(
                 '/reput.delivery.v1.GroupService/ListGroups',
                 request_serializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.ListGroupsRequest.SerializeToString,
@@ -94,6 +99,13 @@ class GroupServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetSealedQueues(self, request, context):
+        """Returns how far a group is in sealed queues, for the Deliveries of other shards. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListGroups(self, request, context):
         """Lists groups by name. Idempotent.
         """
@@ -132,6 +144,11 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.GetMessageStates,
                     request_deserializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetMessageStatesRequest.FromString,
                     response_serializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetMessageStatesResponse.SerializeToString,
+            ),
+            'GetSealedQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSealedQueues,
+                    request_deserializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetSealedQueuesRequest.FromString,
+                    response_serializer=reput_dot_delivery_dot_v1_dot_group__service__pb2.GetSealedQueuesResponse.SerializeToString,
             ),
             'ListGroups': grpc.unary_unary_rpc_method_handler(
                     servicer.ListGroups,
@@ -232,6 +249,33 @@ class GroupService(object):
             '/reput.delivery.v1.GroupService/GetMessageStates',
             reput_dot_delivery_dot_v1_dot_group__service__pb2.GetMessageStatesRequest.SerializeToString,
             reput_dot_delivery_dot_v1_dot_group__service__pb2.GetMessageStatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSealedQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.delivery.v1.GroupService/GetSealedQueues',
+            reput_dot_delivery_dot_v1_dot_group__service__pb2.GetSealedQueuesRequest.SerializeToString,
+            reput_dot_delivery_dot_v1_dot_group__service__pb2.GetSealedQueuesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,8 @@ class GroupServiceStub:
     """Returns a group's policy and how far it is. Idempotent."""
     GetMessageStates: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.GetMessageStatesRequest, _group_service_pb2.GetMessageStatesResponse]
     """Returns the states of single messages at a group. Idempotent."""
+    GetSealedQueues: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.GetSealedQueuesRequest, _group_service_pb2.GetSealedQueuesResponse]
+    """Returns how far a group is in sealed queues, for the Deliveries of other shards. Idempotent."""
     ListGroups: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.ListGroupsRequest, _group_service_pb2.ListGroupsResponse]
     """Lists groups by name. Idempotent."""
     DeleteGroup: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.DeleteGroupRequest, _group_service_pb2.DeleteGroupResponse]
@@ -61,6 +63,8 @@ class GroupServiceAsyncStub(GroupServiceStub):
     """Returns a group's policy and how far it is. Idempotent."""
     GetMessageStates: _aio.UnaryUnaryMultiCallable[_group_service_pb2.GetMessageStatesRequest, _group_service_pb2.GetMessageStatesResponse]  # type: ignore[assignment]
     """Returns the states of single messages at a group. Idempotent."""
+    GetSealedQueues: _aio.UnaryUnaryMultiCallable[_group_service_pb2.GetSealedQueuesRequest, _group_service_pb2.GetSealedQueuesResponse]  # type: ignore[assignment]
+    """Returns how far a group is in sealed queues, for the Deliveries of other shards. Idempotent."""
     ListGroups: _aio.UnaryUnaryMultiCallable[_group_service_pb2.ListGroupsRequest, _group_service_pb2.ListGroupsResponse]  # type: ignore[assignment]
     """Lists groups by name. Idempotent."""
     DeleteGroup: _aio.UnaryUnaryMultiCallable[_group_service_pb2.DeleteGroupRequest, _group_service_pb2.DeleteGroupResponse]  # type: ignore[assignment]
@@ -96,6 +100,14 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.GetMessageStatesResponse, _abc.Awaitable[_group_service_pb2.GetMessageStatesResponse]]:
         """Returns the states of single messages at a group. Idempotent."""
+
+    @_abc_1.abstractmethod
+    def GetSealedQueues(
+        self,
+        request: _group_service_pb2.GetSealedQueuesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_service_pb2.GetSealedQueuesResponse, _abc.Awaitable[_group_service_pb2.GetSealedQueuesResponse]]:
+        """Returns how far a group is in sealed queues, for the Deliveries of other shards. Idempotent."""
 
     @_abc_1.abstractmethod
     def ListGroups(

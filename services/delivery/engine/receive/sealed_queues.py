@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SealedQueues: how far groups are in the sealed queues of this shard.
+
+A sealed queue takes no messages of clients any more, so the end of the log at the first look after the seal is behind
+all of them: once the index has that part of the log, it knows the whole queue.
+Callers: the event loop's thread. Memory: END_COUNT_MAX ends.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from libs.formats.records.delivery_record import Place
+from services.delivery.engine.ports.halves import HalfIndex
+from services.delivery.engine.ports.index import Index
+from services.delivery.engine.ports.log import Log, TopicQueues
+from services.delivery.engine.ports.messages import SealedQueue, SealedStage
+from services.delivery.engine.state.groups import Groups
+
+END_COUNT_MAX = 10_000
+
+
+class SealedQueues:
+    """The sealed queues of the log of an ownership."""
+
+    def __init__(self, groups: Groups, log: Log, index: Index, halves: HalfIndex) -> None:
+        self._groups, self._log, self._index, self._halves = groups, log, index, halves
+        self._ends: OrderedDict[tuple[str, int], int] = OrderedDict()
+
+    async def of(self, group: str, topic: str, queue_ids: Sequence[int]) -> list[SealedQueue]:
+        """Return how far a group is in these queues. Raises TopicNotFound and DependencyUnavailable."""
+        queues = await self._log.topic_queues(topic)
+        ends = [self._end(topic, queue_id, await self._log.end_offset()) for queue_id in queue_ids]
+        indexed = await self._halves.indexed()
+        bounds = await self._index.bounds(topic)
+        return [
+            self._of_queue(Place(group, topic, queue_id), queues, bounds.get(queue_id, (0, 0)), end <= indexed)
+            for queue_id, end in zip(queue_ids, ends, strict=True)
+        ]
+
+    def _end(self, topic: str, queue_id: int, end: int) -> int:
+        """Return an end of the log that is behind the queue. A log that lost its tail has a smaller end."""
+        self._ends[topic, queue_id] = end = min(end, self._ends.get((topic, queue_id), end))
+        if len(self._ends) > END_COUNT_MAX:
+            self._ends.popitem(last=False)
+        return end
+
+    def _of_queue(self, place: Place, queues: TopicQueues, bounds: tuple[int, int], is_indexed: bool) -> SealedQueue:
+        queue_id, (least, most) = place.queue_id, bounds
+        if queue_id not in queues.sealed:
+            self._ends.pop((place.topic, queue_id), None)
+            return SealedQueue(queue_id, SealedStage.NOT_SEALED)
+        if not is_indexed:
+            return SealedQueue(queue_id, SealedStage.NOT_INDEXED)
+        if (queue := self._groups.find(place)) is None:
+            is_empty = most <= least and not queues.parents.get(queue_id)
+            return SealedQueue(queue_id, SealedStage.SETTLED if is_empty else SealedStage.NO_POSITION, most - least)
+        count = queue.unsettled_count(least, most)
+        return SealedQueue(queue_id, SealedStage.UNSETTLED if count else SealedStage.SETTLED, count)

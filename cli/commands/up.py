@@ -33,6 +33,7 @@ CONSOLE, GATEWAY = "console", "gateway"
 CONSOLE_PACKAGES = ("jinja2", "starlette", "uvicorn")
 TRUST_SETTINGS = ("token_file", "operator_token_file", "rights_file", "tls_client_ca_file")
 """Settings with which a service tells callers apart, or knows another operator's token."""
+SHARDS_FILE = "shards.toml"
 METRICS_PORTS = {"commitlog": 7201, "indexer": 7202, "janitor": 7203, "delivery": 7204}
 REPLICA_IDS = "abcdefg"
 COPY_PORTS = 10
@@ -319,12 +320,13 @@ def shards_of(data_dir: Path, ports: Mapping[str, int], count: int, hosts: Mappi
     chosen = [
         chosen_ports({key: port and port + at * COPY_PORTS for key, port in ports.items()}) for at in range(count)
     ]
-    return [Copy(data_dir / name, chosen[at], hosts, name, at) for at, name in enumerate(names)]
+    flags = {"delivery": ["--shards-file", str(data_dir / SHARDS_FILE)]}
+    return [Copy(data_dir / name, chosen[at], hosts, name, at, flags) for at, name in enumerate(names)]
 
 
 def write_shards(copies: Sequence[Copy], data_dir: Path) -> Path:
     """Write the file that names the shards, and return its path. A file that is there keeps its `takes_topics`."""
-    path = data_dir / "shards.toml"
+    path = data_dir / SHARDS_FILE
     try:
         before = shards_file.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (BadField, UnicodeDecodeError) as error:

@@ -77,7 +77,8 @@ class Lags:
         if not self._groups.is_known(group):
             raise GroupNotFound(group)
         queues = [queue for queue in self._groups.queues(group) if queue.place.topic != dead_letter_topic(group)]
-        bounds = {topic: await self._index.bounds(topic) for topic in {queue.place.topic for queue in queues}}
+        topics = {queue.place.topic for queue in queues} | self._positions.held_topics(group)
+        bounds = {topic: await self._index.bounds(topic) for topic in topics}
         for topic, some in bounds.items():
             queues += await self._not_begun(group, topic, some)
         queues.sort(key=lambda queue: (queue.place.topic, queue.place.queue_id))

@@ -111,6 +111,10 @@ class Positions:
         holds = self._holds.get((group, topic))
         return {} if holds is None else holds.queues
 
+    def held_topics(self, group: str) -> set[str]:
+        """Return the topics of which queues are held for a group."""
+        return {topic for (name, topic), holds in self._holds.items() if name == group and holds.queues}
+
     def forget(self, group: str) -> None:
         """Drop the holds of a deleted group."""
         self._holds = {key: holds for key, holds in self._holds.items() if key[0] != group}

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from tests.crash.part import Part, PartReport, Violation, repeat_command
 
-PART_NAMES = ("sim", "cluster", "kill", "messaging", "clocks", "fault", "power", "rounds")
+PART_NAMES = ("sim", "cluster", "kill", "messaging", "shards", "clocks", "fault", "power", "rounds")
 SIZES = ("ci", "long")
 SEED_BITS = 31
 

@@ -190,14 +190,17 @@ class LiveStore:
             {"REPUT_FAILPOINTS": failpoints, **(environment or {})},
         )
 
-    async def start_delivery(self, *, failpoints: str = "") -> None:
-        """Start Delivery, after CommitLog and Indexer, and wait until it serves. Raises EndedEarly."""
+    async def start_delivery(self, *more: str, failpoints: str = "") -> None:
+        """Start Delivery, after CommitLog and Indexer, with more flags, and wait until it serves. Raises EndedEarly."""
         behind = ("--commitlog-target", self.target("commitlog"), "--indexer-target", self.target("indexer"))
-        flags = (*behind, *HASTY, "--message-delay-level", DELAY_LEVELS_TEXT)
+        flags = (*behind, *HASTY, "--message-delay-level", DELAY_LEVELS_TEXT, *more)
         await self._start("delivery", flags, {"REPUT_FAILPOINTS": failpoints})
 
-    async def start_gateway(self) -> None:
-        """Start the gateway, after CommitLog and Delivery, and wait until it serves. Raises EndedEarly."""
+    async def start_gateway(self, shards_file: Path | None = None) -> None:
+        """Start the gateway, after what is behind it, and wait until it serves. Raises EndedEarly."""
+        if shards_file is not None:
+            await self._start("gateway", ("--shards-file", str(shards_file), *HASTY), {})
+            return
         behind = ("--commitlog-target", self.target("commitlog"), "--delivery-target", self.target("delivery"))
         await self._start("gateway", (*behind, *HASTY), {})
 

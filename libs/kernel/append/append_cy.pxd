@@ -11,7 +11,6 @@ cdef int plan_request(Job job, Message message, Field field, Property piece) noe
 cdef int plan_message(Job job, Message message, Field field, Property piece) noexcept nogil
 cdef int check_fields(Job job, Message message) noexcept nogil
 cdef int plan_queue(Job job, Message message, Py_ssize_t at, Py_ssize_t row) noexcept nogil
-cdef long long any_own_queue(Job job, Py_ssize_t row, long long queue_count) noexcept nogil
 cdef int plan_redirect(Job job, Message message, Py_ssize_t at, Py_ssize_t row) noexcept nogil
 cdef int choose_redirect(Job job, Message message, Py_ssize_t at) noexcept nogil
 cdef int plan_level(Job job, Message message, Py_ssize_t at) noexcept nogil

@@ -21,7 +21,7 @@ from cython.cimports.libs.kernel.append.message_cy import (
     read_message,
     to_signed,
 )
-from cython.cimports.libs.kernel.append.place_cy import Job, may_begin_queue, place_message
+from cython.cimports.libs.kernel.append.place_cy import Job, may_begin_queue, own_queue, place_message
 from cython.cimports.libs.kernel.layout import *
 from cython.cimports.libs.kernel.text_cy import Property, crc32, decimal_size, java_hash
 
@@ -379,45 +379,21 @@ def plan_queue(job, message, at, row):
         return 0
     if job.rows[row + WRITERS] == NOBODY or (job.rows[row + WRITERS] == SERVICES and not job.is_internal):
         return refuse_message(job, message, E_TOPIC_FORBIDDEN, APPEND_MESSAGE_TOPIC, 0)
-    has_share: cython.bint = job.rows[row + HAS_SHARE] != 0
-    own_queue: cython.longlong
-    if message.has_queue_id:
-        if message.queue_id >= queue_count:
-            return refuse_message(job, message, E_QUEUE, APPEND_MESSAGE_QUEUE_ID, message.queue_id)
-        own_queue = job.own_queues[job.rows[row + COUNTER_START] + message.queue_id] if has_share else OPEN_QUEUE
-        if own_queue != OPEN_QUEUE and not job.is_internal:
-            return refuse_message(job, message, E_QUEUE_ELSEWHERE, APPEND_MESSAGE_QUEUE_ID, message.queue_id)
-        job.plan[at + PLAN_QUEUE_ID] = message.queue_id
-    elif has_share:
-        own_queue = any_own_queue(job, row, queue_count) if job.is_internal else SERVER_CHOOSES
-        if own_queue == SERVER_CHOOSES:
-            return refuse_message(job, message, E_QUEUE_ELSEWHERE, APPEND_MESSAGE_QUEUE_ID, SERVER_CHOOSES)
-        job.plan[at + PLAN_QUEUE_ID] = own_queue
+    if message.has_queue_id and message.queue_id >= queue_count:
+        return refuse_message(job, message, E_QUEUE, APPEND_MESSAGE_QUEUE_ID, message.queue_id)
+    asked: cython.longlong = message.queue_id if message.has_queue_id else SERVER_CHOOSES
+    if job.rows[row + HAS_SHARE]:
+        job.plan[at + PLAN_QUEUE_ID] = own_queue(job, row, asked)
+        if job.plan[at + PLAN_QUEUE_ID] == SERVER_CHOOSES:
+            return refuse_message(job, message, E_QUEUE_ELSEWHERE, APPEND_MESSAGE_QUEUE_ID, asked)
+    elif message.has_queue_id:
+        job.plan[at + PLAN_QUEUE_ID] = asked
     elif message.sharding_key_size > 0:
         hash_value = java_hash(job.request, message.sharding_key_start, message.sharding_key_size, 0)
         if hash_value > INT32_MAX:
             hash_value = INT32_SPAN - hash_value  # the absolute value of the signed hash
         job.plan[at + PLAN_QUEUE_ID] = hash_value % queue_count
     return 0
-
-
-def any_own_queue(job, row, queue_count):
-    """Return a queue that is here for a message of the store itself: an open queue if there is one, in turn.
-
-    SERVER_CHOOSES if no queue is here.
-    """
-    found: cython.longlong = SERVER_CHOOSES
-    number: cython.longlong
-    queue_id: cython.longlong
-    kind: cython.longlong
-    for number in range(queue_count):
-        queue_id = (job.rows[row + ROUND_ROBIN] + job.count + number) % queue_count
-        kind = job.own_queues[job.rows[row + COUNTER_START] + queue_id]
-        if kind == OPEN_QUEUE:
-            return queue_id
-        if kind == SEALED_QUEUE:
-            found = queue_id
-    return found
 
 
 def plan_redirect(job, message, at, row):

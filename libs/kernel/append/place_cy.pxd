@@ -79,3 +79,4 @@ cdef Py_ssize_t write_number(Target target, Py_ssize_t position, long long numbe
 cdef int bucket_of(Source source, Property piece) noexcept nogil
 cdef void write_crc_property(Job job, Py_ssize_t start, Py_ssize_t position) noexcept nogil
 cdef bint may_begin_queue(Job job, Py_ssize_t at) noexcept nogil
+cdef long long own_queue(Job job, Py_ssize_t row, long long asked) noexcept nogil

@@ -212,3 +212,27 @@ def write_crc_property(job, start, position):
         job.segment[digit] = 48 + value % 10
         value //= 10
     job.segment[position + 19] = 2
+
+
+def own_queue(job, row, asked):
+    """Return the queue of a message in a topic with a share. SERVER_CHOOSES if no queue here takes the message.
+
+    A client names an open queue (`asked`). The store itself names any queue, or gets an open queue in turn, or a sealed
+    queue if none is open.
+    """
+    found: cython.longlong = SERVER_CHOOSES
+    count: cython.longlong = job.rows[row + WRITE_QUEUE_COUNT]
+    start: cython.longlong = job.rows[row + COUNTER_START]
+    number: cython.longlong
+    queue_id: cython.longlong
+    if asked != SERVER_CHOOSES:
+        return asked if job.is_internal or job.own_queues[start + asked] == OPEN_QUEUE else SERVER_CHOOSES
+    if not job.is_internal:
+        return SERVER_CHOOSES
+    for number in range(count):
+        queue_id = (job.rows[row + ROUND_ROBIN] + job.count + number) % count
+        if job.own_queues[start + queue_id] == OPEN_QUEUE:
+            return queue_id
+        if job.own_queues[start + queue_id] == SEALED_QUEUE:
+            found = queue_id
+    return found

@@ -194,8 +194,8 @@ def still_reasons(group: str, queues: Sequence[GroupQueue], stills: Stills, now_
         if still is not None:
             came = max(sum(queue.end_queue_offset for queue in own) - still.end, 0)
             lag = many(sum(queue.lag for queue in own), "message")
-            news = f"{came} of them arrived" if came else "none of them arrived"
-            text = f"it reads no further in {topic}: {lag} unread, {news} while it stood still"
+            news = f"{came:,}" if came else "none"
+            text = f"its offsets in {topic} have not moved: {lag} unread, {news} arrived meanwhile"
             found.append(Reason(text, topic, since_ms=still.since_ms, is_longer=not still.is_begin_known))
     return tuple(found)
 
@@ -276,21 +276,25 @@ def with_members(queues: Sequence[GroupQueue], *, is_paused: bool) -> tuple[Grou
     """Return queues of a group that shares messages, with the reason that no member asks for new messages."""
     if is_paused:
         return tuple(queues)
-    held: dict[str, int] = {}
+    held: dict[str, list[GroupQueue]] = {}
     for queue in queues:
-        held[queue.topic] = held.get(queue.topic, 0) + (queue.in_flight_count or 0)
+        if queue.in_flight_count:
+            held.setdefault(queue.topic, []).append(queue)
     return tuple(
-        replace(queue, reasons=(*queue.reasons, _unasked(queue.topic, held[queue.topic])))
+        replace(queue, reasons=(*queue.reasons, _unasked(held.get(queue.topic, ()))))
         if queue.is_asked is False and queue.new_count > 0
         else queue
         for queue in queues
     )
 
 
-def _unasked(topic: str, held_count: int) -> Reason:
-    if not held_count:
+def _unasked(held: Sequence[GroupQueue]) -> Reason:
+    """Return why no member asks for more of a topic. `held` are its queues with messages in flight."""
+    if not held:
         return NO_MEMBER
-    return Reason(f"no member asks for further messages of {topic}: members have {many(held_count, 'message')} of it")
+    topic, count = held[0].topic, sum(queue.in_flight_count or 0 for queue in held)
+    text = f"no member asks for further messages of {topic}: members have {many(count, 'message')} of it"
+    return Reason(text, topic, held[0].queue_id, held[0].queue_offset)
 
 
 def groups_page(

@@ -67,7 +67,7 @@ def test_offsets_that_do_not_move() -> None:
     put(stills, now_ms, kept(12, 60))
     assert still_reasons("g", kept(12, 60), stills, now_ms - 1) == ()
     (reason,) = still_reasons("g", kept(12, 61), stills, now_ms)
-    assert reason.text == "it reads no further in orders: 49 messages unread, 41 of them arrived while it stood still"
+    assert reason.text == "its offsets in orders have not moved: 49 messages unread, 41 arrived meanwhile"
     assert (reason.topic, reason.since_ms, reason.is_longer) == ("orders", NOW_MS, False)
     assert still_reasons("g", kept(13, 61), stills, now_ms) == ()
     assert still_reasons("g", kept(12, 12), stills, now_ms) == ()
@@ -81,7 +81,7 @@ def test_offsets_that_never_moved() -> None:
     put(stills, NOW_MS + STILL_MS, kept(10, 20))
     (reason,) = still_reasons("g", kept(10, 20), stills, NOW_MS + STILL_MS)
     assert (reason.is_longer, reason.text) == (
-        True, "it reads no further in orders: 10 messages unread, none of them arrived while it stood still"
+        True, "its offsets in orders have not moved: 10 messages unread, none arrived meanwhile"
     )  # fmt: skip
     put(stills, NOW_MS - 10 * STILL_MS, kept(10, 20))
     assert still_reasons("g", kept(10, 20), stills, NOW_MS - 10 * STILL_MS + 1) == ()
@@ -110,6 +110,13 @@ def test_messages_that_members_hold() -> None:
 
 def queue_of(queue_id: int, *, in_flight_count: int = 0, is_asked: bool | None = False, lag: int = 9) -> ShareQueue:
     return ShareQueue("orders", queue_id, 0, 0, 9, lag, in_flight_count, 0, 5.0, 900, is_asked=is_asked)
+
+
+def test_the_reason_leads_to_a_message_that_a_member_has() -> None:
+    """Without a request of a member the reason names the first message in flight, whose receiver may be gone."""
+    found = with_members(list(map(shared_queue, (queue_of(0), queue_of(1, in_flight_count=2)))), is_paused=False)
+    (reason,) = {reason for queue in found for reason in queue.reasons}
+    assert (reason.topic, reason.queue_id, reason.queue_offset) == ("orders", 1, 0)
 
 
 def reasons_at(*queues: ShareQueue, is_paused: bool = False) -> list[tuple[str, ...]]:

@@ -26,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help test-console setup wheels demo test test-services check test-pure test-containers test-kubernetes test-clients clients failovers interop conformance timed crash crash-long crash-planted crash-planted-rounds attack alarm-drills sanitize harm lint format gen bench bench-full bench-spark bench-deletion bench-backup bench-console test-long test-spark spark-matrix spark-dist clean
+.PHONY: help test-console setup wheels demo test test-services check test-pure test-containers test-kubernetes test-clients clients failovers interop conformance timed crash crash-long crash-planted crash-planted-rounds crash-planted-shards attack alarm-drills sanitize harm lint format gen bench bench-full bench-spark bench-deletion bench-backup bench-console test-long test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -101,6 +101,9 @@ crash-planted: $(READY) ## plant bugs in a copy and show that the crash harness 
 
 crash-planted-rounds: $(READY) ## the same for three logs as processes: as root, some minutes
 	@$(VENV)/python -m tests.crash.rounds.planted
+
+crash-planted-shards: $(READY) ## the same for topics over shards as processes
+	@$(VENV)/python -m tests.crash.shards.planted
 
 attack: $(READY) ## greedy clients and hostile requests; what each costs in memory, pauses and others' time; SEED=N repeats, ONLY=row, COUNT=N, SECONDS=S and JSON=FILE
 	@$(VENV)/python -m tests.attack $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \

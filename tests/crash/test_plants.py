@@ -5,6 +5,9 @@ import pytest
 
 from tests.crash.plant import Plant
 from tests.crash.planted import PLANTS, ROOT, seek
+from tests.crash.process_plants import Planted
+from tests.crash.rounds import planted as rounds
+from tests.crash.shards import planted as shards
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: f"{plant.part}: {plant.name}")
@@ -13,6 +16,12 @@ def test_a_plant_applies(plant: Plant) -> None:
     for change in plant.changes:
         before, after = change.texts(ROOT)
         assert before != after
+
+
+@pytest.mark.parametrize("planted", [*rounds.PLANTS, *shards.PLANTS], ids=lambda planted: planted.name)
+def test_a_plant_for_processes_applies(planted: Planted) -> None:
+    """The text that is replaced is in its file, once."""
+    assert (ROOT / planted.path).read_text().count(planted.old) == 1
 
 
 def test_names_differ() -> None:

@@ -30,7 +30,8 @@ class ShardedStore:
         for name in names:
             ports = {service: free_port() for service in SERVICES}
             self.shards[name] = LiveStore(nursery, directory / name, SIZES, ports=ports)
-            entries[name] = Shard(**{service: f"127.0.0.1:{port}" for service, port in ports.items()})
+            commitlog, indexer, delivery = (f"127.0.0.1:{ports[service]}" for service in SERVICES)
+            entries[name] = Shard(commitlog=commitlog, indexer=indexer, delivery=delivery)
         self.front = LiveStore(nursery, directory / "front", SIZES, ports={"gateway": free_port()})
         self.file.write_text(shards_file.dumps(entries), encoding="utf-8")
 

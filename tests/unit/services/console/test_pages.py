@@ -13,6 +13,7 @@ from reput.common.v1 import message_pb2
 from reput_client import ConsumerOffset, DelayedMessage, DelayLevel, Message, OpenTransaction, ShareGroup, SharePolicy
 
 from libs.filters.property_filter import parse_where
+from services.console.ask.find import MESSAGES_SHOWN_MAX
 from services.console.ask.tail import cursor_of, cursor_text
 from services.console.pages.body import JSON_BYTES_MAX, SHOWN_CHARACTERS_MAX, body_of, hex_dump
 from services.console.pages.chart import HEIGHT, bars
@@ -350,6 +351,17 @@ def test_hostile_text_in_each_field() -> None:
         shown = re.sub(r'(?:value|data-copy)="[^"]*"', "", html)
         assert not set(shown) & {"\u202e", "\x07", "\x1b", "\x7f"}
     assert visible("a\u202e\x1b\n") == "a\\u202e\\x1b\n"
+
+
+def test_a_full_page_of_messages_is_light() -> None:
+    """A page of as many messages as a search shows, with keys and previews of JSON, has less than 100 kB."""
+    body = b'{"year":2013,"month":1,"day":1,"dep_time":832,"carrier":"MQ","flight":4521,"tailnum":"N725MQ"}' * 3
+    keys = {"KEYS": "MQ4521 N725MQ", "TAGS": "MQ", "UNIQ_KEY": "F" * 32}
+    row = row_of(message(body, properties=keys, store_time_ms=1_795_397_076_803), PLAIN)
+    rows = [replace(row, id=f"{at:032X}", queue_offset=at) for at in range(MESSAGES_SHOWN_MAX)]
+    page = page_of(wanted("N725MQ", "", NOW), "", Search(messages=rows), ())
+    html = Renderer().page(page, path="/", twin="/find.json", can_log_out=False)
+    assert 50_000 < len(html) < 100_000
 
 
 def test_hosts_and_origins() -> None:

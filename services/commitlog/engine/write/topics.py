@@ -222,6 +222,8 @@ class TopicRegistry:
                 ),
                 permission=PERMISSION_READ * reads | PERMISSION_WRITE * writes,
             )
+            if share is not None and old.share is None:
+                self._check_has_all(share, old)
             return with_share(topic, share)
 
         return await uninterrupted(self._update(name, changed))
@@ -441,6 +443,16 @@ class TopicRegistry:
                 f"a topic has 1 to {count_max} queues, not {value}", field=field, value=value, limit=limit
             )
         return value
+
+    def _check_has_all(self, share: TopicShare, topic: TopicConfig) -> None:
+        """Raise BadArgument if a topic has messages in a queue that its first share leaves out: groups skip it then.
+
+        Queues above the topic's number are of a former topic with this name.
+        """
+        own = {queue.queue_id for queue in share.queues}
+        for _, queue_id, _ in self.table.counters_of(topic.name.encode()):
+            if queue_id not in own and queue_id < topic.write_queue_count:
+                raise BadArgument(f"queue {queue_id} has messages, and is not in the share", field="share")
 
     def _put(self, table: TopicTable, topic: TopicConfig) -> None:
         """Put a topic into the kernel's table. The schedule topic always has a queue for each delay level."""

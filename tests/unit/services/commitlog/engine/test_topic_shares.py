@@ -59,11 +59,13 @@ async def test_which_shares_are_accepted() -> None:
 
 
 async def test_a_topic_of_one_log_becomes_a_share() -> None:
-    """A topic without a share gets one. Then its messages must name a queue."""
+    """A topic without a share gets one that has all queues with messages. Then its messages must name a queue."""
     machine = Machine()
     log = await machine.start()
     await log.topics.create("orders", write_queue_count=4)
-    await append(log, message(queue_id=None))
+    await append(log, message(queue_id=3))
+    with pytest.raises(BadArgument, match="queue 3 has messages"):
+        await log.topics.update("orders", share=replace(SHARE, queues=SHARE.queues[:1]))
     await log.topics.update("orders", share=SHARE)
     with pytest.raises(QueueNotHere):
         await append(log, message(queue_id=None))

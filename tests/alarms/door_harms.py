@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 from reput.commitlog.v1 import log_service_pb2
 from reput_client import ReputError, connect
 
+from services.gateway.rpc.messaging_servicer import SERVED_AS
+from services.gateway.rpc.wire import messaging_pb2 as wire
 from tests.alarms import site
 from tests.alarms.drill import Cure
 from tests.alarms.load import TOPIC, repeated
 from tests.alarms.site import Site
 from tests.attack import http2
 from tests.support.patience import LIMIT_S
+from tests.support.served_gateway import Caller
 
 SMALL_BYTES = 1 << 20
 """The least room for answers that a gateway may have: two callers that do not read use it up."""
@@ -39,6 +43,31 @@ def lose_delivery(made: Site) -> Cure:
     made.services["delivery"].end()
     made.loads.enter_context(repeated(ask, 0.5))
     return made.services["delivery"].start
+
+
+@contextmanager
+def opened_shards(folder: Path) -> Iterator[Site]:
+    """Start two shards with a gateway."""
+    with site.stopping(site.shards(folder)) as made:
+        yield made
+
+
+def lose_shard(made: Site) -> Cure:
+    """Kill the log of a shard while messages come to the gateway. The cure starts the log."""
+    channel = made.loads.enter_context(grpc.insecure_channel(made.services["gateway"].target))
+    method, kind = f"/{SERVED_AS}/SendMessage", wire.SendMessageResponse
+    send = channel.unary_unary(method, wire.SendMessageRequest.SerializeToString, kind.FromString)
+    metadata = (("x-mq-client-id", "drill"),)
+    message = Caller(channel).message(TOPIC)  # type: ignore[arg-type]
+
+    def ask() -> None:
+        with contextlib.suppress(grpc.RpcError):
+            send(wire.SendMessageRequest(messages=[message]), metadata=metadata, timeout=LIMIT_S)
+
+    ask()
+    made.services["commitlog-b"].end()
+    made.loads.enter_context(repeated(ask, 0.2))
+    return made.services["commitlog-b"].start
 
 
 def read_nothing(made: Site) -> Cure:

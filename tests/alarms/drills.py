@@ -192,6 +192,15 @@ DRILLS = (
         "slow the caller that does not read",
         times=AT_ONCE,
     ),
+    Drill(
+        "the log of a shard is killed, and messages come",
+        "ReputShardAway",
+        doors.opened_shards,
+        doors.lose_shard,
+        "start the shard's CommitLog",
+        AWAY | {"ReputServiceAway", "ReputDoorServiceAway"},
+        times=2,
+    ),
     # processes
     Drill(
         "a certificate ends within two days",

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from libs.shards import shards_file
+from libs.shards.shards_file import Shard
 from tests.support.etcd_server import EtcdServer
 from tests.support.fixed_service import FixedService
 from tests.support.patience import LIMIT_S
@@ -158,6 +160,24 @@ def store_with_door(folder: Path, *door_flags: str) -> Site:
     site = store(folder)
     words = [word for name, one in site.services.items() for word in (f"--{name}-target", one.target)]
     site.add("gateway", Watched("gateway", folder / "gateway", *words, *door_flags))
+    return site
+
+
+def shards(folder: Path) -> Site:
+    """Start two shards of three services, and a gateway before them."""
+    folder.mkdir(exist_ok=True)
+    site, entries, file = Site(), dict[str, Shard](), folder / "shards.toml"
+    for name in "ab":
+        log = site.add(f"commitlog-{name}", Watched("commitlog", folder / f"log-{name}"))
+        index = site.add(
+            f"indexer-{name}", Watched("indexer", folder / f"index-{name}", "--commitlog-target", log.target)
+        )
+        targets = ("--commitlog-target", log.target, "--indexer-target", index.target)
+        delivery = site.add(f"delivery-{name}", Watched("delivery", folder / f"delivery-{name}", *targets))
+        entries[name] = Shard(commitlog=log.target, indexer=index.target, delivery=delivery.target)
+    file.write_text(shards_file.dumps(entries), encoding="utf-8")
+    flags = ("--shards-file", str(file), "--auto-create-topics", "true")
+    site.add("gateway", Watched("gateway", folder / "gateway", *flags))
     return site
 
 

@@ -19,6 +19,7 @@ from services.console.web.counts import Counts
 from services.delivery.engine.own.counters import GroupCounters
 from services.delivery.engine.own.lag_metrics import GroupLag, GroupStandstill
 from services.delivery.engine.receive.filters import FilterCount
+from services.gateway.engine.shards.traffic import ShardStatistics
 from services.gateway.rpc.door.door import DoorStatistics
 from services.gateway.rpc.messaging_servicer import MessagingServicer
 from services.indexer.engine.measure.topic_measures import OffsetLag, TopicMessages
@@ -42,6 +43,7 @@ SOURCES = {
     "commitlog_loop": LoopStatistics, "delivery_group_standstill": GroupStandstill,
     "indexer_index": IndexerStatistics, "indexer_topic": TopicMessages, "indexer_group": OffsetLag,
     "janitor_retention": RetentionCounters, "console_web": Counts, "gateway_door": DoorStatistics,
+    "gateway_shard": ShardStatistics,
 }  # fmt: skip
 DURATIONS = re.compile(r"reput_(delivery|gateway)_rpc_duration_seconds_bucket\{method=~\"\.\*/(\w+)\"\}")
 """The metrics of the calls of each service, by their names (`libs/runtime/watch/telemetry.py`)."""

@@ -116,6 +116,7 @@ def channels_to(options: CallOptions, endpoint: str) -> Channels:
         "certificate_file": options.tls_cert_file or None,
         "key_file": options.tls_key_file or None,
         "timeout_s": options.rpc_timeout_ms / 1000,
+        **({"shard": options.shard} if options.shard else {}),
     }
     try:
         token = first_token(Path(options.auth_token_file)) if options.auth_token_file else None

@@ -71,9 +71,9 @@ def count(spark: SparkSession, where: str | Column | None, options: dict[str, An
     narrowing = (chosen.keys, chosen.tag_expression, chosen.where, chosen.start_time_ms, chosen.end_time_ms)
     is_whole = narrowing == ((), "", "", None, None)
     if where is None and is_whole:
-        from reput_spark.read.plan import plan
+        from reput_spark.read.shards import plan
 
-        return sum(partition.row_count for partition in plan(chosen))
+        return sum(planned.partition.row_count for planned in plan(chosen))
     return load(spark, where, "offset", options).count()
 
 
@@ -117,9 +117,9 @@ def _narrow_frame(spark: SparkSession, narrow: dict[str, str], found: list[Compa
 
 def offsets_between(chosen: ReadOptions, first: int, end: int) -> dict[str, str]:
     """Return the options that cut each current queue to a range of offsets. Raises CallFailed."""
-    from reput_spark.read import positions
+    from reput_spark.read import positions, shards
 
-    kept = positions.bounds(chosen)
+    kept = shards.bounds(chosen)
     if not 1 <= len(kept) <= QUEUE_COUNT_MAX:
         return {}
     # An offset at or outside an edge of a queue is given as this edge, which may have moved when the query runs.

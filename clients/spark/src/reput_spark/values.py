@@ -101,6 +101,18 @@ def topic_names(name: str, text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(topic_name(name, part.strip()) for part in text.split(",")))
 
 
+def shard_name(name: str, text: str) -> str:
+    """Check the name of a shard."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", text):
+        raise BadOption(name, f"{text!r} is not the name of a shard: letters, digits, _ and -")
+    return text
+
+
+def shard_names(name: str, text: str) -> tuple[str, ...]:
+    """Parse names of shards separated by commas."""
+    return tuple(dict.fromkeys(shard_name(name, part.strip()) for part in text.split(",")))
+
+
 def addresses(name: str, text: str) -> tuple[str, ...]:
     """Parse `host:port[,host:port]`."""
     parts = tuple(part.strip() for part in text.split(","))
@@ -123,6 +135,8 @@ class CallOptions:
     """Longest wait for an answer or a frame, in milliseconds."""
     retry_interval_ms: int = option("retryIntervalMs", number(0, 600_000), 1000)
     """Wait before the first retry, in milliseconds; it doubles with each retry."""
+    shard: str = option("shard", shard_name, "")
+    """The shard that all calls are for, at a gateway before several; empty for a store that is no shard."""
     auth_token_file: str = option("auth.token.file", file_name, "")
     tls_ca_file: str = option("tls.ca.file", file_name, "")
     tls_cert_file: str = option("tls.cert.file", file_name, "")

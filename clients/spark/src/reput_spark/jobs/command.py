@@ -35,9 +35,9 @@ Chosen = SimpleNamespace
 
 def plan_batch(chosen: Chosen, options: dict[str, str]) -> str:
     """Return the plan of a batch read with these options, as text. Raises CallFailed."""
-    from reput_spark.read.plan import plan
+    from reput_spark.read.shards import plan
 
-    return planned(chosen, plan(parse(options)))
+    return planned(chosen, [one.partition for one in plan(parse(options))])
 
 
 def describe_batch(_: Chosen, options: dict[str, str]) -> str:

@@ -38,14 +38,13 @@ def source_options(chosen: Chosen) -> dict[str, str]:
 
 def dry_run(chosen: Chosen, given: dict[str, str]) -> str:
     """Return the plan of a read from the checkpoint to the current ends, as text. Raises CallFailed, OSError."""
-    from reput_spark.read import positions
-    from reput_spark.read.plan import plan_ranges
+    from reput_spark.read import positions, shards
 
     options = parse(given, is_stream=True)
-    kept = positions.bounds(options)
-    begin = positions.from_json(last_offset(checkpoint_of(chosen)) or {}) or positions.starts(options, kept)
+    kept = shards.bounds(options)
+    begin = positions.from_json(last_offset(checkpoint_of(chosen)) or {}) or shards.starts(options, kept)
     cut = {queue: (max(begin.get(queue, first), first), end) for queue, (first, end) in kept.items()}
-    return command.planned(chosen, plan_ranges(options, cut))
+    return command.planned(chosen, [one.partition for one in shards.plan_ranges(options, cut)])
 
 
 def run(spark: SparkSession, chosen: Chosen, options: dict[str, str]) -> str:

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 def read_frame(spark: SparkSession, options: ReadOptions) -> DataFrame:
     """Return a DataFrame of the messages that the options select. It is planned now. Raises DataLoss, CallFailed."""
-    from reput_spark.read.plan import plan
+    from reput_spark.read.shards import plan
 
     ddl = default_ddl(options)
     columns = projection(spark.createDataFrame([], ddl).schema)
-    rows = [(partition.SerializeToString(),) for partition in plan(options)]
+    rows = [(planned.pack(),) for planned in plan(options)]
     tasks = spark.sparkContext.parallelize(rows, max(1, len(rows)))
 
     def read_all(batches: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-        from reput.indexer.v1.scan_service_pb2 import ScanPartition
-
         from reput_spark.read.scan import read
+        from reput_spark.read.shards import unpack
 
         for batch in batches:
-            for partition in batch.column(0).to_pylist():
-                yield from read(options, columns, ScanPartition.FromString(partition))
+            for packed in batch.column(0).to_pylist():
+                planned = unpack(options, packed)
+                yield from read(planned.options, columns, planned.partition)
 
     return spark.createDataFrame(tasks, "partition binary").mapInArrow(read_all, ddl)

@@ -28,6 +28,7 @@ from reput_spark.values import (
     names_of,
     number,
     option,
+    shard_names,
     size_bytes,
     topic_names,
     values_of,
@@ -210,6 +211,8 @@ class ReadOptions(CallOptions):
 
     endpoints: tuple[str, ...] = option("endpoint", addresses, REQUIRED)
     retry_count_max: int = option("numRetries", number(0, 1000), 3)
+    shards: tuple[str, ...] = option("shards", shard_names, ())
+    """Shards that are read as one store, at a gateway before them; empty for a single store, or a single shard."""
     topics: tuple[str, ...] = option("subscribe", topic_names, ())
     """Topics; empty if a pattern or an assignment names them."""
     topic_pattern: str = option("subscribePattern", pattern, "")
@@ -285,6 +288,7 @@ def refuse_contradictions(given: Mapping[str, str], *, is_stream: bool) -> None:
         ("key", "keys"),
         ("columns", "includeProperties"),
         ("columns", "includeHeaders"),
+        ("shard", "shards"),
     ):
         if first in given and second in given:
             raise BadOption(second, f"can't be combined with {first!r}")

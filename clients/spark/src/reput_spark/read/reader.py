@@ -23,9 +23,9 @@ class ReputReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan. Runs once per DataFrame, at its first action: later messages need a new `load()`."""
-        from reput_spark.read.plan import plan
+        from reput_spark.read.shards import plan
 
-        return [InputPartition(partition.SerializeToString()) for partition in plan(self.options)]
+        return [InputPartition(planned.pack()) for planned in plan(self.options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a partition. If there are no partitions, Spark makes an empty partition without a value."""
@@ -38,8 +38,8 @@ def read_partition(
     """Return the rows of a planned partition, no rows for Spark's empty partition. Raises CallFailed, BadAnswer."""
     if partition is None or partition.value is None:  # the empty partition of Spark 4.1 is None
         return iter(())
-    from reput.indexer.v1.scan_service_pb2 import ScanPartition
-
     from reput_spark.read.scan import read
+    from reput_spark.read.shards import unpack
 
-    return read(options, columns, ScanPartition.FromString(partition.value))
+    planned = unpack(options, partition.value)
+    return read(planned.options, columns, planned.partition)

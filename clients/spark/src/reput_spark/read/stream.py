@@ -57,24 +57,23 @@ class Follower(DataSourceStreamReader):
 
         Raises BadOption for a starting time in the future, DataLoss, NoMessageAtTime, CallFailed.
         """
-        from reput_spark.read import positions
+        from reput_spark.read import positions, shards
 
         if self.initial is None:
             self._refuse_future()
-            kept = positions.bounds(self.options)
+            kept = shards.bounds(self.options)
             self._check_topics({}, kept)
-            begin = positions.starts(self.options, kept)
+            begin = shards.starts(self.options, kept)
             self.initial = {INITIAL: True, **positions.to_json(begin)}
         return self.initial
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Cut a micro-batch. Raises DataLoss, QueueLeftOut, CallFailed."""
-        from reput_spark.read import positions
-        from reput_spark.read.plan import plan_ranges
+        from reput_spark.read import positions, shards
 
         begin = positions.from_json(end[START] if start.get(INITIAL) and START in end else start)
         self._check_chosen(begin)
-        kept = positions.bounds(self.options)
+        kept = shards.bounds(self.options)
         cut = {}
         for queue, stop in positions.from_json(end).items():
             first = kept.get(queue, (0, 0))[0]
@@ -84,7 +83,7 @@ class Follower(DataSourceStreamReader):
                     topic=queue[0], queue_id=queue[1], option="the stream's position", value=at, kept=kept[queue]
                 )
             cut[queue] = (max(at, first), stop)
-        return [InputPartition(one.SerializeToString()) for one in plan_ranges(self.options, cut)]
+        return [InputPartition(planned.pack()) for planned in shards.plan_ranges(self.options, cut)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a partition. If there are no partitions, Spark makes an empty partition without a value."""
@@ -101,11 +100,11 @@ class Follower(DataSourceStreamReader):
 
         Raises DataLoss, QueueLeftOut, CallFailed.
         """
-        from reput_spark.read import positions
+        from reput_spark.read import positions, shards
 
         begin = positions.from_json(start or {})
         self._check_chosen(begin)
-        kept = positions.bounds_from(self.options, begin if self.options.fail_on_data_loss else {}, begin)
+        kept = shards.bounds_from(self.options, begin if self.options.fail_on_data_loss else {}, begin)
         if start is not None:
             self._check_topics(begin, kept)
         ends = {
@@ -135,13 +134,13 @@ class Follower(DataSourceStreamReader):
 
     def _check_topics(self, begin: Positions, kept: Bounds) -> None:
         """Raise CallFailed for a topic that does not exist. Checked once per process. Read topics are known."""
-        from reput_spark.read.plan import check_topics
+        from reput_spark.read import shards
 
         if self.has_checked_topics:
             return
         known = {topic for topic, _ in (*begin, *kept)}
         named = self.options.topics or tuple(self.options.assigned)
-        check_topics(self.options, [topic for topic in named if topic not in known])
+        shards.check_topics(self.options, [topic for topic in named if topic not in known])
         self.has_checked_topics = True
 
     def _check_chosen(self, begin: Positions) -> None:
@@ -179,9 +178,9 @@ if HAS_ADMISSION_CONTROL:
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
             """Let this run end at the current ends of the queues."""
-            from reput_spark.read import positions
+            from reput_spark.read import shards
 
-            self.target = {queue: end for queue, (_, end) in positions.bounds(self.options).items()}
+            self.target = {queue: end for queue, (_, end) in shards.bounds(self.options).items()}
 
 else:
 

@@ -82,9 +82,9 @@ test-clients: $(READY) $(ETCD) ## one table of cases for the clients of all lang
 	@$(VENV)/python -m tests.clients.table $(addprefix --language ,$(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)') \
 		$(if $(DIRECT),--direct)
 
-clients: $(READY) ## RocketMQ 5's own clients against the gateway, language by feature; LANGUAGE='java go' and ONLY=text narrow, SHARDS=3 puts three shards behind it; fetches them; needs Go, Java, Maven, Node, Rust
+clients: $(READY) ## RocketMQ 5's own clients against the gateway, language by feature; LANGUAGE='java go' and ONLY=text narrow, SHARDS=3 puts three shards behind it, CHANGES=1 splits, moves and merges queues meanwhile; fetches them; needs Go, Java, Maven, Node, Rust
 	@$(VENV)/python -m tests.gateway.table $(addprefix --language ,$(LANGUAGE)) $(if $(ONLY),--only '$(ONLY)') \
-		$(if $(SHARDS),--shards $(SHARDS))
+		$(if $(SHARDS),--shards $(SHARDS)) $(if $(CHANGES),--changes)
 
 timed: $(READY) ## 20,000 messages at random times of a minute, in real time: how late they come; COUNT=N and SECONDS=S
 	@$(VENV)/python -m tests.timed $(if $(COUNT),--count $(COUNT)) $(if $(SECONDS),--seconds $(SECONDS))

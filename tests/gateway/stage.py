@@ -20,6 +20,7 @@ from libs.shards import shards_file
 from libs.shards.shards_file import Shard
 from tests.support import reput_up
 from tests.support.certificates import self_signed
+from tests.support.surroundings import free_port
 
 KEYS = "".join(f"{name} secret-of-{name}\n" for name in ("alice", "shop", "billing"))
 RIGHTS = """
@@ -51,6 +52,7 @@ class Stage:
     places: dict[str, str]
     authorities: Path
     groups: Any
+    shards: Mapping[str, Shard]
 
 
 class Groups:
@@ -79,11 +81,14 @@ async def stage(directory: Path, shard_count: int = 1) -> AsyncIterator[Stage]:
         for number in range(shard_count):
             name = f"shard-{number}"
             store = stack.enter_context(reput_up.store(directory / name))
-            targets = {service: store.targets[service] for service in ("commitlog", "indexer")}
-            flags = [f"--{service}-target={target}" for service, target in targets.items()]
-            delivery = await stack.enter_async_context(_service("delivery", directory, *flags))
-            shards[name] = Shard(**targets, delivery=f"127.0.0.1:{delivery}")
-        behind = [*_places(directory, shards), "--auto-create-topics=true"]
+            targets = store.targets["commitlog"], store.targets["indexer"]
+            shards[name] = Shard(*targets, delivery=f"127.0.0.1:{free_port()}")
+        behind = _behind(directory, shards)
+        for shard in shards.values():
+            own = [f"--commitlog-target={shard.commitlog}", f"--indexer-target={shard.indexer}"]
+            own += [f"--port={shard.delivery.rpartition(':')[2]}", *(behind if shard_count > 1 else ())]
+            await stack.enter_async_context(_service("delivery", directory, *own))
+        behind = [*behind, "--auto-create-topics=true"]
         tls = [f"--tls-certificate-file={files['gateway.pem']}", f"--tls-key-file={files['gateway.key']}"]
         asks = [f"--access-keys-file={keys}"]
         checks = [*asks, f"--rights-file={rights}"]
@@ -101,10 +106,10 @@ async def stage(directory: Path, shard_count: int = 1) -> AsyncIterator[Stage]:
         channels = [
             await stack.enter_async_context(grpc.aio.insecure_channel(shard.delivery)) for shard in shards.values()
         ]
-        yield Stage(places, files["gateway.pem"], Groups(channels))
+        yield Stage(places, files["gateway.pem"], Groups(channels), shards)
 
 
-def _places(directory: Path, shards: Mapping[str, Shard]) -> list[str]:
+def _behind(directory: Path, shards: Mapping[str, Shard]) -> list[str]:
     """Return the flags of a gateway that name what is behind it."""
     if len(shards) == 1:
         (shard,) = shards.values()

@@ -3,6 +3,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import sys
 import tempfile
 import time
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from tests.gateway.drivers import BUILD, LANGUAGES, Command, Missing, running
 from tests.gateway.features import FEATURES, wrong_with
+from tests.gateway.splitting import changing
 from tests.gateway.stage import Stage, stage
 from tests.support.surroundings import forget_surroundings
 
@@ -24,9 +26,18 @@ MARKS = {"": "yes", LACKING: "-"}
 
 
 async def run_all(
-    commands: Mapping[str, Command], features: Sequence[str], console: Console, *, at_once: int, shard_count: int
+    commands: Mapping[str, Command],
+    features: Sequence[str],
+    console: Console,
+    *,
+    at_once: int,
+    shard_count: int,
+    with_changes: bool,
 ) -> Results:
-    """Take each driver through all features, several at once, because most features wait most of the time."""
+    """Take each driver through all features, several at once, because most features wait most of the time.
+
+    `with_changes`: queues are split, moved and merged meanwhile.
+    """
     results: Results = {}
     room = asyncio.Semaphore(at_once)
 
@@ -43,10 +54,14 @@ async def run_all(
             console.print(f"{language}, {feature}: {mark} ({took_s:.0f} s)", markup=False, soft_wrap=True)
 
     with tempfile.TemporaryDirectory(prefix="reput-gateway-") as directory:
-        async with stage(Path(directory), shard_count) as there, asyncio.TaskGroup() as tasks:
-            for language, command in commands.items():
-                for feature in features:
-                    tasks.create_task(run_one(there, language, command, feature))
+        async with stage(Path(directory), shard_count) as there, contextlib.AsyncExitStack() as stack:
+            counts = await stack.enter_async_context(changing(there.shards)) if with_changes else {}
+            async with asyncio.TaskGroup() as tasks:
+                for language, command in commands.items():
+                    for feature in features:
+                        tasks.create_task(run_one(there, language, command, feature))
+            for kind, count in counts.items():
+                console.print(f"{count} {kind} of queues meanwhile")
     return results
 
 
@@ -81,13 +96,17 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only features with this in their name")
     parser.add_argument("--at-once", type=int, default=4, metavar="N", help="drivers that run at once (default: 4)")
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="shards behind the gateways (default: 1)")
+    parser.add_argument("--changes", action="store_true", help="split, move and merge queues meanwhile")
     arguments = parser.parse_args()
+    if arguments.changes and arguments.shards == 1:
+        parser.error("--changes needs several shards")
     forget_surroundings()
     console = Console(file=sys.stdout)
     BUILD.mkdir(parents=True, exist_ok=True)
     features = [feature for feature in FEATURES if arguments.only in feature]
     commands = built(arguments.language or list(LANGUAGES), console)
-    results = asyncio.run(run_all(commands, features, console, at_once=arguments.at_once, shard_count=arguments.shards))
+    options = {"at_once": arguments.at_once, "shard_count": arguments.shards, "with_changes": arguments.changes}
+    results = asyncio.run(run_all(commands, features, console, **options))
     tell(results, list(commands), features, console)
     if any(wrong not in MARKS for wrong in results.values()):
         raise SystemExit(1)

@@ -26,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help test-console setup wheels demo test test-services check test-pure test-containers test-kubernetes test-clients clients failovers interop conformance timed crash crash-long crash-planted crash-planted-rounds crash-planted-shards attack alarm-drills sanitize harm lint format gen bench bench-full bench-spark bench-deletion bench-backup bench-console test-long test-spark spark-matrix spark-dist clean
+.PHONY: help test-console setup wheels demo test test-services check test-pure test-containers test-kubernetes test-clients clients failovers interop conformance timed crash crash-long crash-planted crash-planted-rounds crash-planted-shards attack alarm-drills sanitize harm lint format gen bench bench-full bench-spark bench-deletion bench-backup bench-shards bench-console test-long test-spark spark-matrix spark-dist clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -174,6 +174,9 @@ bench-deletion: $(READY) ## what deleting 50 segments does to appends, and to 10
 
 bench-backup: $(READY) ## what a backup costs a store that is appended to as fast as it can take
 	@$(VENV)/python -m bench.backup
+
+bench-shards: $(READY) ## processor time of each service for a message, with one store and with two and four shards
+	@$(VENV)/python -m bench.shards
 
 bench-console: $(READY) ## memory, processor time, first bytes and sizes of the console's pages, with 20 readers for 10 minutes
 	@$(VENV)/python -m bench.console

@@ -12,6 +12,7 @@ from reput_client import Client, connect
 from cli.commands.shards.changer import Changer
 from cli.commands.shards.plans import Plan, merging, moving, splitting
 from cli.commands.shards.shares import read
+from libs.runtime.trust.tokens import find_local_token
 from libs.shards.shards_file import Shard
 
 PAUSE_S = 0.3
@@ -25,7 +26,9 @@ async def changing(shards: Mapping[str, Shard]) -> AsyncIterator[Counter[str]]:
     counts: Counter[str] = Counter()
     with contextlib.ExitStack() as opened:
         clients = {
-            name: opened.enter_context(connect(commitlog=shard.commitlog, indexer=shard.indexer))
+            name: opened.enter_context(
+                connect(commitlog=shard.commitlog, indexer=shard.indexer, token=find_local_token((shard.commitlog,)))
+            )
             for name, shard in shards.items()
         }
         task = asyncio.create_task(_change(clients, counts))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about several stores as one, behind a gateway that knows all of them.
+"""Commands about shards: several stores as a whole, behind a gateway that knows all of them.
 
 commands    the group of all commands, for the registry.
 group       the group that the modules put their commands into.
 topics      list, create, topic.
 changes     split, move, merge, spread, finish.
 drain       drain.
-left        what a shard still has.
+left        the messages and bytes that a shard still has.
 plans       Plans of changes, from the shares of a topic. Pure.
 changer     Changer: makes a change, step by step, beside other programs.
 shares      the shares of a topic at all shards, read and written.

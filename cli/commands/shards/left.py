@@ -22,7 +22,7 @@ INDEX_PAUSE_S: Final = 0.05
 
 
 def topics_of(client: Client) -> Iterator[Topic]:
-    """Yield the topics of a shard that producers send to: not those of the store, of groups, or of RocketMQ alone."""
+    """Yield the topics of a shard that producers send to: no topic of the store, of a group, or of RocketMQ alone."""
     for topic in client.topics.list():
         if (
             not topic.is_system
@@ -40,7 +40,7 @@ def open_queue_count(topic: Topic) -> int:
 
 
 def left_at(client: Client) -> list[dict[str, Any]]:
-    """Return a row for each thing that a shard still has. The bytes of its log are the last row. Raises ReputError."""
+    """Return a row for each kind of messages that a shard still has, and a last row for bytes. Raises ReputError."""
     end = client.admin.commitlog_status().max_physical_offset
     _wait_indexed(client, end)
     rows = [
@@ -61,10 +61,10 @@ def left_at(client: Client) -> list[dict[str, Any]]:
         if count
     ]
     rows += [_row("dead letters", group.dead_letter_count, group=name) for name, group in groups.items()]
-    delayed = Counter(one.topic for one in client.delayed.list())
+    delayed = Counter(message.topic for message in client.delayed.list())
     rows += [_row("delayed messages", count, topic=topic) for topic, count in sorted(delayed.items())]
     rows.append(_row("messages of delay levels", sum(level.waiting_count for level in client.delayed.levels())))
-    begun = Counter((one.group, one.topic) for one in client.transactions.list())
+    begun = Counter((half.group, half.topic) for half in client.transactions.list())
     rows += [
         _row("open transactions", count, group=name, topic=topic) for (name, topic), count in sorted(begun.items())
     ]

@@ -36,7 +36,7 @@ class Opened(NamedTuple):
         return [name for name, shard in self.shards.items() if shard.takes_topics]
 
     def check(self, names: Sequence[str], hint: str) -> None:
-        """Raise BadParameter if there is no shard of one of these names."""
+        """Raise BadParameter if a name is not the name of a shard."""
         for name in names:
             if name not in self.shards:
                 raise typer.BadParameter(

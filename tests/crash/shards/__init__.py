@@ -24,7 +24,7 @@ class ShardsPart:
         self.counts_by_size = {"ci": 1, "long": 20}
 
     def run(self, *, first_seed: int, count: int, jobs: int, advance: Callable[[int], None]) -> PartReport:
-        """See `Part`. A case has ten processes and more, so cases run one after the other."""
+        """See `Part`. A case has ten processes and more, so cases run in turn."""
         del jobs
         reports = run_seeds(run_case, range(first_seed, first_seed + count), jobs=1)
         return sum_up(self.name, count, reports, advance)

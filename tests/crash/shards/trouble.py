@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trouble: commands that split, move and merge queues, some killed at a random moment, and kills of processes."""
+"""Trouble: commands that split, move and merge queues, which are killed at random moments, and kills of processes."""
 
 import asyncio
 import contextlib
@@ -45,9 +45,9 @@ class Trouble:
             await asyncio.sleep(self._chance.random() * BETWEEN_S_MAX)
             name = self._chance.choice([*self._store.shards, "front"])
             store = self._store.front if name == "front" else self._store.shards[name]
-            one = "gateway" if name == "front" else self._chance.choice(SERVICES)
+            service = "gateway" if name == "front" else self._chance.choice(SERVICES)
             is_whole = name != "front" and self._chance.random() < 0.2
-            victims = SERVICES if is_whole else (one,)
+            victims = SERVICES if is_whole else (service,)
             killed_ms = now_ms()
             await store.kill(*victims)
             await asyncio.sleep(self._chance.random() * AWAY_S_MAX)

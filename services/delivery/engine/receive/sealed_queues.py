@@ -29,7 +29,8 @@ class SealedQueues:
     async def of(self, group: str, topic: str, queue_ids: Sequence[int]) -> list[SealedQueue]:
         """Return how far a group is in these queues. Raises TopicNotFound and DependencyUnavailable."""
         queues = await self._log.topic_queues(topic)
-        ends = [self._end(topic, queue_id, await self._log.end_offset()) for queue_id in queue_ids]
+        end_offset = await self._log.end_offset()
+        ends = [self._end(topic, queue_id, end_offset) for queue_id in queue_ids]
         indexed = await self._halves.indexed()
         bounds = await self._index.bounds(topic)
         return [

@@ -51,7 +51,7 @@ def finish(logs: Logs) -> None:
 
 
 def check(logs: Logs) -> None:
-    """Each hash has one open queue; numbers are unique; children have the keys of their parents alone."""
+    """Each hash has a single open queue; numbers are unique; children have the keys of their parents alone."""
     queues = [queue for share in logs.shares.values() for queue in share.queues]
     assert len({queue.queue_id for queue in queues}) == len(queues)
     is_open = [queue for queue in queues if not queue.is_sealed]
@@ -62,7 +62,7 @@ def check(logs: Logs) -> None:
         assert route.place_of_hash(queue.first_hash) == route.place_of_hash(queue.last_hash)
         for parent in queue.parents:
             assert by_id[parent.queue_id].is_sealed
-            assert parent.queue_id in {one.queue_id for one in logs.shares[parent.shard].queues}
+            assert parent.queue_id in {queue.queue_id for queue in logs.shares[parent.shard].queues}
 
 
 def test_a_split() -> None:
@@ -125,7 +125,7 @@ def test_what_is_refused(plan: Plan, text: str) -> None:
 
 
 def test_sealed_queues_and_changes_under_way_are_refused() -> None:
-    """A sealed queue has no keys to give away, and a topic has one change at a time."""
+    """A sealed queue has no keys to give away, and a topic has a single change at a time."""
     logs = Logs()
     logs.write(begun(logs.shares, split(logs.shares, 1, ["a"])))
     with pytest.raises(ChangeRefused, match="under way"):
@@ -137,7 +137,7 @@ def test_sealed_queues_and_changes_under_way_are_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_programs_at_the_same_time(seed: int) -> None:
-    """Programs read shares one by one, plan, and write late, and some stop for ever: no change mixes with another."""
+    """Programs read shares in turn, plan and write late, and may stop for ever: changes do not mix."""
     chance, logs = random.Random(seed), Logs()
     programs = [Program(logs, chance) for _ in range(4)]
     for _ in range(chance.randrange(150, 300)):
@@ -151,7 +151,7 @@ def test_programs_at_the_same_time(seed: int) -> None:
 
 
 class Program:
-    """A program that changes a topic: it reads the shares, the keeper's first, and makes one write of what it saw."""
+    """A program that changes a topic: it reads the shares, the keeper's first, and makes the write that follows."""
 
     def __init__(self, logs: Logs, chance: random.Random) -> None:
         self._logs, self._chance = logs, chance
@@ -175,7 +175,7 @@ class Program:
         self._read, self._left = {}, [keeper_of(self._logs.shares)]
 
     def _plan(self) -> ShareChange | None:
-        """Return a change of some queue, None if the shares changed between the reads."""
+        """Return the change of a queue by chance, None if the shares changed between the reads."""
         is_open = [queue for share in self._read.values() for queue in share.queues if not queue.is_sealed]
         if not is_open:
             return None

@@ -2,7 +2,7 @@
 """`python -m bench.shards`: the processor time of each service for a message, with one store and with several shards.
 
 All shards are on this machine, so rates say nothing about several machines. Processor time for each message does: where
-it stays the same, N machines carry N times the load. Time of idle processes is measured before the load, and taken off.
+it stays the same, N machines carry N times the load. Each shard has the same number of callers. Time of idle processes is measured before the load, and taken off.
 """
 
 import argparse
@@ -49,7 +49,9 @@ def opened(directory: Path, shard_count: int) -> Iterator[tuple[psutil.Process, 
     ):
         try:
             assert up.stdout is not None
-            ready = json.loads(up.stdout.readline())
+            if not (line := up.stdout.readline()):
+                raise SystemExit(f"reput up ended:\n{Path(log.name).read_text()}")
+            ready = json.loads(line)
             make = ["topics", "create", TOPIC, "--read-queues", str(QUEUE_COUNT), "--write-queues", str(QUEUE_COUNT)]
             where = ["--store", ready["gateway"]]
             if shard_count > 1:
@@ -75,9 +77,9 @@ def cpu_s(up: psutil.Process) -> dict[str, float]:
     return found
 
 
-async def measured(target: str, up: psutil.Process, count: int) -> dict[str, float]:
+async def measured(target: str, up: psutil.Process, shard_count: int, count: int) -> dict[str, float]:
     """Return microseconds of processor time for a message, by kind of load and service."""
-    load, found = Load(target), dict[str, float]()
+    load, found = Load(target, shard_count), dict[str, float]()
     try:
         await load.send(QUEUE_COUNT * 4)
         await load.receive(QUEUE_COUNT * 4)
@@ -113,7 +115,7 @@ def run(counts: list[int], rounds: int, message_count: int) -> dict[int, list[di
                 tempfile.TemporaryDirectory(prefix="reput-bench-") as scratch,
                 opened(Path(scratch) / "store", count) as (up, target),
             ):
-                found[count].append(asyncio.run(measured(target, up, message_count)))
+                found[count].append(asyncio.run(measured(target, up, count, message_count)))
     return found
 
 
@@ -144,7 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.shards", description=__doc__)
     parser.add_argument("--shards", default="1,2,4", help="numbers of shards, with commas between (1,2,4)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds (3)")
-    parser.add_argument("--messages", type=int, default=20_000, help="messages of each load (20000)")
+    parser.add_argument("--messages", type=int, default=8_000, help="messages of each load (8000)")
     parser.add_argument("--out", type=Path, default=Path("bench/results/local"), help="where results go")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)

@@ -20,11 +20,12 @@ TIMEOUT_S = 60.0
 
 
 class Load:
-    """A client of a gateway."""
+    """A client of a gateway, with CALLER_COUNT calls at the same time for each shard."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, shard_count: int) -> None:
         options = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
         self._channel = grpc.aio.insecure_channel(target, options=options)
+        self._caller_count = CALLER_COUNT * shard_count
         self._numbers = itertools.count()
         self._body = bytes(1_024)
 
@@ -41,7 +42,7 @@ class Load:
             assert answer.status.code == wire.CODE_OK, answer.status
             return at_once
 
-        await _repeated(call, count)
+        await self._repeat(call, count)
 
     async def receive(self, count: int) -> None:
         """Receive and acknowledge messages."""
@@ -68,7 +69,19 @@ class Load:
                 )
             return len(handles)
 
-        await _repeated(call, count)
+        await self._repeat(call, count)
+
+    async def _repeat(self, call: Callable[[], Awaitable[int]], count: int) -> None:
+        """Call until `count` messages are done."""
+        left = count
+
+        async def repeat() -> None:
+            nonlocal left
+            while left > 0:
+                done = await call()
+                left -= done  # not in the line before: it would read `left` before the wait
+
+        await asyncio.gather(*(repeat() for _ in range(self._caller_count)))
 
     def _message(self) -> wire.Message:
         number = next(self._numbers)
@@ -85,18 +98,6 @@ class Load:
         kind = getattr(wire, f"{method}Response")
         stub = self._channel.unary_unary(f"/{SERVED_AS}/{method}", type(request).SerializeToString, kind.FromString)
         return await stub(request, metadata=METADATA, timeout=TIMEOUT_S)
-
-
-async def _repeated(call: Callable[[], Awaitable[int]], count: int) -> None:
-    """Call with several callers at the same time until `count` messages are done."""
-    left = count
-
-    async def repeat() -> None:
-        nonlocal left
-        while left > 0:
-            left -= await call()
-
-    await asyncio.gather(*(repeat() for _ in range(CALLER_COUNT)))
 
 
 def _named(name: str) -> wire.Resource:

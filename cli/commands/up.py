@@ -3,6 +3,7 @@
 
 import asyncio
 import contextlib
+import functools
 import importlib.util
 import os
 import random
@@ -10,7 +11,7 @@ import signal
 import socket
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -342,19 +343,22 @@ def write_shards(copies: Sequence[Copy], data_dir: Path) -> Path:
 
 
 def chosen_ports(ports: Mapping[str, int]) -> dict[str, int]:
-    """Replace 0 by free ports. All are held until all are chosen, so that no two are equal."""
-    with contextlib.ExitStack() as sockets:
-        return {name: port or _hold_free_port(sockets) for name, port in ports.items()}
+    """Replace 0 by free ports. No two are equal, of all calls."""
+    return {name: port or _free_port() for name, port in ports.items()}
 
 
-def _hold_free_port(sockets: contextlib.ExitStack) -> int:
-    """Hold and return a free port that no outgoing connection uses: it is below Linux's range of such ports."""
-    while True:
-        probe = sockets.enter_context(socket.socket())
-        port = random.randrange(*FREE_PORTS)  # noqa: S311 - any will do
-        with contextlib.suppress(OSError):
+@functools.cache
+def _candidates() -> Iterator[int]:
+    """Return the ports below Linux's range of outgoing connections, by chance, each once: a service may bind later."""
+    return iter(random.sample(range(*FREE_PORTS), k=FREE_PORTS[1] - FREE_PORTS[0]))
+
+
+def _free_port() -> int:
+    for port in _candidates():
+        with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((HOST, port))
             return port
+    raise typer.BadParameter(f"no port from {FREE_PORTS[0]} to {FREE_PORTS[1] - 1} is free", param_hint="--port")
 
 
 def stop_at_signals(supervisor: Supervisor) -> None:

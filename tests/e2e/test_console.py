@@ -332,9 +332,7 @@ def test_part_of_reput_up(tmp_path: Path) -> None:
     with store(tmp_path, "--console", "--console-port", "0") as running:
         pid = running.child("console")
         os.kill(pid, signal.SIGKILL)
-        assert running.process.stderr is not None
-        while "the store runs without it" not in (line := running.process.stderr.readline()):
-            assert line, "reput up ended"
+        line = running.wait_for_line("the store runs without it")
         assert line.startswith("console: was killed by SIGKILL")
         assert running.run("health").code == 0
 

@@ -70,9 +70,9 @@ def test_one_failing_service_stops_the_rest(tmp_path: Path, service: str) -> Non
     with store(tmp_path) as running:
         children = [running.child(name) for name in running.targets]
         os.kill(running.child(service), signal.SIGKILL)
-        _, errors = running.process.communicate(timeout=LIMIT_S)
+        running.process.communicate(timeout=LIMIT_S)
         assert running.process.returncode == 1
-        assert [line for line in errors.splitlines() if line.startswith("error: ")] == [
+        assert [line for line in running.log.read_text().splitlines() if line.startswith("error: ")] == [
             f"error: {service}: was killed by SIGKILL"
         ]
         wait_gone(*children)
@@ -85,16 +85,12 @@ NEVER_STOPS = {"REPUT_FAILPOINTS": "mark_clean.before_remove=sleep:600000"}
 
 def wait_stopping(running: Store) -> None:
     """Wait until the first service is being stopped."""
-    assert running.process.stderr is not None
-    while '"stopping"' not in (line := running.process.stderr.readline()):
-        assert line, "it ended"
+    running.wait_for_line('"stopping"')
 
 
 def ended(running: Store) -> tuple[int, str]:
-    """Return the exit code, and the rest of the output, a part of which is in the reader's buffer."""
-    assert running.process.stderr is not None
-    errors = running.process.stderr.read()
-    return running.process.wait(LIMIT_S), errors
+    """Return the exit code and the log."""
+    return running.process.wait(LIMIT_S), running.log.read_text()
 
 
 def test_sigterm_may_come_again(tmp_path: Path) -> None:
@@ -296,8 +292,6 @@ def test_all_apis_are_at_one_port(tmp_path: Path) -> None:
             assert result.code == 0, (command, result)
         assert [row["body"] for row in run_here("query", "key", "t", "k", "--json", extra=through).rows] == ["x"]
         os.kill(running.child("gateway"), signal.SIGKILL)
-        assert running.process.stderr is not None
-        while "the store runs without it" not in (line := running.process.stderr.readline()):
-            assert line, "reput up ended"
+        line = running.wait_for_line("the store runs without it")
         assert line.startswith("gateway: was killed by SIGKILL")
         assert running.run("health").code == 0

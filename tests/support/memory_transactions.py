@@ -34,6 +34,8 @@ class MemoryHalves:
         """The store's clock."""
         self.seen_count: int | None = None
         """This many half messages are indexed. None: all."""
+        self.indexed_offset: int | None = None
+        """The index has the log up to here. None: to its end, or nothing with a `seen_count`."""
         self.gone_count = 0
         """This many were removed by retention."""
         self.refused_topics: set[str] = set()
@@ -105,6 +107,8 @@ class MemoryHalves:
 
     async def indexed(self) -> int:
         """See HalfIndex."""
+        if self.indexed_offset is not None:
+            return self.indexed_offset
         return 0 if self.seen_count is not None else self._store.end
 
     async def floors(self) -> tuple[int, int]:

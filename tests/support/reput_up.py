@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole store as processes for end-to-end tests: `reput up` on free ports, and commands against it."""
 
-import fcntl
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,8 +22,6 @@ from tests.support.surroundings import ANY_DISK, free_port, interrupt_by_default
 
 REPUT = (sys.executable, "-m", "cli.main")
 SEGMENT_SIZE_BYTES = 1 << 20
-LOG_SIZE_BYTES = 1 << 20
-"""Room for the log lines of a store that a test does not read: a store whose log can't be written stands still."""
 FREE_PORTS = (
     "--commitlog-port", "0", "--indexer-port", "0", "--janitor-port", "0",
     "--no-delivery", "--no-metrics", "--no-console", "--no-gateway",
@@ -58,6 +57,8 @@ class Store:
     process: subprocess.Popen[str]
     data_dir: Path
     targets: dict[str, str]
+    log: Path
+    """The file of its standard error. A pipe that is not read would be full at some time, and the store stand still."""
     door: str = ""
     """The address of the gateway. Empty without one."""
 
@@ -86,11 +87,22 @@ class Store:
         )
         return int(found.stdout)
 
+    def wait_for_line(self, text: str) -> str:
+        """Wait until a line of the log contains `text`, and return the line. Fails when the store ends before it."""
+        end_s = time.monotonic() + LIMIT_S
+        while True:
+            has_ended = self.process.poll() is not None
+            lines = [line for line in self.log.read_text().splitlines() if text in line]
+            if lines:
+                return lines[0]
+            assert not has_ended and time.monotonic() < end_s, f"{text!r} is not in {self.log.read_text()[-4000:]}"
+            time.sleep(0.02)
+
     def stop(self) -> Result:
         """Stop it as Ctrl-C does, and return its result."""
         self.process.send_signal(signal.SIGINT)
-        output, errors = self.process.communicate(timeout=LIMIT_S)
-        return Result(self.process.returncode, output, errors)
+        output, _ = self.process.communicate(timeout=LIMIT_S)
+        return Result(self.process.returncode, output, self.log.read_text())
 
 
 def run_here(*arguments: str, standard_input: str | None = None, extra: Mapping[str, str] | None = None) -> Result:
@@ -138,16 +150,18 @@ def start(command: Sequence[str], extra: Mapping[str, str] | None = None, **stre
 def store(data_dir: Path, *arguments: str, extra: Mapping[str, str] | None = None) -> Iterator[Store]:
     """A store that is ready within the block and stopped after it."""
     command: Sequence[str] = [*REPUT, "up", "--data-dir", str(data_dir), *FREE_PORTS, "--json", *arguments]
-    with start(command, extra, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with (
+        tempfile.NamedTemporaryFile(prefix="reput-log-") as errors,
+        start(command, extra, stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        log = Path(errors.name)
         try:
             assert process.stdout is not None
-            assert process.stderr is not None
-            fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, LOG_SIZE_BYTES)
             line = process.stdout.readline()
-            assert line, process.communicate()
+            assert line, log.read_text()
             ready = json.loads(line)
             targets = {name: ready[name] for name in ("commitlog", "indexer", "janitor", "delivery") if name in ready}
-            yield Store(process, data_dir, targets, ready.get("gateway", ""))
+            yield Store(process, data_dir, targets, log, ready.get("gateway", ""))
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)

@@ -42,7 +42,7 @@ class TopicServicer:
         log = self._log()
         before = _found(log, request.name)
         topic = _topic(log, await _changes(log).update(request.name, **_given(request)))
-        note(before=before, after=topic)
+        _note_difference(before, topic)
         return pb.UpdateTopicResponse(topic=topic)
 
     async def GetTopic(self, request: pb.GetTopicRequest, _: object) -> pb.GetTopicResponse:
@@ -114,6 +114,19 @@ def _topic(log: OpenLog, topic: TopicConfig) -> pb.Topic:
     share = None if why or topic.share is None else message_of(topic.share)
     is_system = is_system_topic(topic.name)
     return named(pb.Topic, topic, is_system=is_system, set_apart=why, queue_count=queue_count, share=share)
+
+
+def _note_difference(before: pb.Topic, after: pb.Topic) -> None:
+    """Note both values for the audit line, of a share only the queues that differ: a share can have hundreds."""
+    noted = pb.Topic(), pb.Topic()
+    same = {queue.SerializeToString() for queue in before.share.queues}
+    same &= {queue.SerializeToString() for queue in after.share.queues}
+    for copy, topic in zip(noted, (before, after), strict=True):
+        copy.CopyFrom(topic)
+        if copy.HasField("share"):
+            del copy.share.queues[:]
+            copy.share.queues.extend(queue for queue in topic.share.queues if queue.SerializeToString() not in same)
+    note(before=noted[0], after=noted[1])
 
 
 def _found(log: OpenLog, name: str) -> pb.Topic | None:

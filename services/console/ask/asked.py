@@ -2,7 +2,7 @@
 """Asked: the last answers about groups that share messages, and which of them a sample may take once more.
 
 A call for each group is most of the cost of a sample. A group that has not moved between two calls, whose topics have
-got no messages since, and whose stored offsets are the same, is asked in each third sample.
+got no messages since, and whose stored offsets are the same, is asked in each sixth sample.
 
 Callers: the event loop. Memory: the groups of the last sample.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from reput_client import ShareGroup
 
-AGE_S_MAX = 25.0
+AGE_S_MAX = 55.0
 """An older answer is not taken again: a sample begins every 10 s."""
 
 

@@ -25,10 +25,11 @@ QUEUES_READ_MAX = 5_000
 """Queues of the store, by topic, whose ends a sample reads."""
 NEW_GROUPS_ASKED = 10
 """Groups without a place that a sample asks, in turn, beside all groups with a place."""
-GROUPS_OF_A_PART, PART_COUNT_MAX, REST_S = 5, 5, 1.0
-"""Groups that are asked at the same time, and the rest between the parts of a sample, which takes some seconds.
+GROUPS_OF_A_PART, PART_COUNT_MAX, REST_S = 20, 5, 1.0
+"""Groups that are asked together, and the rest between such parts.
 
-So it is no burst, neither for the store nor for the loop of the console, whose watch then stays idle.
+A part is a small burst for the store and for the loop of the console. More parts cost more: after each burst the threads
+of gRPC look for work for three seconds, most of the processor time of an idle console.
 """
 MEASURED_QUEUES_MAX = 200
 """Queues of groups that keep offsets whose bytes and seconds a sample asks, in a call for each group."""
@@ -68,11 +69,12 @@ class Sampler:
     async def sample(self) -> None:
         """Take a sample. A value that the store does not give is NaN."""
         asking = Asking(self._store, is_bounded=False)
-        ends = await self._queue_ends(asking)
+        ends, names, kept = await asyncio.gather(
+            self._queue_ends(asking), shared_names(asking), kept_offsets(asking)
+        )
         now_ms = self._store.clock.now_ms()
         seconds = (now_ms - self._before_ms) / 1_000
-        await self._rest(REST_S)
-        groups = await self._groups(asking, ends)
+        groups = None if names is None else await self._groups(asking, ends, names, kept)
         self._put_topics(now_ms, seconds, ends, groups)
         if groups is not None:
             self._ring.put("group", now_ms, {group.name: _lag(group) for group in groups})
@@ -89,11 +91,14 @@ class Sampler:
             ends[queue.topic] = ends.get(queue.topic, 0) + queue.max_queue_offset
         return {topic: end for topic, end in ends.items() if not is_system_topic(topic)}
 
-    async def _groups(self, asking: Asking, ends: Mapping[str, int]) -> list[GroupFacts] | None:
-        """Return groups that have a place, some others, and all that keep offsets. None if Delivery does not answer."""
-        names, kept = await asyncio.gather(shared_names(asking), kept_offsets(asking))
-        if names is None:
-            return None
+    async def _groups(
+        self,
+        asking: Asking,
+        ends: Mapping[str, int],
+        names: Sequence[str],
+        kept: Mapping[str, list[ConsumerOffset]],
+    ) -> list[GroupFacts]:
+        """Return groups that have a place, some others, and all that keep offsets."""
         placed = set(self._ring.names("group"))
         others = [name for name in names if name not in placed]
         self._turn = (self._turn + NEW_GROUPS_ASKED) % max(len(others), 1)
@@ -105,7 +110,6 @@ class Sampler:
         self._readers |= {name: frozenset(queue.topic for queue in one.queues) for name, one in shared.items()}
         self._unasked = unasked
         known = Known(shared, {name: offsets for name, offsets in kept.items() if name not in unasked})
-        await self._rest(REST_S)
         return await self._measured(asking, known.facts())
 
     def _news(self, name: str, kept: Mapping[str, Sequence[ConsumerOffset]], ends: Mapping[str, int]) -> Hashable:
@@ -122,7 +126,8 @@ class Sampler:
         left = [name for name in names if name not in still]
         count = max(GROUPS_OF_A_PART, math.ceil(len(left) / PART_COUNT_MAX))
         for first in range(0, len(left), count):
-            await self._rest(REST_S)
+            if first:
+                await self._rest(REST_S)
             part = await each(left[first : first + count], lambda name: shared_group(asking, name))
             answers |= {name: group for name, group in part if group is not None}
         self._asked.put(answers, news, now_s)

@@ -113,7 +113,10 @@ async def test_checkpoint(tmp_path: Path, major: str) -> None:
         await rocketmq.stop()
     written = store_checkpoint.decode((tmp_path / "checkpoint").read_bytes())
     assert written.is_of_rocketmq
-    assert written.consume_queue_time_ms == history.messages[-1].store_time_ms
+    # RocketMQ's flush of the queues reads this time, flushes for some time, and writes the time that it read: a message
+    # that arrives during the flush can be missing (DefaultMessageStore.FlushConsumeQueueService).
+    assert written.consume_queue_time_ms in [message.store_time_ms for message in history.messages]
+    assert written.consume_queue_time_ms >= times[1]
     async with ReputStore.served(tmp_path, SIZES) as reput:
         await reput.settle()
     written = store_checkpoint.decode((tmp_path / "checkpoint").read_bytes())

@@ -77,7 +77,7 @@ class GroupEngine:
         self.delay_queries = DelayQueries(self.delays, clock)
         self.delay_levels = DelayLevels(config.delay_levels_ms(), groups, journal, tally, index=index, levels=levels)
         self.transactions = Transactions(journal, tally, log=log, halves=halves, time=journal.time, config=config)
-        self.sealed_queues = SealedQueues(groups, log, index, halves)
+        self.sealed_queues = SealedQueues(groups, log, index, halves, clock)
         parents = ParentQueues(self.sealed_queues, shards, clock)
         self.positions = Positions(groups, journal, log, index, parents, clock, config)
         self.dead_letter_writer = DeadLetterWriter(

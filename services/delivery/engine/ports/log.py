@@ -18,6 +18,8 @@ class TopicQueues:
     """Queues that take no messages of clients any more: other queues have their keys."""
     parents: Mapping[int, Sequence[QueuePlace]] = field(default_factory=dict)
     """The sealed queues that had the keys of a queue before, at any shards, by the queue's number."""
+    share_version: int = 0
+    """Grows with each change of the share. 0 for a whole topic. A topic that is made again begins anew."""
 
 
 class Log(Protocol):

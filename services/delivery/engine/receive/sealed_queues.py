@@ -2,14 +2,17 @@
 """SealedQueues: how far groups are in the sealed queues of this shard.
 
 A sealed queue takes no messages of clients any more, so the end of the log at the first look after the seal is behind
-all of them: once the index has that part of the log, it knows the whole queue.
+all of them: once the index has that part of the log, it knows the whole queue. An end is forgotten when the looks pause
+and when the share's version falls: the topic may have been deleted, made again, and sealed again.
 Callers: the event loop's thread. Memory: END_COUNT_MAX ends.
 """
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from libs.formats.records.delivery_record import Place
+from libs.machine.clock import Clock
 from services.delivery.engine.ports.halves import HalfIndex
 from services.delivery.engine.ports.index import Index
 from services.delivery.engine.ports.log import Log, TopicQueues
@@ -17,20 +20,31 @@ from services.delivery.engine.ports.messages import SealedQueue, SealedStage
 from services.delivery.engine.state.groups import Groups
 
 END_COUNT_MAX = 10_000
+END_S = 5.0
+"""Looks come every half second. An end without a look for this time is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """An end of the log behind a sealed queue, and the last look at it."""
+
+    physical_offset: int
+    share_version: int
+    looked_s: float
 
 
 class SealedQueues:
     """The sealed queues of the log of an ownership."""
 
-    def __init__(self, groups: Groups, log: Log, index: Index, halves: HalfIndex) -> None:
-        self._groups, self._log, self._index, self._halves = groups, log, index, halves
-        self._ends: OrderedDict[tuple[str, int], int] = OrderedDict()
+    def __init__(self, groups: Groups, log: Log, index: Index, halves: HalfIndex, clock: Clock) -> None:
+        self._groups, self._log, self._index, self._halves, self._clock = groups, log, index, halves, clock
+        self._ends: OrderedDict[tuple[str, int], _End] = OrderedDict()
 
     async def of(self, group: str, topic: str, queue_ids: Sequence[int]) -> list[SealedQueue]:
         """Return how far a group is in these queues. Raises TopicNotFound and DependencyUnavailable."""
         queues = await self._log.topic_queues(topic)
         end_offset = await self._log.end_offset()
-        ends = [self._end(topic, queue_id, end_offset) for queue_id in queue_ids]
+        ends = [self._end(topic, queue_id, end_offset, queues.share_version) for queue_id in queue_ids]
         indexed = await self._halves.indexed()
         bounds = await self._index.bounds(topic)
         return [
@@ -38,9 +52,13 @@ class SealedQueues:
             for queue_id, end in zip(queue_ids, ends, strict=True)
         ]
 
-    def _end(self, topic: str, queue_id: int, end: int) -> int:
+    def _end(self, topic: str, queue_id: int, end: int, share_version: int) -> int:
         """Return an end of the log that is behind the queue. A log that lost its tail has a smaller end."""
-        self._ends[topic, queue_id] = end = min(end, self._ends.get((topic, queue_id), end))
+        now_s = self._clock.monotonic_s()
+        former = self._ends.pop((topic, queue_id), None)
+        if former is not None and former.share_version <= share_version and now_s - former.looked_s < END_S:
+            end = min(end, former.physical_offset)
+        self._ends[topic, queue_id] = _End(end, share_version, now_s)
         if len(self._ends) > END_COUNT_MAX:
             self._ends.popitem(last=False)
         return end

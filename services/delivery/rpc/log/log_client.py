@@ -123,11 +123,13 @@ class LogClient:
         found = await self._topic(topic)
         if not found.HasField("share"):  # a log of an older version answers only with read_queue_count
             return TopicQueues(range(max(found.queue_count, found.read_queue_count)))
-        queues = share_of(found.share).queues
+        share = share_of(found.share)
+        queues = share.queues
         return TopicQueues(
             [queue.queue_id for queue in queues],
             frozenset(queue.queue_id for queue in queues if queue.is_sealed),
             {queue.queue_id: queue.parents for queue in queues if queue.parents},
+            share.version,
         )
 
     async def refusal(self, topic: str) -> str:

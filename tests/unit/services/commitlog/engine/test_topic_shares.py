@@ -4,6 +4,7 @@
 from dataclasses import replace
 
 import pytest
+from reput.commitlog.v1 import topic_service_pb2
 
 from libs.formats import store_layout
 from libs.formats.config import topic_share, topics_json
@@ -11,7 +12,10 @@ from libs.formats.config.topic_share import HASH_MAX, QueueShare, TopicShare
 from libs.log.state import topics_file
 from libs.machine.testing.memory_fs import nothing_survives
 from libs.requests.errors import BadArgument, TopicSetApart
+from libs.runtime.rpc import topic_shares
+from libs.runtime.trust.audit.change import noting
 from services.commitlog.errors import QueueNotHere, ShareOutdated
+from services.commitlog.rpc.topic_servicer import TopicServicer
 from tests.support.commitlog import DATA_DIR, Machine, append, message
 
 SHARE = TopicShare(1, (QueueShare(2, 0, 9), QueueShare(3, 10, HASH_MAX)))
@@ -106,4 +110,21 @@ async def test_a_share_that_can_not_be_read_sets_the_topic_apart() -> None:
     log = await machine.start()
     with pytest.raises(TopicSetApart):
         await append(log, message(queue_id=2))
+    await machine.stop(log)
+
+
+async def test_an_audit_line_has_the_queues_that_differ() -> None:
+    """A share can have hundreds of queues: the note of a change has those alone that changed."""
+    machine = Machine()
+    log = await machine.start()
+    await log.topics.create("orders", write_queue_count=4, share=SHARE)
+    sealed = replace(SHARE, version=2, queues=(replace(SHARE.queues[0], is_sealed=True), SHARE.queues[1]))
+    with noting() as change:
+        await TopicServicer(lambda: log).UpdateTopic(
+            topic_service_pb2.UpdateTopicRequest(name="orders", share=topic_shares.message_of(sealed)), None
+        )
+    for noted, share, is_sealed in ((change.before, SHARE, False), (change.after, sealed, True)):
+        assert isinstance(noted, topic_service_pb2.Topic)
+        found = topic_shares.share_of(noted.share)
+        assert (found.version, found.queues) == (share.version, (replace(SHARE.queues[0], is_sealed=is_sealed),))
     await machine.stop(log)

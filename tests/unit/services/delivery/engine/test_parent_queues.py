@@ -19,6 +19,7 @@ from services.delivery.engine.ports.messages import SealedStage, Wanted
 from services.delivery.engine.receive.batch import Delivered
 from services.delivery.engine.receive.parents import LOOK_S
 from services.delivery.engine.receive.positions import TOPIC_LOOK_S
+from services.delivery.engine.receive.sealed_queues import END_S
 from services.delivery.engine.receive.settling import SettleRequest
 from tests.support.memory_delivery import MemoryStore, delivering, engine_of
 from tests.support.patience import LIMIT_S, eventually
@@ -153,6 +154,28 @@ async def test_an_index_that_is_behind_finishes_nothing(shards: Shards) -> None:
     assert await shards.texts("b") == []
     shards.a.transactions.seen_count = None
     assert await shards.texts("b") == ["2"]
+
+
+async def test_a_topic_that_is_made_again_and_sealed_again(shards: Shards) -> None:
+    """The end of the log at the first seal is behind no message of the second making of the topic."""
+    shards.seal()
+    shards.a.shares[TOPIC] = TopicQueues([0], frozenset({0}), share_version=5)
+    sealed = (await shards.engine("a")).sealed_queues
+    shards.a.transactions.indexed_offset = shards.a.end  # the index has the log up to here, and no later message
+    (found,) = await sealed.of(GROUP, TOPIC, [0])
+    assert found.stage == SealedStage.SETTLED
+    await shards.a.append(TOPIC, "1", key=KEY)
+    shards.a.shares[TOPIC] = TopicQueues([0], frozenset({0}), share_version=3)
+    (found,) = await sealed.of(GROUP, TOPIC, [0])
+    assert found.stage == SealedStage.NOT_INDEXED, "the version fell"
+    shards.a.transactions.indexed_offset = shards.a.end
+    shards.a.shares[TOPIC] = TopicQueues([0], frozenset({0}), share_version=4)
+    await shards.a.append(TOPIC, "2", key=KEY)
+    (found,) = await sealed.of(GROUP, TOPIC, [0])
+    assert found.stage != SealedStage.NOT_INDEXED, "a later message of another queue holds nothing up"
+    shards.clock.advance(round(1_000 * END_S))
+    (found,) = await sealed.of(GROUP, TOPIC, [0])
+    assert found.stage == SealedStage.NOT_INDEXED, "the looks paused"
 
 
 async def test_groups_without_order_do_not_wait(shards: Shards) -> None:

@@ -80,7 +80,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{/* Not empty if the log is replicated. */}}
 {{- define "reput.isReplicated" -}}
-{{- if gt (int .Values.commitlog.replicas) 1 -}}
+{{- if and (gt (int .Values.commitlog.replicas) 1) (include "reput.hasStore" .) -}}
 true
 {{- end -}}
 {{- end }}
@@ -110,15 +110,29 @@ true
 {{- printf "%s-commitlog" (include "reput.fullname" .) -}}
 {{- end }}
 
+{{/* Not empty unless the release is gateways alone. Values of an older chart don't say it. */}}
+{{- define "reput.hasStore" -}}
+{{- if dig "enabled" true (default dict .Values.store) -}}
+true
+{{- end -}}
+{{- end }}
+
 {{/* The services of this release. Values of an older chart have no Delivery, no gateway and no console. */}}
 {{- define "reput.components" -}}
-{{- $found := list "commitlog" "indexer" -}}
+{{- $found := ternary (list "commitlog" "indexer") list (not (empty (include "reput.hasStore" .))) -}}
 {{- range $component := list "janitor" "delivery" "gateway" "console" -}}
-{{- if (index $.Values $component).enabled -}}
+{{- if and (index $.Values $component).enabled (or $found (eq $component "gateway")) -}}
 {{- $found = append $found $component -}}
 {{- end -}}
 {{- end -}}
 {{- $found | toJson -}}
+{{- end }}
+
+{{/* Not empty if the release has this service. Called with root and component. */}}
+{{- define "reput.has" -}}
+{{- if has .component (include "reput.components" .root | fromJsonArray) -}}
+true
+{{- end -}}
 {{- end }}
 
 {{/* Not empty for a service whose pod i belongs to log i. A gateway uses the leader. */}}
@@ -215,8 +229,13 @@ grpc:
 {{- end -}}
 {{- $_ := set $settings "service_token_file" "/etc/reput/trust/service" -}}
 {{- $_ := set $settings "operator_token_file" "/etc/reput/trust/operator" -}}
+{{- if include "reput.readsShards" . -}}
+{{- $_ := set $settings "shards_file" "/etc/reput/shards/shards.toml" -}}
+{{- end -}}
 {{- range $peer := $peers -}}
-{{- if and (eq $peer "janitor") (not $root.Values.janitor.enabled) (eq $.component "gateway") -}}
+{{- if and (eq $.component "gateway") $root.Values.shards -}}
+{{- /* the file has its addresses */ -}}
+{{- else if and (eq $peer "janitor") (not $root.Values.janitor.enabled) (eq $.component "gateway") -}}
 {{- $_ := set $settings "janitor_target" "" -}}
 {{- else if ne $peer "leader" -}}
 {{- $_ := set $settings (printf "%s_target" $peer) (include $target (dict "root" $root "component" $peer)) -}}
@@ -259,6 +278,9 @@ REPUT_CLIENT_CA_FILE: /etc/reput/tls/ca.crt
 REPUT_CLIENT_CERTIFICATE_FILE: /etc/reput/tls/tls.crt
 REPUT_CLIENT_KEY_FILE: /etc/reput/tls/tls.key
 {{- end }}
+{{- end }}
+{{- if include "reput.readsShards" (merge (dict "component" (default "gateway" .component)) .) }}
+REPUT_CLIENT_SHARDS_FILE: /etc/reput/shards/shards.toml
 {{- end }}
 {{- if .component }}
 REPUT_CLIENT_TOKEN_FILE: /etc/reput/trust/operator
@@ -337,6 +359,9 @@ metadata:
     {{- end }}
   annotations:
     checksum/environment: {{ include (ternary "reput.consoleEnvironment" "reput.environment" (eq $component "console")) . | sha256sum }}
+    {{- if include "reput.readsShards" . }}
+    checksum/shards: {{ include "reput.shardsFile" $root | sha256sum }}
+    {{- end }}
     {{- with $values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -460,6 +485,11 @@ spec:
           mountPath: /etc/reput/trust
           readOnly: true
         {{- end }}
+        {{- if include "reput.readsShards" . }}
+        - name: shards
+          mountPath: /etc/reput/shards
+          readOnly: true
+        {{- end }}
         {{- with include "reput.secretMounts" . }}
         {{- trim . | nindent 8 }}
         {{- end }}
@@ -480,6 +510,11 @@ spec:
     {{- end }}
     - name: tmp
       emptyDir: {medium: Memory, sizeLimit: 64Mi}
+    {{- if include "reput.readsShards" . }}
+    - name: shards
+      configMap:
+        name: {{ include "reput.fullname" $root }}-shards
+    {{- end }}
     {{- if ($values.accessKeys).secretName }}
     - name: access
       secret:

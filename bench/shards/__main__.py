@@ -2,7 +2,8 @@
 """`python -m bench.shards`: the processor time of each service for a message, with one store and with several shards.
 
 All shards are on this machine, so rates say nothing about several machines. Processor time for each message does: where
-it stays the same, N machines carry N times the load. Each shard has the same number of callers. Time of idle processes is measured before the load, and taken off.
+it stays the same, N machines carry N times the load. Each shard has the same number of callers. Time of idle processes
+is measured before the load, and taken off.
 """
 
 import argparse

@@ -95,7 +95,8 @@ class Store:
             lines = [line for line in self.log.read_text().splitlines() if text in line]
             if lines:
                 return lines[0]
-            assert not has_ended and time.monotonic() < end_s, f"{text!r} is not in {self.log.read_text()[-4000:]}"
+            is_hopeless = has_ended or time.monotonic() >= end_s
+            assert not is_hopeless, f"{text!r} is not in {self.log.read_text()[-4000:]}"
             time.sleep(0.02)
 
     def stop(self) -> Result:

@@ -42,7 +42,7 @@ class TopicServicer:
         log = self._log()
         before = _found(log, request.name)
         topic = _topic(log, await _changes(log).update(request.name, **_given(request)))
-        _note_difference(before, topic)
+        _note_difference(before or pb.Topic(), topic)
         return pb.UpdateTopicResponse(topic=topic)
 
     async def GetTopic(self, request: pb.GetTopicRequest, _: object) -> pb.GetTopicResponse:

@@ -28,8 +28,8 @@ NEW_GROUPS_ASKED = 10
 GROUPS_OF_A_PART, PART_COUNT_MAX, REST_S = 20, 5, 1.0
 """Groups that are asked together, and the rest between such parts.
 
-A part is a small burst for the store and for the loop of the console. More parts cost more: after each burst the threads
-of gRPC look for work for three seconds, most of the processor time of an idle console.
+A part is a small burst for the store and for the loop of the console. More parts cost more: after each burst the
+threads of gRPC look for work for three seconds, most of the processor time of an idle console.
 """
 MEASURED_QUEUES_MAX = 200
 """Queues of groups that keep offsets whose bytes and seconds a sample asks, in a call for each group."""
@@ -69,9 +69,7 @@ class Sampler:
     async def sample(self) -> None:
         """Take a sample. A value that the store does not give is NaN."""
         asking = Asking(self._store, is_bounded=False)
-        ends, names, kept = await asyncio.gather(
-            self._queue_ends(asking), shared_names(asking), kept_offsets(asking)
-        )
+        ends, names, kept = await asyncio.gather(self._queue_ends(asking), shared_names(asking), kept_offsets(asking))
         now_ms = self._store.clock.now_ms()
         seconds = (now_ms - self._before_ms) / 1_000
         groups = None if names is None else await self._groups(asking, ends, names, kept)

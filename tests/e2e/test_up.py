@@ -100,7 +100,7 @@ def test_sigterm_may_come_again(tmp_path: Path) -> None:
         wait_stopping(running)
         running.process.terminate()
         code, errors = ended(running)
-    assert (code, errors.count('"stopping"'), errors.count('"stopped"')) == (0, 2, 3), errors
+    assert (code, errors.count('"stopping"'), errors.count('"stopped"')) == (0, 3, 3), errors
     assert not (tmp_path / "abort").exists()
 
 

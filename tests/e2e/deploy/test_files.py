@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from libs.runtime.peer.shards import shards_of
 from tests.e2e.deploy.commands import CHART, ROOT, compose_command, run, tool
 from tests.e2e.deploy.settings import load_settings
 
@@ -27,6 +28,7 @@ def test_yaml_is_tidy() -> None:
     files = (
         "docker-compose.yml",
         "docker-compose.ha.yml",
+        "docker-compose.shards.yml",
         *alarms,
         CHART / "Chart.yaml",
         CHART / "values.yaml",
@@ -225,3 +227,48 @@ def test_copies_are_confined_and_apart(copies: dict[str, Any]) -> None:
         assert {port["host_ip"] for port in found.get("ports", [])} <= {"127.0.0.1"}, name
     assert len(set(volumes)) == len(volumes) == 10
     assert len(set(ports)) == len(ports) == 16
+
+
+@pytest.fixture(scope="module")
+def sharded() -> dict[str, Any]:
+    """The services of the compose file with the second shard of the other file."""
+    command = [*compose_command(), "-f", "docker-compose.yml", "-f", "docker-compose.shards.yml"]
+    run(*command, "config", "--quiet")
+    found: dict[str, Any] = json.loads(run(*command, "config", "--format", "json").stdout)["services"]
+    return found
+
+
+def test_a_second_shard_has_its_own_services(services: dict[str, Any], sharded: dict[str, Any]) -> None:
+    """Shard b has services, volumes and addresses of its own, without published ports; the rest is as it was."""
+    own = [*WITH_FILES, "delivery"]
+    assert set(sharded) == {*services, *(f"{name}-b" for name in own)}
+    for name in own:
+        first, second = sharded[name], sharded[f"{name}-b"]
+        assert "ports" not in second
+        assert second["volumes"][-1 if name in WITH_FILES else 0]["source"] == "trust"
+        assert name not in WITH_FILES or second["volumes"][0]["source"] == f"{name}-b-data"
+        for key in ("user", "read_only", "cap_drop", "security_opt", "mem_limit", "healthcheck", "stop_grace_period"):
+            assert first[key] == second[key]
+        settings = load_settings(name, second["environment"])
+        for peer in ("commitlog", "indexer"):
+            if hasattr(settings, peer):
+                assert getattr(settings, peer).target == f"{peer}-b:{SERVICES[peer]}"
+                assert f"{peer}-b" in second["depends_on"]
+        for peer in own:
+            variable = second["environment"][f"REPUT_CLIENT_{peer.upper()}_TARGET"]
+            assert variable == f"{peer}-b:{SERVICES[peer]}"
+    for name in set(services) - {"gateway", "delivery"}:
+        assert sharded[name] == services[name]
+
+
+def test_gateway_and_deliveries_read_the_shards(sharded: dict[str, Any]) -> None:
+    """The gateway and both Deliveries read the same file, whose addresses are services, by their own parser."""
+    for name in ("gateway", "delivery", "delivery-b"):
+        settings = load_settings(name.removesuffix("-b"), sharded[name]["environment"])
+        (mount,) = [one for one in sharded[name]["volumes"] if one["target"] == str(settings.engine.shards_file)]
+        assert mount["read_only"] is True
+        for shard, suffix in zip(shards_of(Path(mount["source"])).values(), ("", "-b"), strict=True):
+            for service in (*WITH_FILES, "delivery"):
+                assert getattr(shard, service) == f"{service}{suffix}:{SERVICES[service]}"
+    environment = sharded["gateway"]["environment"]
+    assert environment["REPUT_CLIENT_SHARDS_FILE"] == environment["REPUT_GATEWAY_SHARDS_FILE"]

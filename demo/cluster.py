@@ -37,6 +37,8 @@ SETTINGS = (
     "REPUT_COMMITLOG_",
     "REPUT_INDEXER_",
     "REPUT_JANITOR_",
+    "REPUT_DELIVERY_",
+    "REPUT_GATEWAY_",
     "REPUT_CONSOLE_",
     "REPUT_CLIENT_",
     "REPUT_FAILPOINTS",
@@ -57,7 +59,7 @@ class ServiceFailed(RuntimeError):
 
 @dataclass(slots=True)
 class Cluster:
-    """CommitLog, Indexer and Janitor over a data directory, on loopback. Services without a port are left out."""
+    """The services of a store over a data directory, on loopback. Services without a port are left out."""
 
     data_dir: Path
     log_dir: Path
@@ -98,15 +100,12 @@ class Cluster:
 
     def start(self, service: str) -> None:
         """Starts a service and does not wait for it."""
-        settings = {
-            "data-dir": str(self.data_dir),
-            "port": str(self.ports[service]),
-            "metrics-port": "0",
-            "log-format": "json",
-        }
-        if service != "commitlog":
+        settings = {"port": str(self.ports[service]), "metrics-port": "0", "log-format": "json"}
+        if service not in ("delivery", "gateway"):
+            settings["data-dir"] = str(self.data_dir)
+        if service != "commitlog" and "commitlog" in self.ports:
             settings["commitlog-target"] = self.target("commitlog")
-        if service == "janitor":
+        if service in ("janitor", "delivery"):
             settings["indexer-target"] = self.target("indexer")
         settings |= self.settings.get(service, {})
         flags = [part for name, value in settings.items() for part in (f"--{name}", value)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make demo`: start, load, ask, export, kill, ask again; then three replicas with a leader that dies.
+"""`make demo`: start, load, ask, export, kill, ask again; then replicas whose leader dies, and shards.
 
 Exit code 0 only if every answer was the source's.
 KEEP=DIR keeps the store in DIR, which must be empty or new; the other files of the demo are in DIR/demo.
@@ -21,7 +21,7 @@ from types import FrameType
 
 from reput_client import ReputError, connect
 
-from demo import chart, failover, spark_export
+from demo import chart, failover, growing, spark_export
 from demo.checks import Asked, ask_all, ask_other_queues
 from demo.cluster import SERVICES, Cluster, ServiceFailed, forget_settings
 from demo.comparisons import Comparisons
@@ -133,6 +133,8 @@ def run(directory: Path, picture: Path, report: Report, *, flight_count_max: int
             indexed_count = sum(queue.max_queue_offset - queue.min_queue_offset for queue in client.queues.list(TOPIC))
     report.step("7  Three replicas, and the death of the one that leads")
     failover.run(source, comparisons, work / "replicas", report)
+    report.step("8  A second store joins under load, and shares the topic")
+    growing.run(source, comparisons, work / "shards", report)
     exit_code = report.verdict(comparisons)
     report.line("KEEP=1 keeps the store open at the end, with a console at http://127.0.0.1:7300")
     report.line(f"{time.monotonic() - started:.0f} s")

@@ -63,6 +63,7 @@ def test_demo_answers_as_the_source_does(tmp_path: Path) -> None:
     assert counts is not None
     assert int(counts[1]) == int(counts[2]) > 120
     assert re.search(r"[abc] is back: it follows [abc]", run.stdout)
+    assert re.search(r"flights that both shards hold: [\d,]+ at a, [\d,]+ at b", run.stdout)
     assert {"commitlog", "consumequeue", "index", "demo"} <= {path.name for path in keep.iterdir()}
     assert (keep / "demo" / "delays.png").read_bytes().startswith(b"\x89PNG")
     assert processes_of(keep) == []

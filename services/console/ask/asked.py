@@ -68,5 +68,7 @@ def positions_of(group: ShareGroup) -> Hashable:
 
 def aged(group: ShareGroup, seconds: float) -> ShareGroup:
     """Return a group whose oldest messages have waited so much longer."""
+    if all(one.lag_s is None for one in group.queues):
+        return group
     queues = [one if one.lag_s is None else replace(one, lag_s=one.lag_s + seconds) for one in group.queues]
     return replace(group, queues=tuple(queues))

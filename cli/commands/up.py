@@ -131,7 +131,7 @@ def up(
     how replication works; as all logs are on the same machine, it protects from little.
 
     With --shards 3 there are three stores, in DIR/a, DIR/b and DIR/c, and a gateway that sends each message to the
-    shard of its queue. DIR/shards.toml names them, also for `reput shards`.
+    shard of its queue. DIR/shards.toml names them, also for `reput shards`. The console shows a shard at a time.
 
     Settings of a service come from REPUT_COMMITLOG_…, REPUT_INDEXER_… and so on, or from --config. Logs are written to
     standard error. If a service fails, the others are stopped, and the exit code is that of the service.
@@ -148,11 +148,12 @@ def up(
     found = _stores(data_dir, ports, hosts, shards=shards, replicas=replicas, etcd=etcd)
     copies = [replace(copy, is_insecure=allow_insecure) for copy in found]
     children = [child for copy in copies for child in copy.children(config, metrics=metrics)]
+    places = ["--shards-file", str(write_shards(copies, data_dir))] if shards > 1 else _targets(copies)
     if gateway and delivery:
-        places = ["--shards-file", str(write_shards(copies, data_dir))] if shards > 1 else _targets(copies)
         children.append(gateway_child(copies[0], places, gateway_port, listen_host, config, metrics=metrics))
-    if console and shards == 1:  # it shows a single store
-        children += console_children(copies, console_port, config, metrics=metrics)
+    if console:
+        places += ["--gateway-target", children[-1].target] if shards > 1 else []
+        children += console_children(copies[0], places, console_port, config, metrics=metrics)
     raise typer.Exit(asyncio.run(_run(copies, children, data_dir, as_json=as_json)))
 
 
@@ -236,8 +237,10 @@ def gateway_child(
     return Child(GATEWAY, flags, place.target(GATEWAY), is_optional=True, shown=place.target(GATEWAY))
 
 
-def console_children(copies: Sequence[Copy], port: int, config: Path | None, *, metrics: bool) -> list[Child]:
-    """Return the console of all copies. It listens where its own settings say, whatever the services do.
+def console_children(
+    first: Copy, places: Sequence[str], port: int, config: Path | None, *, metrics: bool
+) -> list[Child]:
+    """Return the console. It listens where its own settings say. `places` are the flags that name what it shows.
 
     Without its packages there is none, and a line says how to get them.
     """
@@ -246,14 +249,13 @@ def console_children(copies: Sequence[Copy], port: int, config: Path | None, *, 
         print(note, file=sys.stderr, flush=True)
         return []
     host = listen_hosts([CONSOLE], None, config)[CONSOLE]
-    place = Copy(copies[0].data_dir, chosen_ports({CONSOLE: port}), {CONSOLE: host})
+    place = Copy(first.data_dir, chosen_ports({CONSOLE: port}), {CONSOLE: host})
     flags = ["--config", str(config)] if config is not None else []
     flags += ["--listen-host", host, "--port", str(place.ports[CONSOLE])]
-    targets = {name: ",".join(copy.target(name) for copy in copies) for name in copies[0].ports}
-    for name, target in ({"delivery": ""} | targets).items():
-        flags += [f"--{name}-target", target]
+    flags += ["--delivery-target", ""] if "delivery" not in first.ports else []
+    flags += places
     flags += [] if metrics else ["--metrics-port", "0"]
-    flags += console_token(host, copies[0].ports, config)
+    flags += console_token(host, first.ports, config)
     return [Child(CONSOLE, flags, place.target(CONSOLE), is_optional=True, shown=f"http://{place.target(CONSOLE)}")]
 
 

@@ -45,13 +45,15 @@ class Service:
                 raise
             raise ConfigError(EXTRA) from None
         from services.console.ask.sampling import Sampler
-        from services.console.ask.store import Store
+        from services.console.ask.shards import first_store
         from services.console.pages.history import Ring
         from services.console.web.app import Console
 
-        self._store = Store.connected(settings.engine)
+        self._store = first_store(settings.engine)
+        self._stores = tuple(self._store.shards.values()) or (self._store,)
         own = (settings.server.tls_certificate_file, settings.engine.store_certificate_file)
-        self._store.certificate_files = tuple(path for path in own if path is not None)
+        for store in self._stores:
+            store.certificate_files = tuple(path for path in own if path is not None)
         self._store.ring = Ring(settings.engine.history_count_max)
         self._sampler = Sampler(self._store, self._store.ring)
         self._sampling: asyncio.Task[None] | None = None
@@ -62,7 +64,8 @@ class Service:
     def reload(self, settings: Settings) -> None:
         """Take the live settings."""
         engine = settings.engine
-        self._store.mask = mask_of(engine.masked_fields, hides_bodies=engine.hide_bodies)
+        for store in self._stores:
+            store.mask = mask_of(engine.masked_fields, hides_bodies=engine.hide_bodies)
         self._console.allow_actions(engine.allow_actions)
 
     async def open(self) -> None:
@@ -85,4 +88,5 @@ class Service:
         if self._sampling is not None:
             self._sampling.cancel()
             await asyncio.gather(self._sampling, return_exceptions=True)
-        await self._store.close()
+        for store in self._stores:
+            await store.close()

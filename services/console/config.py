@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from libs.importance import Advanced, Basic
 from libs.service_names import PORTS
+from libs.shards.shards_file import Shard
 
 Positive = Annotated[int, Meta(ge=1)]
 HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -41,6 +42,10 @@ class ConsoleConfig:
     gateway_target: Advanced[str | None] = None
     """Address of the gateway, or several with commas between: its connections and audit lines are shown, too. Without
     it that of the store, else none."""
+
+    shards_file: Basic[Path | None] = None
+    """The gateway's file that names the shards of the store (docs/scale.md). Pages then show a shard at a time, and
+    commitlog_target, indexer_target, janitor_target and delivery_target have no effect. Read once, at the start."""
 
     store_ca_file: Basic[Path | None] = None
     """PEM file with the authorities that signed the certificates of the store's services; without it calls have no
@@ -113,6 +118,10 @@ class ConsoleConfig:
         usual["gateway"] = self.store_target
         own = {name: getattr(self, f"{name}_target") for name in usual}
         return usual | {name: target for name, target in own.items() if target is not None}
+
+    def targets_of(self, shard: Shard) -> dict[str, str]:
+        """Return the addresses of the services of a shard, and of the gateway."""
+        return self.targets | {name: getattr(shard, name) for name in PORTS}
 
     def __post_init__(self) -> None:
         networks_of(self.trusted_proxies)

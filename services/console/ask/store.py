@@ -4,7 +4,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -22,6 +22,7 @@ from libs.machine.clock import Clock, SystemClock
 from libs.runtime.errors import ConfigError
 from libs.runtime.trust.tokens import TokenFile
 from libs.service_names import SERVICES
+from libs.shards.shards_file import Shard
 from services.console.ask.places import Places
 from services.console.config import ConsoleConfig
 from services.console.pages.history import Ring
@@ -40,14 +41,20 @@ LATE_S = 1.0
 """Time behind the end of all calls of a page after which they are cancelled."""
 NAMES_OF_OBJECTS = frozenset({"topic", "group", "name"})
 """The fields of requests that name a topic or a group."""
+NO_JANITOR = "unix:no-janitor-in-shards_file"
+"""The address of the Janitor of a shard whose file names none: nothing listens there."""
 NO_CONNECTION = "failed to connect to all addresses"
 """The begin of gRPC's text for a call that found no connection."""
 
 
 class Store:
-    """The store that the console shows. Callers: the event loop."""
+    """A store that the console shows. Callers: the event loop."""
 
-    def __init__(self, options: Options, targets: dict[str, str], mask: Mask) -> None:
+    def __init__(self, options: Options, targets: dict[str, str], mask: Mask, shard: str = "") -> None:
+        self.shard = shard
+        """Its name among the shards; empty for a store without shards."""
+        self.shards: Mapping[str, Store] = {}
+        """All shards by name, this store among them; none for a store without shards."""
         retry = RetryPolicy(retries=1)
         self.client = AsyncClient(options, retry)
         self.changing_client = AsyncClient(replace(options, on_behalf_of=READER.get), RetryPolicy(retries=0))
@@ -77,10 +84,15 @@ class Store:
         """Queue offsets at past moments, which never change: see `ask.arrivals`."""
 
     @classmethod
-    def connected(cls, config: ConsoleConfig) -> "Store":
-        """Return the store of the settings. Connections are made at their first use. Raises ConfigError."""
-        targets = config.targets
+    def connected(cls, config: ConsoleConfig, shard: str = "", places: Shard | None = None) -> "Store":
+        """Return the store of the settings, or the shard at these places. Raises ConfigError.
+
+        Connections are made at their first use.
+        """
+        targets = config.targets if places is None else config.targets_of(places)
         addresses: dict[str, Any] = {name: targets[name] for name in SERVICES if targets[name]}
+        if places is not None and not places.janitor:
+            addresses["janitor"] = NO_JANITOR
         file = config.store_token_file
         token = TokenFile("store_token_file", file) if file is not None else None
         try:
@@ -92,7 +104,7 @@ class Store:
                 token=(lambda: token.shown) if token is not None else "",
                 timeout_s=config.store_timeout_ms / 1000,
             )
-            return cls(options, targets, mask_of(config.masked_fields, hides_bodies=config.hide_bodies))
+            return cls(options, targets, mask_of(config.masked_fields, hides_bodies=config.hide_bodies), shard)
         except (OSError, ValueError) as error:
             raise ConfigError(f"the connection to the store: {error}") from error
 
@@ -238,6 +250,8 @@ def is_missing(error: Exception) -> bool:
 def why(error: ReputError, store: Store) -> str:
     """Return the reason of a failed call for people: a service without a listener is named by its address."""
     if error.text.startswith(NO_CONNECTION):
+        if NO_JANITOR.removeprefix("unix:") in error.text:
+            return "shards_file names no Janitor of this shard"
         for name, target in reversed(store.targets.items()):  # the gateway first, which may be called for the others
             ports = {one.rpartition(":")[2] for one in target.split(",")}
             if any(f":{port}:" in f"{error.text}:" for port in ports):

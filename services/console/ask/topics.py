@@ -2,16 +2,19 @@
 """The questions of the pages about topics: the CommitLog has the topics, the Indexer their queues and messages."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 from reput_client import Message, Queue, Topic
 
 from services.console.ask.groups import known_groups
 from services.console.ask.look import looked
+from services.console.ask.shards import seen_elsewhere
 from services.console.ask.store import Asking, Store, each, together
 from services.console.ask.tail import NEWEST_COUNT, cursor_text
+from services.console.pages.page import merged
 from services.console.pages.rows import row_of
+from services.console.pages.shards.layout import Seen, layout_of
 from services.console.pages.topics import (
     Arrivals,
     Look,
@@ -54,12 +57,12 @@ async def topics(store: Store, part: str, number: int, *, has_system: bool = Fal
 async def topic(store: Store, name: str, span: str, look: Look | None = None, zone: str = "") -> TopicPage:
     """Return the page of a topic, with a look at a time or at an offset if it is asked for."""
     asking = Asking(store)
-    found = await asking.ask("the topic", asking.client.topics.get(name))
-    queues = await _queues(asking, name, with_times=True)
+    (found, queues), (elsewhere, others_gaps) = await asyncio.gather(_seen(asking, name), seen_elsewhere(store, name))
+    layout = layout_of(name, _by_shard(store, found, queues, elsewhere)) if store.shards else None
     if found is None and queues:
         found = Topic(name, len(queues), len(queues), is_readable=True, is_writable=False, is_system=False)
     if found is None:
-        return no_topic(name, asking.gaps)
+        return no_topic(name, merged((*asking.gaps, *others_gaps)), layout)
     known_queues = queues or []
     newest, known, arrivals, found_look = await asyncio.gather(
         _newest(asking, known_queues),
@@ -76,7 +79,23 @@ async def topic(store: Store, name: str, span: str, look: Look | None = None, zo
         newest=[row_of(message, store.mask) for message in newest],
         cursor=_cursor(found, known_queues),
     )
-    return replace(page, look=found_look, history=store.ring.history("topic", name, span, store.clock.now_ms()))
+    history = store.ring.history("topic", name, span, store.clock.now_ms())
+    gaps = merged((*page.gaps, *others_gaps))
+    return replace(page, look=found_look, history=history, layout=layout, gaps=gaps)
+
+
+async def _seen(asking: Asking, name: str) -> tuple[Topic | None, list[Queue] | None]:
+    found = await asking.ask("the topic", asking.client.topics.get(name))
+    return found, await _queues(asking, name, with_times=True)
+
+
+def _by_shard(
+    store: Store, found: Topic | None, queues: list[Queue] | None, elsewhere: Mapping[str, Seen]
+) -> dict[str, Seen]:
+    """Return a topic at each shard, in the order of the file."""
+    own = Seen(found, queues, are_all=queues is not None and len(queues) < QUEUES_SHOWN_MAX)
+    known = {**elsewhere, store.shard: own}
+    return {name: known[name] for name in store.shards if name in known}
 
 
 def _cursor(topic: Topic, queues: Sequence[Queue]) -> str:

@@ -10,4 +10,5 @@ groups    groups of both kinds, and a group.
 letters   dead letters.
 waiting   delayed messages and open transactions.
 operate   the pages for operators: the store, retention.
+shards    the page of all shards, and a topic over them.
 """

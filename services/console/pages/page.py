@@ -3,10 +3,13 @@
 
 import shlex
 from collections.abc import Iterable
+from contextvars import ContextVar
 from typing import ClassVar
 
 from msgspec import Struct
 
+SHARD_OPTIONS: ContextVar[tuple[str, ...]] = ContextVar("SHARD_OPTIONS", default=())
+"""The options with which a command reaches the shard of the page that is being made."""
 FOUND, NOT_FOUND, COULD_NOT_LOOK = 200, 404, 503
 
 
@@ -25,6 +28,8 @@ class Page(Struct, frozen=True, kw_only=True):
 
     commands: tuple[str, ...]
     """Commands that give the same on a command line."""
+    shard: str = ""
+    """The shard that the page shows; empty for a store without shards, and on the page of all shards."""
     gaps: tuple[Gap, ...] = ()
     is_found: bool = True
     """Whether the object that the page is about was found."""
@@ -38,8 +43,9 @@ class Page(Struct, frozen=True, kw_only=True):
 
 
 def command(*words: str) -> str:
-    """Return a command of `reput` as a shell needs it."""
-    return shlex.join(("reput", *words))
+    """Return a command of `reput` as a shell needs it, for the shard of the page."""
+    options = () if words[:1] == ("shards",) else SHARD_OPTIONS.get()
+    return shlex.join(("reput", *options, *words))
 
 
 def merged(gaps: Iterable[Gap]) -> tuple[Gap, ...]:

@@ -15,6 +15,7 @@ from services.console.pages.groups import GroupFacts, Lag, Reason, lag_of, reaso
 from services.console.pages.history import History
 from services.console.pages.page import Gap, Page, command
 from services.console.pages.rows import MessageRow, place_of
+from services.console.pages.shards.layout import Layout
 
 ROWS_OF_A_PAGE = 100
 Sort = Literal["", "growth"]
@@ -117,6 +118,7 @@ class TopicPage(Page, frozen=True, kw_only=True):
 
     name: str
     row: TopicRow | None = None
+    """None if it is not found, at this shard."""
     queues: tuple[QueueRow, ...] = ()
     groups: tuple[GroupOfTopic, ...] = ()
     arrivals: Arrivals | None = None
@@ -126,6 +128,8 @@ class TopicPage(Page, frozen=True, kw_only=True):
     """The newest messages, the newest first."""
     cursor: str = ""
     """Where a live tail begins: behind the newest messages."""
+    layout: Layout | None = None
+    """The topic over all shards; None for a store without shards."""
 
 
 def topic_row(topic: Topic, queues: Sequence[Queue] | None, groups: Iterable[GroupFacts]) -> TopicRow:
@@ -240,9 +244,10 @@ def topic_page(
     )
 
 
-def no_topic(name: str, gaps: tuple[Gap, ...]) -> TopicPage:
-    """Return the page of a topic that was not found, or could not be looked for."""
-    return TopicPage(commands=topic_commands(name), gaps=gaps, is_found=False, name=name)
+def no_topic(name: str, gaps: tuple[Gap, ...], layout: Layout | None) -> TopicPage:
+    """Return the page of a topic that was not found, could not be looked for, or is at other shards alone."""
+    is_found = layout is not None and bool(layout.shards)
+    return TopicPage(commands=topic_commands(name), gaps=gaps, is_found=is_found, name=name, layout=layout)
 
 
 def topic_commands(name: str) -> tuple[str, ...]:

@@ -13,23 +13,24 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from libs.runtime.settings import ListenConfig
 from services.console.ask.store import Store
 from services.console.config import ConsoleConfig
-from services.console.pages.page import Page
+from services.console.pages.page import SHARD_OPTIONS, Page
 from services.console.web.bodies import Bodies
 from services.console.web.changes import Answering, Changes
 from services.console.web.counts import Counts
 from services.console.web.forms import form_of
-from services.console.web.gate import Gate, cookie_name, cookies_of, status_text, target_of
+from services.console.web.gate import Gate, cookie_name, cookies_of, status_text
 from services.console.web.login import SESSION_S, Login, is_same, new_form_token
 from services.console.web.proxies import caller_of
 from services.console.web.rendering import Renderer
-from services.console.web.routes import PAGES, START, Make, argument
+from services.console.web.routes import OF_ALL_SHARDS, PAGES, START, Make, argument
+from services.console.web.shards import links_of, named, options_of, place_of, routes_of_shards, store_of
 from services.console.web.tails import Tails
 
 _log = logging.getLogger(__name__)
@@ -49,30 +50,37 @@ class Console:
         self.is_ready = False
         self.counts = Counts()
         self._store = store
-        store.answer_timeout_s = CALLS_IN_A_ROW * config.store_timeout_ms / 1000
-        self._page_timeout_s = store.answer_timeout_s + PAGE_TIMEOUT_S
+        answer_timeout_s = CALLS_IN_A_ROW * config.store_timeout_ms / 1000
+        for one in (store, *store.shards.values()):
+            one.answer_timeout_s = answer_timeout_s
+        self._page_timeout_s = answer_timeout_s + PAGE_TIMEOUT_S
         self._login = Login(config, store.clock, self.counts)
         self._renderer = Renderer()
         self._turns = asyncio.Semaphore(config.page_count_max)
         self._tails = Tails(store, self._renderer, self.counts, count_max=config.tail_count_max)
-        answering = Answering(self._made, self._shown, shown_json, self.refusal)
-        self._changes = Changes(store, self.counts, answering, self._reader_of)
+        answering = Answering(self._made, self._shown, self._shown_json, self.refusal)
+        self._changes = Changes(self.counts, answering, self._reader_of)
         self.allow_actions(config.allow_actions)
-        routes = [route for path, make in PAGES for route in self._routes(path, make)]
+        routes: list[BaseRoute] = [route for path, make in PAGES for route in self._routes(path, make)]
         bodies = Bodies(store, self.refusal, timeout_s=self._page_timeout_s)
         routes += [
             Route("/", self._html(START)),
             Route("/messages/{name}/body", bodies, methods=["GET"]),
             Route("/topics/{name}/tail", self._tails.events),
             Route("/topics/{name}/newer", self._tails.newer),
+        ]
+        routes = [*self._changes.routes(), *routes]
+        if store.shards:
+            routes = [*self._routes(*OF_ALL_SHARDS), *routes_of_shards(store.shards, routes)]
+        own = [
             Route("/login", self._show_login),
             Route("/login", self._log_in, methods=["POST"]),
             Route("/logout", self._log_out, methods=["POST"]),
             Route("/healthz", self._healthz),
+            Mount("/static", StaticFiles(directory=STATIC)),
         ]
-        routes = [*self._changes.routes(), *routes]
         application = Starlette(
-            routes=[*routes, Mount("/static", StaticFiles(directory=STATIC))],
+            routes=[*own, *routes],
             exception_handlers={HTTPException: self._on_http_error},
         )
         self.application = Gate(application, config, listen, self._login, self.refusal)
@@ -96,17 +104,22 @@ class Console:
 
     def _shown(self, request: Request, page: Page, *, form_token: str = "") -> Response:
         """Return a page as HTML. `form_token` is for the confirmation on a preview."""
-        path, query = target_of(request.scope)
-        twin = ("/find" if path == "/" else path) + ".json" + query
+        store, (path, query) = store_of(self._store, request), place_of(request.scope)
+        twin = request.scope.get("root_path", "") + ("/find" if path == "/" else path) + ".json" + query
         html = self._renderer.page(
-            page, path=path, twin=twin, can_log_out=self._login.has_tokens, form_token=form_token,
-            has_changes=self._changes.are_allowed,
+            named(page, request), path=path, twin=twin, can_log_out=self._login.has_tokens, form_token=form_token,
+            has_changes=self._changes.are_allowed, shards=links_of(store, path, query),
         )  # fmt: skip
         return HTMLResponse(html, page.status)
 
+    def _shown_json(self, request: Request, page: Page) -> Response:
+        """Return a page as JSON."""
+        document = msgspec.json.encode(named(page, request))
+        return Response(document, page.status, media_type="application/json")
+
     def _json(self, make: Make) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            return await self._made(request, make, shown_json)
+            return await self._made(request, make, lambda page: self._shown_json(request, page))
 
         return answer
 
@@ -114,12 +127,14 @@ class Console:
         self, request: Request, make: Make, rendered: Callable[[Page], Response], *, timeout_s: float = 0.0
     ) -> Response:
         """Return a page, or the reason why it was not made. A time-out of 0 is that of pages."""
+        store = store_of(self._store, request)
+        SHARD_OPTIONS.set(options_of(store))  # of this request alone: each has a context of its own
         if not self.is_ready:
             return self.refusal(request.scope, 503, "the console is starting or stopping")
         try:
             async with self._turn(), asyncio.timeout(timeout_s or self._page_timeout_s):
                 self.counts.pages_total += 1
-                return rendered(await make(self._store, request))
+                return rendered(await make(store, request))
         except TimeoutError:
             return self.refusal(request.scope, 503, "the console is busy: too many pages are made at once")
         except ValueError as error:
@@ -192,11 +207,6 @@ class Console:
 
     async def _healthz(self, _request: Request) -> Response:
         return PlainTextResponse("serving\n" if self.is_ready else "not serving\n", 200 if self.is_ready else 503)
-
-
-def shown_json(page: Page) -> Response:
-    """Return a page as JSON."""
-    return Response(msgspec.json.encode(page), page.status, media_type="application/json")
 
 
 def local_target(target: str) -> str:

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from services.console.ask import message
 from services.console.ask.store import Store
 from services.console.web.routes import argument
+from services.console.web.shards import store_of
 
 AT_ONCE = 4
 """Bodies that are read from the store or wait for their readers at once: each takes some megabytes."""
@@ -43,7 +44,7 @@ class Bodies:
         try:
             async with asyncio.timeout(self._timeout_s):
                 name, topic = request.path_params["name"], argument(request, "topic")
-                data, is_known = await message.body(self._store, name, topic)
+                data, is_known = await message.body(store_of(self._store, request), name, topic)
         except TimeoutError:
             data, is_known = None, False
         except ValueError as error:

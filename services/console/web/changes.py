@@ -66,16 +66,16 @@ class Answering(NamedTuple):
 
     made: Callable[..., Awaitable[Response]]
     html: Callable[..., Response]
-    json: Callable[[Page], Response]
+    json: Callable[[Request, Page], Response]
     refusal: Callable[..., Response]
 
 
 class Changes:
     """The routes of the changes."""
 
-    def __init__(self, store: Store, counts: Counts, answering: Answering, reader_of: ReaderOf) -> None:
+    def __init__(self, counts: Counts, answering: Answering, reader_of: ReaderOf) -> None:
         self.are_allowed = False
-        self._store, self._counts, self._answering, self._reader_of = store, counts, answering, reader_of
+        self._counts, self._answering, self._reader_of = counts, answering, reader_of
 
     def routes(self) -> list[Route]:
         """Return the routes: for each change its preview, the twin, and the confirmation; and the receipts."""
@@ -100,7 +100,7 @@ class Changes:
             def shown(page: Page) -> Response:
                 assert isinstance(page, Preview)
                 if request.url.path.endswith(".json"):
-                    return self._answering.json(page)
+                    return self._answering.json(request, page)
                 signer = Signer(request)
                 signer.begin()
                 token = signer.token(target_of(request.scope)[0], page.carried, page.state)
@@ -125,7 +125,8 @@ class Changes:
 
             def shown(page: Page) -> Response:
                 assert isinstance(page, Receipt)
-                return RedirectResponse(f"/receipt?of={signer.receipt_text(page)}", 303)
+                below = request.scope.get("root_path", "")
+                return RedirectResponse(f"{below}/receipt?of={signer.receipt_text(page)}", 303)
 
             return await self._answering.made(request, make, shown, timeout_s=LOOK_TIMEOUT_S + 2 * CHANGE_TIMEOUT_S)
 
@@ -144,7 +145,7 @@ class Changes:
             result = Result(f"{page.stale}; or this confirmation was sent twice", "not_done")
         else:
             self._counts.changes_total += 1
-            result = await self._applied(apply, page.title, self._reader_of(request))
+            result = await self._applied(apply, page.title, store, self._reader_of(request))
         path, query = target_of(request.scope)[0], urlencode([pair for pair in arguments.items() if pair[0] != "end"])
         again = path if len(query) > AGAIN_CHARACTERS_MAX else f"{path}?{query}"
         return Receipt(
@@ -156,16 +157,16 @@ class Changes:
             again=again,
         )
 
-    async def _applied(self, apply: Apply, title: str, reader: str) -> Result:
+    async def _applied(self, apply: Apply, title: str, store: Store, reader: str) -> Result:
         """Make a change. The answer has its outcome, also after a failure."""
         READER.set(reader)  # of this request alone: each has a context of its own
         try:
             async with asyncio.timeout(CHANGE_TIMEOUT_S):
-                result = await apply(self._store.changing_client)
+                result = await apply(store.changing_client)
         except TimeoutError:
             result = Result(f"the store has not answered for {CHANGE_TIMEOUT_S:.0f} s", "unknown")
         except ReputError as error:
-            result = Result(why(error, self._store), outcome_of(error))
+            result = Result(why(error, store), outcome_of(error))
         except Exception as error:  # noqa: BLE001 - a bug: the log gets the traceback, the reader learns what is known
             self._counts.failed_pages_total += 1
             _log.exception("the change %r failed: %s", title, error)
@@ -179,7 +180,7 @@ class Changes:
             text = "this receipt is not of this browser session; the pages show the present state"
             return self._answering.refusal(request.scope, 404, text)
         is_twin = request.url.path.endswith(".json")
-        return self._answering.json(receipt) if is_twin else self._answering.html(request, receipt)
+        return self._answering.json(request, receipt) if is_twin else self._answering.html(request, receipt)
 
 
 def _name(request: Request) -> str:

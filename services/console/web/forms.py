@@ -2,8 +2,8 @@
 """Forms: the signatures of confirmations and receipts. The console keeps none of them.
 
 The key is a secret that the reader's browser sends along and other sites can't know: a cookie of its own together with
-the session of the login, or the reader's name at the proxy. So a confirmation is bound to both, and to the arguments
-and the state that its preview showed.
+the session of the login, or the reader's name at the proxy. So a confirmation is bound to both, to the shard, and to
+the arguments and the state that its preview showed.
 """
 
 import base64
@@ -46,7 +46,8 @@ class Signer:
         self._request, self._is_new = request, False
         self._cookie = cookies.get(cookie_name(request.scope, COOKIE), "")
         session, shown = cookies.get(cookie_name(request.scope, "session"), ""), request.headers.get(AUTHORIZATION, "")
-        self._session = f"{session}\0{shown}\0{caller_of(request.scope).name}"
+        shard = request.scope.get("root_path", "")
+        self._session = f"{session}\0{shown}\0{caller_of(request.scope).name}\0{shard}"
 
     def begin(self) -> None:
         """Give the reader a cookie, if there is none yet. `set_cookie` sends it along."""

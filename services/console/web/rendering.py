@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rendering: pages to HTML. Everything from the store is escaped; invisible characters become escapes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +14,7 @@ from libs.moments import time_text
 from libs.runtime.version import VERSION
 from services.console.pages.chart import HEIGHT, WIDTH
 from services.console.pages.page import Page
+from services.console.web.shards import ShardLink, prefix_of
 
 TEMPLATES = Path(__file__).parent / "templates"
 LAYOUT_CHARACTERS = "\n\t"
@@ -21,9 +22,11 @@ _LAST_MS = 253_402_300_799_999
 
 
 class Renderer:
-    """Makes HTML. `urls` are functions that templates call."""
+    """Makes HTML. `urls` are functions that templates call. Callers: a single thread."""
 
     def __init__(self) -> None:
+        self._shard = ""
+        """The shard of the page that is being made."""
         self._templates = Environment(
             loader=FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -34,26 +37,38 @@ class Renderer:
         )
         self._templates.filters.update(FILTERS)
         self._templates.globals.update(
-            version=VERSION, chart_width=WIDTH, chart_height=HEIGHT, topic_url=topic_url, group_url=group_url,
-            letters_url=letters_url, message_url=message_url, offset_url=offset_url, many=many, counted=counted,
+            version=VERSION, chart_width=WIDTH, chart_height=HEIGHT, many=many, counted=counted, at=self._at,
+            topic_url=self._at_shard(topic_url), group_url=self._at_shard(group_url),
+            letters_url=self._at_shard(letters_url), message_url=self._at_shard(message_url),
+            offset_url=self._at_shard(offset_url),
         )  # fmt: skip
 
     def page(
-        self, page: Page, *, path: str, twin: str, can_log_out: bool, has_changes: bool = False, form_token: str = ""
-    ) -> str:
+        self, page: Page, *, path: str, twin: str, can_log_out: bool, has_changes: bool = False, form_token: str = "",
+        shards: Sequence[ShardLink] = (),
+    ) -> str:  # fmt: skip
         """Return a page of the store as HTML.
 
-        `twin` is the address of the same as JSON. With `has_changes` pages lead to changes, whose confirmations have
-        the `form_token`.
+        `path` is below the shard, `twin` is the whole address of the same as JSON. With `has_changes` pages lead to
+        changes, whose confirmations have the `form_token`.
         """
         return self.html(
-            page.template, page=page, path=path, twin=twin, can_log_out=can_log_out, has_changes=has_changes,
-            form_token=form_token,
+            page.template, page.shard, page=page, path=path, twin=twin, can_log_out=can_log_out,
+            has_changes=has_changes, form_token=form_token, shards=shards,
         )  # fmt: skip
 
-    def html(self, template: str, **values: object) -> str:
-        """Return a template with values as HTML."""
+    def html(self, template: str, shard: str = "", **values: object) -> str:
+        """Return a template with values as HTML, whose links stay at a shard."""
+        self._shard = shard
         return self._templates.get_template(template).render(values)
+
+    def _at(self, shard: str = "") -> str:
+        """Return the begin of addresses of a shard, by default that of the page."""
+        return prefix_of(shard or self._shard)
+
+    def _at_shard(self, url: Callable[..., str]) -> Callable[..., str]:
+        """Return a function of addresses whose addresses are at the shard of the page, or at a given shard."""
+        return lambda *parts, shard="": self._at(shard) + url(*parts)
 
 
 def visible(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from starlette.requests import Request
 
 from services.console.ask import find, groups, letters, message, topics, waiting
+from services.console.ask import shards as all_shards
 from services.console.ask.operate import callers, retention, service_states
 from services.console.ask.store import Store
 from services.console.pages.find import NOWHERE
@@ -94,7 +95,13 @@ async def _transactions(store: Store, request: Request) -> Page:
     return await waiting.transactions(store, argument(request, "group").strip(), argument(request, "after"))
 
 
+async def _shards(store: Store, _request: Request) -> Page:
+    return await all_shards.shards(store)
+
+
 START: Make = _find
+OF_ALL_SHARDS: tuple[str, Make] = ("/shards", _shards)
+"""The page of all shards, beside the pages of each shard."""
 PAGES: Sequence[tuple[str, Make]] = (
     ("/find", _find),
     ("/messages/{name}", _message),

@@ -14,6 +14,7 @@ from services.console.ask.tail import Following, Step, cursor_of, newer
 from services.console.pages.mask import Mask
 from services.console.web.counts import Counts
 from services.console.web.rendering import Renderer
+from services.console.web.shards import store_of
 
 WAIT_S = 5.0
 """Longest time without an event: a browser that gets none polls instead."""
@@ -38,37 +39,39 @@ class Tails:
 
     async def events(self, request: Request) -> Response:
         """Answer new messages as server-sent events. 503 if there are too many tails: the browser polls."""
+        store = store_of(self._store, request)
         try:
-            topic, cursor, tags, where = _arguments(request, self._store.mask)
+            topic, cursor, tags, where = _arguments(request, store.mask)
         except ValueError as error:
             return JSONResponse({"error": str(error)}, 400)
         if self._counts.tail_count >= self._count_max or self._ended.is_set():
             return JSONResponse({"error": f"{self._count_max} live tails run already"}, 503)
-        events = self._events(topic, cursor, tags, where)
+        events = self._events(store, topic, cursor, tags, where)
         return StreamingResponse(events, headers=HEADERS, media_type="text/event-stream")
 
     async def newer(self, request: Request) -> Response:
         """Answer the new messages since a cursor, at once."""
+        store = store_of(self._store, request)
         try:
-            topic, cursor, tags, where = _arguments(request, self._store.mask)
+            topic, cursor, tags, where = _arguments(request, store.mask)
         except ValueError as error:
             return JSONResponse({"error": str(error)}, 400)
-        asking = Asking(self._store, is_bounded=False)
-        return JSONResponse(self._told(await newer(asking, topic, cursor, tags=tags, where=where)))
+        asking = Asking(store, is_bounded=False)
+        return JSONResponse(self._told(store, await newer(asking, topic, cursor, tags=tags, where=where)))
 
-    async def _events(self, topic: str, cursor: str, tags: str, where: str) -> AsyncIterator[str]:
+    async def _events(self, store: Store, topic: str, cursor: str, tags: str, where: str) -> AsyncIterator[str]:
         if self._counts.tail_count >= self._count_max:  # another tail has begun since the answer began
             return
         self._counts.tail_count += 1
-        following = Following(self._store, topic, cursor, tags=tags, where=where)
+        following = Following(store, topic, cursor, tags=tags, where=where)
         try:
             yield _event("hello", {}, cursor)
             while not self._ended.is_set():
-                begin_s = self._store.clock.monotonic_s()
-                asking = Asking(self._store, is_bounded=False)
+                begin_s = store.clock.monotonic_s()
+                asking = Asking(store, is_bounded=False)
                 taken = await following.step(asking, wait_s=WAIT_S)
-                yield _event("step", self._told(taken), taken.cursor)
-                pause_s = PAUSE_AFTER_FAILURE_S if taken.gaps else PAUSE_S - (self._store.clock.monotonic_s() - begin_s)
+                yield _event("step", self._told(store, taken), taken.cursor)
+                pause_s = PAUSE_AFTER_FAILURE_S if taken.gaps else PAUSE_S - (store.clock.monotonic_s() - begin_s)
                 if pause_s > 0:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(pause_s):
@@ -83,9 +86,9 @@ class Tails:
         await following.until_over()
         self._counts.tail_count -= 1
 
-    def _told(self, taken: Step) -> dict[str, object]:
+    def _told(self, store: Store, taken: Step) -> dict[str, object]:
         return {
-            "rows": self._renderer.html("rows.html", rows=taken.rows[::-1], hides_topic=True),
+            "rows": self._renderer.html("rows.html", store.shard, rows=taken.rows[::-1], hides_topic=True),
             "count": len(taken.rows),
             "cursor": taken.cursor,
             "skipped_count": taken.skipped_count,

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The console of `reput up --shards 2`: all shards, a topic over them, a change under way, and a shard that is away."""
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+import reput_client
+from reput_client import ChildQueue, Client, QueuePlace, ShareChange
+
+from libs.runtime.trust.tokens import local_token_path
+from services.gateway.rpc.wire import messaging_pb2 as wire
+from tests.support import reput_up
+from tests.support.console import RunningConsole
+from tests.support.patience import LIMIT_S
+from tests.support.served_gateway import Caller
+from tests.support.surroundings import free_port
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+QUEUE_COUNT, KEY_COUNT = 4, 40
+PAGES = ("", "topics", "topics/orders", "groups", "dead-letters", "delayed", "transactions", "retention", "store")
+WAIT_S_MAX = 14.0
+"""Longest time of a page: four calls of three seconds in a row, and some for a busy machine."""
+
+
+@dataclass
+class Shards:
+    """Two shards behind a gateway, with a topic of messages with keys, and their console."""
+
+    store: reput_up.Store
+    console: RunningConsole
+    file: str
+
+    def commands(self, *arguments: str) -> list[dict[str, Any]]:
+        """Run a command of `reput shards`, expect success, and return the rows."""
+        return self.store.json("shards", *arguments, "--shards-file", self.file)
+
+    def client(self, at: int) -> Client:
+        """Return a client of a shard."""
+        targets = {name: text.split(",")[at] for name, text in self.store.targets.items()}
+        return reput_client.connect(**targets, token=local_token_path().read_text().strip())
+
+    def process(self, service: str, at: int) -> int:
+        """The process id of a service of a shard."""
+        return self.store.child(service, self.store.targets[service].split(",")[at].rpartition(":")[2])
+
+    def complete(self, path: str) -> Any:
+        """Read a page until nothing is missing: a service that has just started may answer late."""
+        end_s = time.monotonic() + LIMIT_S
+        while (found := self.console.json(path))["gaps"]:
+            assert time.monotonic() < end_s, found["gaps"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shards]:
+    data_dir, port = tmp_path_factory.mktemp("shards") / "store", free_port()
+    flags = (*reput_up.WITH_GATEWAY, "--shards", "2", "--console", "--console-port", str(port))
+    with reput_up.store(data_dir, *flags) as store:
+        found = Shards(store, RunningConsole(port, store.process), str(data_dir / "shards.toml"))
+        found.commands("create", "orders", "--queues", str(QUEUE_COUNT))
+        asyncio.run(fill(store.door))
+        yield found
+
+
+async def fill(door: str) -> None:
+    """Send messages with keys over both shards: a key of its own for each, and a key that all have."""
+    async with grpc.aio.insecure_channel(door) as channel:
+        client = Caller(channel)
+        for number in range(KEY_COUNT):
+            keys = [f"order-{number}", "all"]
+            message = client.message("orders", f"{number}".encode(), message_group=f"key-{number}", keys=keys)
+            assert (await client.send("orders", message)).status.code == wire.CODE_OK
+
+
+def test_each_page_of_a_shard(shards: Shards, subtests: pytest.Subtests) -> None:
+    """Each page says which shard it shows, its links stay there, and its twin and its commands name the shard."""
+    for path in PAGES:
+        with subtests.test(path):
+            shards.complete(f"/shards/b/{path or 'find'}.json")
+            page = shards.console.get(f"/shards/b/{path}")
+            assert page.status == 200
+            assert len(page.text.encode()) < 100_000
+            assert f'<a href="/shards/a/{path}">a</a><a href="/shards/b/{path}" aria-current="true">b</a>' in page.text
+            links = re.findall(r'(?:href|action)="(/[^"]*)"', page.text)
+            kept = ("/shards/b/", "/static/", f"/shards/a/{path}")
+            assert [link for link in links if link != "/shards" and not link.startswith(kept)] == []
+            twin = re.search(r'<a href="([^"]+)">This page as JSON', page.text)
+            assert twin is not None
+            found = shards.console.json(twin[1].replace("&amp;", "&"))
+            assert found["shard"] == "b"
+            assert all(one.startswith(f"reput --store {shards.store.door} --shard b ") for one in found["commands"])
+    for path in ("/topics/orders?span=1h", "/find.json?q=a", "/"):
+        answer = shards.console.get(path)
+        assert (answer.status, answer.headers["location"]) == (307, f"/shards/a{path}")
+    assert shards.console.get("/shards/c/topics").status == 404
+    assert shards.console.get("/shards/c/").status == 404
+
+
+def test_all_shards(shards: Shards) -> None:
+    """The page of all shards has the figures of `reput shards list`."""
+    page = shards.complete("/shards.json")
+    rows = {row["name"]: row for row in page["rows"]}
+    listed = {row["shard"]: row for row in shards.commands("list")}
+    assert (page["is_healthy"], list(rows), list(listed)) == (True, ["a", "b"], ["a", "b"])
+    for name, row in rows.items():
+        contents = row["contents"]
+        figures = [contents[f"{one}_count"] for one in ("topic", "queue", "message")]
+        assert figures == [listed[name][one] for one in ("topics", "queues", "messages")]
+        assert (row["health"], row["state"]) == ("good", "answers")
+        assert row["end_physical_offset"] > 0
+        assert row["disks"]
+    assert sum(row["contents"]["message_count"] for row in rows.values()) == KEY_COUNT
+
+
+def test_a_topic_over_shards(shards: Shards) -> None:
+    """After a split the page of a topic has all its queues, and a change under way until a command finishes it."""
+    shards.commands("split", "orders", "0", "--to", "a", "--to", "b")
+    shown = {row["queue_id"]: row for row in shards.commands("topic", "orders")}
+    for shard in ("a", "b"):
+        layout = shards.complete(f"/shards/{shard}/topics/orders.json")["layout"]
+        assert layout["change"] is None
+        for queue in layout["queues"]:
+            row = shown[queue["queue_id"]]
+            assert (queue["shard"], queue["first_hash"], queue["last_hash"], queue["message_count"]) == (
+                row["shard"], row["first_hash"], row["last_hash"], row["messages"],
+            )  # fmt: skip
+            assert (queue["is_sealed"], queue["parents"]) == (row["state"] == "sealed", row["parents"])
+        assert len(layout["queues"]) == len(shown) == QUEUE_COUNT + 2
+    begin_change(shards)
+    text = shards.console.get("/shards/b/topics/orders").text
+    assert "A change of this topic is under way: 1 at a → 6 at b." in text
+    assert "<code>reput shards finish orders</code>" in text
+    shards.commands("finish", "orders")
+    layout = shards.complete("/shards/a/topics/orders.json")["layout"]
+    assert (layout["change"], [queue["queue_id"] for queue in layout["queues"]]) == (None, [2, 3, 4, 5, 6, 0, 1])
+
+
+def begin_change(shards: Shards) -> None:
+    """Begin to move queue 1 to shard b, and leave it there, as a command that is killed."""
+    with shards.client(0) as client:
+        share = client.topics.get("orders").share
+        assert share is not None
+        version, moved = share.version + 10, share.queues[1]
+        child = ChildQueue(QueuePlace("b", QUEUE_COUNT + 2), moved.first_hash, moved.last_hash)
+        change = ShareChange(version, (QueuePlace("a", moved.queue_id),), (child,))
+        count = child.place.queue_id + 1
+        client.topics.update(
+            "orders", read_queue_count=count, write_queue_count=count,
+            share=share._replace(version=version, change=change),
+        )  # fmt: skip
+
+
+def test_a_topic_of_another_shard(shards: Shards) -> None:
+    """A topic that is whole at a shard is found at the other shards, which say where it is."""
+    with shards.client(1) as client:
+        client.topics.create("alone")
+    found = shards.complete("/shards/a/topics/alone.json")
+    assert (found["row"], found["layout"]["shards"]) == (None, ["b"])
+    assert '<a href="/shards/b/topics/alone">b</a>' in shards.console.get("/shards/a/topics/alone").text
+    assert shards.console.get("/shards/a/topics/nope").status == 404
+
+
+def test_a_shard_that_is_away(shards: Shards) -> None:
+    """A shard that does not answer is named with the reason, on pages that the others fill, and no page hangs."""
+    stopped = [shards.process(service, 1) for service in ("commitlog", "indexer")]
+    for process_id in stopped:
+        os.kill(process_id, signal.SIGSTOP)
+    try:
+        for path in ("/shards.json", "/shards/a/topics/orders.json", "/shards/b/topics/orders.json"):
+            begin_s = time.monotonic()
+            found = shards.console.json(path)
+            assert time.monotonic() - begin_s < WAIT_S_MAX
+            assert any("shard b" in gap["subject"] for gap in found["gaps"]) or found["shard"] == "b", found["gaps"]
+            assert found["gaps"]
+        overview = shards.console.json("/shards.json")
+        (first, away) = overview["rows"]
+        assert (first["health"], away["health"], away["contents"]) == ("good", "away", None)
+        assert away["state"].startswith("CommitLog: ")
+        assert overview["verdict"] == "Look at b."
+        layout = shards.console.json("/shards/b/topics/orders.json")["layout"]
+        assert {queue["shard"] for queue in layout["queues"]} == {"a"}
+        assert shards.console.get("/shards/b/topics").status == 503
+    finally:
+        for process_id in stopped:
+            os.kill(process_id, signal.SIGCONT)
+    end_s = time.monotonic() + LIMIT_S
+    while not (found := shards.console.json("/shards.json"))["is_healthy"]:
+        assert time.monotonic() < end_s, found

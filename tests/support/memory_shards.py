@@ -49,12 +49,17 @@ class Log:
             raise AlreadyExistsError("it exists", code=grpc.StatusCode.ALREADY_EXISTS, reason="TOPIC_EXISTS")
         return self._put(Topic(name, read_queue_count, write_queue_count, is_system=False, **others))
 
-    def update(self, _: str, *, share: TopicShare, **counts: int | None) -> Topic:
-        """See Topics."""
-        self.before_write()
+    def update(self, _: str, *, share: TopicShare | None = None, **counts: int | None) -> Topic:
+        """See Topics. Calls without a share never fail by themselves."""
         assert self.topic is not None
-        changed = self.topic._replace(share=share, **{name: count for name, count in counts.items() if count})
-        return self._put(changed)
+        changed = self.topic._replace(**{name: count for name, count in counts.items() if count})
+        if share is not None:
+            self.before_write()
+            return self._put(changed._replace(share=share))
+        if changed.write_queue_count > self.queue_count_max:
+            raise refused("write_queue_count")
+        self.topic = changed
+        return changed
 
     def _put(self, topic: Topic) -> Topic:
         assert topic.share is not None

@@ -15,7 +15,7 @@ from reput_client.core.errors import was_never_sent
 from reput_client.core.retry import RETRYABLE_REASONS
 
 from cli.commands.shards.plans import has_all_keys, is_made, strangers
-from cli.commands.shards.shares import ShardFailed, read, write
+from cli.commands.shards.shares import ShardFailed, make_room, read, write
 from cli.exit_codes import CommandFailed, ExitCode, code_of
 from cli.output.lines import warning_line
 from libs.shards.change import ChangeRefused, next_step
@@ -115,6 +115,8 @@ class Changer:
             return None
         self._begun = None
         if (step := plan(seen)) is not None:
+            if not self._is_tried:
+                make_room(self._clients, self._topic, step, seen)
             self._begun = step.share.change
         return step
 

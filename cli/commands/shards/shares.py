@@ -123,6 +123,28 @@ def write(clients: Mapping[str, Client], topic: str, step: Write, seen: Seen) ->
     seen.note(step)
 
 
+def make_room(clients: Mapping[str, Client], topic: str, begin: Write, seen: Seen) -> None:
+    """Raise the queue counts at the shards of the children, before a change begins. Raises ShardFailed.
+
+    A shard may refuse the count (topic_queue_count_max): the parents are not sealed yet. A shard that lacks the topic
+    is not asked.
+    """
+    count, change = _count_of(begin.share), begin.share.change
+    assert change is not None
+    for shard in dict.fromkeys(child.place.shard for child in change.children):
+        here = seen.topics.get(shard)
+        if here is None or shard == begin.shard or here.write_queue_count >= count:
+            continue
+        try:
+            seen.topics[shard] = clients[shard].topics.update(
+                topic,
+                read_queue_count=max(count, here.read_queue_count),
+                write_queue_count=count,
+            )
+        except ReputError as error:
+            raise ShardFailed(shard, error) from error
+
+
 def _count_of(share: known.TopicShare) -> int:
     children = share.change.children if share.change is not None else ()
     return 1 + max([*(queue.queue_id for queue in share.queues), *(child.place.queue_id for child in children)])

@@ -226,3 +226,14 @@ def test_a_file_that_lacks_a_shard_is_refused() -> None:
     del shards.clients["c"]
     with pytest.raises(CommandFailed, match="queues at c, which the file does not name"):
         changer_of(shards).make(nothing)
+
+
+def test_a_shard_that_has_no_room_for_the_new_queue() -> None:
+    """A shard refuses the number of queues before the change begins: no queue is sealed."""
+    shards = Shards()
+    shards.logs["c"].queue_count_max = 6
+    with pytest.raises(CommandFailed, match="nothing was changed") as caught:
+        changer_of(shards).make(splitting(0, ["b", "c"], []))
+    assert "shard c" in str(caught.value)
+    assert shards.write_count == 0
+    assert all(not queue.is_sealed for share in shards.shares.values() for queue in share.queues)

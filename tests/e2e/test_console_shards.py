@@ -121,6 +121,27 @@ def test_all_shards(shards: Shards) -> None:
     assert sum(row["contents"]["message_count"] for row in rows.values()) == KEY_COUNT
 
 
+def test_find_at_all_shards(shards: Shards) -> None:
+    """A key and an id are looked up at each shard, and each message has its shard; a time is of the page's shard."""
+    found = shards.complete("/shards/b/find.json?q=all")
+    assert (found["outcome"], found["verdict"]) == ("found", "Found at shard a, b.")
+    rows = {row["id"]: row["shard"] for row in found["messages"]}
+    assert {"a", "b"} == set(rows.values())
+    assert {one["shard"] for one in found["more"]} | set(rows.values()) == {"a", "b"}
+    for number in range(KEY_COUNT):
+        (row,) = shards.complete(f"/shards/b/find.json?q=order-{number}")["messages"]
+        assert row["shard"] == ("a" if row["queue_id"] < QUEUE_COUNT // 2 else "b")
+        message = shards.console.json(f"/shards/{row['shard']}/messages/{row['id']}.json")
+        assert message["row"]["keys"] == [f"order-{number}", "all"]
+        assert row["id"] in {one["id"] for one in shards.complete(f"/shards/a/find.json?q={row['id']}")["messages"]}
+    text = shards.console.get(f"/shards/{'b' if row['shard'] == 'a' else 'a'}/?q=order-{number}").text
+    assert f'href="/shards/{row["shard"]}/messages/{row["id"]}"' in text
+    missing = shards.complete("/shards/a/find.json?q=no-such-key")
+    assert (missing["outcome"], missing["verdict"]) == ("not_found", "Not found at shard a, b.")
+    near = shards.complete("/shards/a/find.json?q=1+hour+ago")
+    assert [(one["shard"], one["outcome"] == "") for one in near["shards"]] == [("a", False), ("b", True)]
+
+
 def test_a_topic_over_shards(shards: Shards) -> None:
     """After a split the page of a topic has all its queues, and a change under way until a command finishes it."""
     shards.commands("split", "orders", "0", "--to", "a", "--to", "b")
@@ -189,6 +210,11 @@ def test_a_shard_that_is_away(shards: Shards) -> None:
         layout = shards.console.json("/shards/b/topics/orders.json")["layout"]
         assert {queue["shard"] for queue in layout["queues"]} == {"a"}
         assert shards.console.get("/shards/b/topics").status == 503
+        partly = shards.console.json("/shards/a/find.json?q=all")
+        assert (partly["outcome"], {row["shard"] for row in partly["messages"]}) == ("found", {"a"})
+        assert "Could not look everywhere at shard b" in partly["verdict"]
+        missing = shards.console.get("/shards/a/find.json?q=no-such-key")
+        assert (missing.status, missing.json["outcome"]) == (503, "could_not_look")
     finally:
         for process_id in stopped:
             os.kill(process_id, signal.SIGCONT)

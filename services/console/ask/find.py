@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The questions of Find: names, the id, the key in all topics and among waiting messages, and the minute of a time."""
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from reput_client import Message, Queue
 from reput_client.core.types import to_ms
 
 from services.console.ask.groups import group_names
 from services.console.ask.keys import MESSAGES_OF_A_TOPIC_MAX, by_key
+from services.console.ask.shards import at_others
 from services.console.ask.store import Asking, Store, each, together
 from services.console.ask.waiting import Waiting, waiting_by_key
 from services.console.pages.find import (
@@ -27,6 +30,7 @@ from services.console.pages.find import (
 )
 from services.console.pages.mask import Mask
 from services.console.pages.rows import MessageRow, row_of
+from services.console.pages.shards.found import over_shards, rows_max
 
 TOPICS_SEARCHED_MAX = 1_000
 """Topics of a part of a search: a call for each, some tenths of a millisecond of the Indexer."""
@@ -78,17 +82,49 @@ class Span:
 async def find(
     store: Store, text: str, topic: str, zone: str, *, after: str = "", older: str = "", behind: int = NOWHERE
 ) -> FindPage:
-    """Return the page of a search.
+    """Return the page of a search. Of several shards all are asked for a key or an id, with the names like it.
+
+    A time, and the next parts of a list, are looked up at the shard of the page.
+    """
+    if not store.shards:
+        return await find_here(store, text, topic, zone, after=after, older=older, behind=behind)
+    own = find_here(store, text, topic, zone, after=after, older=older, behind=behind)
+    has_others = bool(wanted(text, zone, store.now).key) and not after and not older and behind == NOWHERE
+    if not has_others:
+        return over_shards(await own, store.shard, {}, tuple(store.shards))
+
+    async def look(other: Store) -> FindPage:
+        return await find_here(other, text, topic, zone, has_times=False)
+
+    page, (others, _) = await asyncio.gather(own, at_others(store, look))
+    return over_shards(page, store.shard, others, tuple(store.shards))
+
+
+async def find_here(
+    store: Store,
+    text: str,
+    topic: str,
+    zone: str,
+    *,
+    after: str = "",
+    older: str = "",
+    behind: int = NOWHERE,
+    has_times: bool = True,
+) -> FindPage:
+    """Return the page of a search at a store. Without times a text is a key, an id and a name alone.
 
     `after` names the topic behind which it goes on, `older` is the token of a topic, `behind` is the place in the log
     behind which the messages of a time go on.
     """
     asking = Asking(store)
     meant = wanted(text, zone, store.now)
+    if not has_times:
+        meant = msgspec.structs.replace(meant, moment_ms=None, time_refusal="", is_ahead=False, others=())
+    count = rows_max(store.shard) if store.shard else MESSAGES_SHOWN_MAX
     if not meant.text:
         return page_of(meant, topic, Search(), ())
     if topic and older and meant.key:
-        return await _older(asking, meant, topic, older)
+        return await _older(asking, meant, topic, older, count)
     listed, is_cut = await asking.first("topics", asking.client.topics.list(), TOPICS_LISTED_MAX)
     if is_cut:
         asking.left_out("further topics", f"the first {TOPICS_LISTED_MAX:,} are searched")
@@ -102,10 +138,10 @@ async def find(
     rows = await _by_id(asking, meant) if meant.offset_id and not after else []
     waiting = await _waiting(asking, meant.key, topic) if meant.key and not after else Waiting()
     rows += waiting.rows
-    found, more = await _by_key(asking, meant.key, part.topics, MESSAGES_SHOWN_MAX - len(rows))
+    found, more = await _by_key(asking, meant.key, part.topics, count - len(rows))
     near, is_near_cut = list[MessageRow](), False
     if (start_ms := meant.moment_ms) is not None:
-        near, is_near_cut = await _first(asking, part, Span(start_ms, start_ms + MINUTE_MS, behind=behind))
+        near, is_near_cut = await _first(asking, part, Span(start_ms, start_ms + MINUTE_MS, count, behind))
     earlier_ms, later_ms = (None, None) if near else await _beside(asking, part, meant.moment_ms)
     search = Search(
         topics=matching(names, meant.name) if meant.name and not after else [],
@@ -126,10 +162,10 @@ async def find(
     return page_of(meant, topic, search, asking.gaps)
 
 
-async def _older(asking: Asking, meant: Wanted, topic: str, older: str) -> FindPage:
+async def _older(asking: Asking, meant: Wanted, topic: str, older: str, count: int) -> FindPage:
     """Return the next messages of a topic with a key, after the messages that were shown."""
-    found = await by_key(asking, meant.key, [topic], count=MESSAGES_SHOWN_MAX, token=older)
-    rows, more = shown_in([topic], found, MESSAGES_SHOWN_MAX)
+    found = await by_key(asking, meant.key, [topic], count=count, token=older)
+    rows, more = shown_in([topic], found, count)
     only_key = Wanted(meant.text, key=meant.key)
     search = Search(messages=rows, more=more, looked_topic_count=1, topic_count=1, older=older)
     return page_of(only_key, topic, search, asking.gaps)

@@ -56,6 +56,25 @@ class More(Struct, frozen=True):
     topic: str
     older: str = ""
     """`older` of the next part of this topic; empty if the first part shows none of its messages."""
+    shard: str = ""
+    """Its shard, in a search at several shards."""
+
+
+class FoundAt(Struct, frozen=True):
+    """The results at a shard."""
+
+    shard: str
+    outcome: Outcome | Literal[""]
+    """Empty for a shard that was not asked."""
+    verdict: str
+
+
+class NameAt(Struct, frozen=True):
+    """A topic or a group that other shards have."""
+
+    kind: Literal["topic", "group"]
+    name: str
+    shard: str
 
 
 class Search(Struct, frozen=True):
@@ -131,6 +150,10 @@ class FindPage(Page, frozen=True, kw_only=True):
     """The place in the log of the last message that is shown."""
     behind: int = NOWHERE
     """The messages up to this place in the log were shown before."""
+    names: tuple[NameAt, ...] = ()
+    """Topics and groups that only other shards have."""
+    shards: tuple[FoundAt, ...] = ()
+    """The results at each shard; none for a store without shards."""
 
     @property
     def status(self) -> int:

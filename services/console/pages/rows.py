@@ -48,6 +48,8 @@ class MessageRow(Struct, frozen=True):
     """The kind of a message that waits outside of its topic. Queue and offset are then in the store's own topic."""
     due_ms: int | None = None
     """When a delayed message comes into its topic."""
+    shard: str = ""
+    """Its shard, in a list over several shards."""
 
 
 def row_of(message: Message, mask: Mask) -> MessageRow:

@@ -3,4 +3,5 @@
 
 overview  all shards, with their state and their figures.
 layout    the queues of a topic over all shards.
+found     a search at several shards.
 """

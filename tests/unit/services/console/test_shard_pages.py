@@ -3,6 +3,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reput_client import ChildQueue, Queue, QueuePlace, QueueRange, ShareChange, Topic, TopicShare
@@ -12,8 +13,11 @@ from starlette.requests import Request
 from services.console.ask.shards import first_store
 from services.console.ask.store import Asking, Store
 from services.console.config import ConsoleConfig
+from services.console.pages.find import FindPage, More, NameAt, Outcome
 from services.console.pages.operate.store import Answers, page_of
 from services.console.pages.page import SHARD_OPTIONS, Gap, command
+from services.console.pages.rows import MessageRow
+from services.console.pages.shards.found import over_shards
 from services.console.pages.shards.layout import Layout, Place, PlacedQueue, Seen, layout_of
 from services.console.pages.shards.overview import Contents, shard_row, shards_page
 from services.console.pages.topics import TopicPage, no_topic
@@ -183,6 +187,46 @@ def test_links_stay_at_the_shard() -> None:
     for path in TEMPLATES.glob("*.html"):
         others = [one for one in whole.findall(path.read_text()) if not one.startswith(known)]
         assert path.name == "bare.html" or others == [], path
+
+
+def row_at(topic: str, at: int) -> MessageRow:
+    keys = tuple(f"MQ{at}-{number:06}" for number in range(4))
+    return MessageRow(
+        f"{at:032X}", topic, 3, at, at, 1_795_397_076_803 + at, "MQ", keys, 4, "F" * 32, 900, '{"year":"2013"}' * 10, ""
+    )
+
+
+def found_page(outcome: Outcome, *rows: MessageRow, more: tuple[More, ...] = (), **fields: Any) -> FindPage:
+    return FindPage(commands=(), text="k", topic="", outcome=outcome, verdict="v", messages=rows, more=more, **fields)
+
+
+def test_a_search_at_several_shards() -> None:
+    """Each message and each next part has its shard; the outcome is that of all shards, and a gap is never hidden."""
+    own = found_page("not_found", topics=("orders",))
+    other = found_page("found", row_at("orders", 1), more=(More("orders", "t"),), topics=("orders", "alone"))
+    page = over_shards(own, "a", {"b": other}, ("a", "b", "c"))
+    assert (page.outcome, page.verdict) == ("found", "Found at shard b.")
+    assert [(row.topic, row.shard) for row in page.messages] == [("orders", "b")]
+    assert page.more == (More("orders", "t", "b"),)
+    assert page.names == (NameAt("topic", "alone", "b"),)
+    assert [(one.shard, one.outcome) for one in page.shards] == [("a", "not_found"), ("b", "found"), ("c", "")]
+    away = found_page("could_not_look", gaps=(Gap("topics", "away"),))
+    page = over_shards(own, "a", {"b": away}, ("a", "b"))
+    assert (page.status, page.gaps) == (503, (Gap("topics at shard b", "away"),))
+    assert over_shards(own, "a", {"b": own}, ("a", "b")).verdict == "Not found at shard a, b."
+    assert over_shards(own, "a", {}, ("a", "b")).verdict == "v"
+
+
+@pytest.mark.parametrize("name", ["b", "s" * 100])
+def test_a_search_at_several_shards_is_light(name: str) -> None:
+    """The messages of all shards together are less than 100 kB; a topic without room is named, and none is cut."""
+    full = [row_at(f"topic-{at // 20}", at) for at in range(100)]
+    others = {f"{name}{at}"[-100:]: found_page("found", *full) for at in range(3)}
+    page = over_shards(found_page("found", *full), name, others, (name, *others))
+    html = Renderer().page(named(page, request_of("/", name)), path="/", twin="/find.json", can_log_out=False)
+    assert 30_000 < len(html) < 100_000
+    assert len(page.messages) % 20 == 0
+    assert len(page.messages) + 20 * len(page.more) == 400
 
 
 def test_a_confirmation_is_bound_to_its_shard() -> None:

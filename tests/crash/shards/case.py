@@ -34,7 +34,7 @@ async def run_case(seed: int, nursery: Nursery) -> CaseReport:
     report, history, chance = CaseReport(seed), History(), random.Random(seed)
     directory = Path(tempfile.mkdtemp(prefix=f"reput-shards-{seed}-"))
     names = "abc"[: chance.choice((2, 2, 3))]
-    store = ShardedStore(nursery, directory, names, chance.choice(("async", "sync")))
+    store = ShardedStore(nursery, directory, names, chance.choice(("async", "sync")), chance)
     try:
         await _run(store, history, chance)
     except Exception:  # noqa: BLE001 - whatever it is, the other cases go on

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ShardedStore: the processes of all shards, and the gateway before them."""
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,13 +17,18 @@ SERVICES = ("commitlog", "indexer", "delivery")
 SIZES = Sizes(
     segment_size_bytes=4096 * KIB, queue_file_size_bytes=20_000, index_slot_count=500, index_entry_capacity=2_000
 )
+SLOW_CHANCE, SLOW = 0.4, "queue.before_append=sleep:60"
+"""Some Indexers are slow: a queue is sealed, and its index lacks the last messages for some time."""
 
 
 class ShardedStore:
     """Shards by name, and the gateway. `children` are all processes that were ever started."""
 
-    def __init__(self, nursery: Nursery, directory: Path, names: Sequence[str], mode: str) -> None:
+    def __init__(
+        self, nursery: Nursery, directory: Path, names: Sequence[str], mode: str, chance: random.Random
+    ) -> None:
         self.children: list[Child] = []
+        self._chance = chance
         self.file = directory / "shards.toml"
         self._mode = mode
         self.shards: dict[str, LiveStore] = {}
@@ -59,7 +65,7 @@ class ShardedStore:
         if service == "commitlog":
             await shard.start_commitlog(self._mode)
         elif service == "indexer":
-            await shard.start_indexer()
+            await shard.start_indexer(failpoints=SLOW if self._chance.random() < SLOW_CHANCE else "")
         else:
             await shard.start_delivery("--shards-file", str(self.file))
         self.children.append(shard.children[service])

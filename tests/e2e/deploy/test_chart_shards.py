@@ -31,10 +31,14 @@ RELEASES = {
     "store-with-all": (
         "shop-a", [*FAR, *STORE, *ALL, *EXTENDED, *DISKS, "backup.enabled=true", "backup.destination=s3://b/a"],
     ),
+    "gateways-and-console": ("shop", [*TWO, *GATEWAYS, "console.enabled=true"]),
     "gateways-with-all": (
-        "shop", [*FAR, *GATEWAYS, *ALL, *EXTENDED, "gateway.replicas=2", "gateway.accessKeys.secretName=keys"],
+        "shop", [*FAR, *GATEWAYS, *ALL, *EXTENDED, "gateway.replicas=2", "gateway.accessKeys.secretName=keys",
+            "console.enabled=true",
+        ],
     ),
 }  # fmt: skip
+READERS = ("gateway", "delivery", "console")
 SETS = pytest.mark.parametrize(("release", "values"), RELEASES.values(), ids=RELEASES)
 Manifests = Mapping[tuple[str, str], Any]
 
@@ -73,7 +77,7 @@ def test_manifests_are_what_kubernetes_knows(release: str, values: list[str]) ->
 
 @SETS
 def test_gateways_and_deliveries_read_the_file(release: str, values: list[str], tmp_path: Path) -> None:
-    """The services' own parsers accept the settings and the mounted file, which only gateways and Deliveries have."""
+    """The services' own parsers accept the settings and the mounted file, which only its readers have."""
     manifests = objects(release, *values)
     for name, pod in pods(manifests):
         service = name.rpartition("-")[2]
@@ -83,7 +87,7 @@ def test_gateways_and_deliveries_read_the_file(release: str, values: list[str], 
         settings, container = load_settings(service, data), pod["containers"][0]
         path: Path | None = getattr(settings.engine, "shards_file", None)
         places = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-        if service not in ("gateway", "delivery"):
+        if service not in READERS:
             assert (path, places.get("/etc/reput/shards")) == (None, None)
             continue
         assert path is not None
@@ -92,7 +96,7 @@ def test_gateways_and_deliveries_read_the_file(release: str, values: list[str], 
         for file, text in manifests["ConfigMap", volumes["shards"]["configMap"]["name"]]["data"].items():
             (tmp_path / file).write_text(text)
         assert list(shards_of(tmp_path / path.name)) == ["a", "b"]
-        assert data["REPUT_CLIENT_SHARDS_FILE"] == str(path)
+        assert service == "console" or data["REPUT_CLIENT_SHARDS_FILE"] == str(path)
 
 
 def test_addresses_are_services_of_the_releases() -> None:
@@ -212,12 +216,12 @@ def test_policies_let_shards_reach_each_other() -> None:
     site = Site(
         ("shop-a", "store", [*closed, *STORE]),
         ("shop-b", "far", [*closed, *STORE, "commitlog.replicas=3"]),
-        ("shop", "store", [*closed, *GATEWAYS]),
+        ("shop", "store", [*closed, *GATEWAYS, "console.enabled=true"]),
     )
     services = ("commitlog", "indexer", "janitor", "delivery")
     for shard in ("shop-a-reput", "shop-b-reput"):
         for service in services:
-            for caller in ("shop-reput-gateway", "shop-reput-test"):
+            for caller in ("shop-reput-gateway", "shop-reput-console", "shop-reput-test"):
                 assert site.may_call(caller, f"{shard}-{service}"), (caller, shard, service)
     for own, other in (("shop-a-reput", "shop-b-reput"), ("shop-b-reput", "shop-a-reput")):
         calls = {(one, two) for one in services for two in services if site.may_call(f"{own}-{one}", f"{other}-{two}")}
@@ -250,7 +254,7 @@ def test_policies_let_shards_reach_each_other() -> None:
         ([*TWO, "shards.c.release=shop", *GATEWAYS], "shards.c: release shop has no store"),
         (GATEWAYS, "/shards"),
         ([*TWO, *GATEWAYS, *STORE], "/gateway/enabled"),
-        ([*TWO, *GATEWAYS, "console.enabled=true"], "/console/enabled"),
+        (["console.config.shards_file=/x"], "shards_file"),
         ([*TWO, *GATEWAYS, "backup.enabled=true", "backup.destination=s3://b"], "/backup/enabled"),
         (["gateway.config.shards_file=/x"], "shards_file"),
         (["delivery.config.shards_file=/x"], "shards_file"),

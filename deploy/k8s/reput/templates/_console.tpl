@@ -11,13 +11,17 @@
 {{- $hosts = append $hosts . -}}
 {{- end -}}
 {{- $_ := set $settings "allowed_hosts" (join "," $hosts) -}}
+{{- if $root.Values.shards -}}
+{{- $_ := set $settings "shards_file" "/etc/reput/shards/shards.toml" -}}
+{{- else -}}
 {{- range $peer := index (include "reput.peers" . | fromJson) .component -}}
 {{- $_ := set $settings (printf "%s_target" $peer) (include "reput.clientTarget" (dict "root" $root "component" $peer)) -}}
+{{- end -}}
 {{- end -}}
 {{- if ($root.Values.gateway).enabled -}}
 {{- $_ := set $settings "gateway_target" (include "reput.target" (dict "root" $root "component" "gateway")) -}}
 {{- end -}}
-{{- if not ($root.Values.delivery).enabled -}}
+{{- if not (or ($root.Values.delivery).enabled $root.Values.shards) -}}
 {{- $_ := set $settings "delivery_target" "" -}}
 {{- end -}}
 {{- if .values.storeToken.secretName -}}

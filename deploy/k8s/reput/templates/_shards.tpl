@@ -2,7 +2,7 @@
 
 {{/* Not empty for a service that reads the file of the shards. Called with root and component. */}}
 {{- define "reput.readsShards" -}}
-{{- if and .root.Values.shards (has .component (list "gateway" "delivery")) -}}
+{{- if and .root.Values.shards (has .component (list "gateway" "delivery" "console")) -}}
 true
 {{- end -}}
 {{- end }}

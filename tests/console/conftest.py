@@ -2,6 +2,9 @@
 """A browser, a filled store and its console for the tests of pages."""
 
 import os
+import shutil
+import subprocess
+import tarfile
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +16,10 @@ from libs.runtime.trust.tokens import local_token_path
 from tests.console.browsing import CHROMIUM, LIMIT_MS, page_of
 from tests.console.filling import LONG_NAME, fill
 from tests.support.console import RunningConsole, console_of
+from tests.support.patience import LIMIT_S
 from tests.support.reput_up import Store, store
+
+AXE = "axe-core@4.14.1"
 
 
 @pytest.fixture(scope="session")
@@ -51,3 +57,16 @@ def console(filled: Store) -> Iterator[RunningConsole]:
         filled.targets, "--store-timeout-ms", "2000", "--store-token-file", token, "--allow-actions", "true"
     ) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script of axe-core."""
+    if shutil.which("npm") is None:
+        pytest.skip("there is no npm")
+    directory = tmp_path_factory.mktemp("axe")
+    subprocess.run(["npm", "pack", "--silent", AXE], cwd=directory, check=True, capture_output=True, timeout=LIMIT_S)
+    with tarfile.open(next(directory.glob("axe-core-*.tgz"))) as archive:
+        script = archive.extractfile("package/axe.min.js")
+        assert script is not None
+        return script.read().decode()

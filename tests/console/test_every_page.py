@@ -4,23 +4,13 @@
 axe-core needs npm.
 """
 
-import os
-import shutil
-import subprocess
-import tarfile
-from pathlib import Path
-
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage
+from playwright.sync_api import Browser
 
-from tests.console.browsing import CHROMIUM, page_of
+from tests.console.browsing import CHROMIUM, faults_in_widths, page_of, serious_faults
 from tests.console.filling import KEY, LONG_NAME
 from tests.support.console import RunningConsole, in_path
-from tests.support.patience import LIMIT_S
 
-AXE = "axe-core@4.14.1"
-SCHEMES = ("light", "dark")
-WIDTHS = (320, 360, 800, 1280)
 LONG = in_path(LONG_NAME)
 PAGES = {
     "find": "/", "found": f"/?q={KEY}", "time": "/?q=-1h", "not-found": "/?q=no-such", "found-long": "/?q=long",
@@ -41,8 +31,6 @@ PAGES = {
     "resolve": "/transactions/resolve?id={half}&how=rollback",
 }  # fmt: skip
 """The path of each page. Names in braces are ids of the fixture `ids`."""
-SHOTS = os.environ.get("SHOTS", "")
-"""Directory in which screenshots of all pages are kept."""
 
 pytestmark = [
     pytest.mark.console,
@@ -62,41 +50,11 @@ def ids(console: RunningConsole) -> dict[str, str]:
     return {**found, "delayed": delayed, "half": half}
 
 
-@pytest.fixture(scope="module")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The script of axe-core."""
-    if shutil.which("npm") is None:
-        pytest.skip("there is no npm")
-    directory = tmp_path_factory.mktemp("axe")
-    subprocess.run(["npm", "pack", "--silent", AXE], cwd=directory, check=True, capture_output=True, timeout=LIMIT_S)
-    with tarfile.open(next(directory.glob("axe-core-*.tgz"))) as archive:
-        script = archive.extractfile("package/axe.min.js")
-        assert script is not None
-        return script.read().decode()
-
-
 @pytest.mark.parametrize("name", PAGES)
 def test_each_page_in_each_width(console: RunningConsole, browser: Browser, ids: dict[str, str], name: str) -> None:
     """The page is not wider than the screen, runs no script of the store's text, and keeps the policy for scripts."""
-    faults: list[str] = []
-
-    def note(said: ConsoleMessage) -> None:
-        if said.type == "error" and "404" not in said.text:
-            faults.append(said.text)
-
     with page_of(browser) as page:
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", note)
-        page.goto(console.url + PAGES[name].format(**ids))
-        assert "pwned" not in page.title()
-        assert "not complete" not in page.inner_text("body")
-        for width in WIDTHS:
-            page.set_viewport_size({"width": width, "height": 800})
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-            for scheme in SCHEMES if SHOTS else ():
-                page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-                page.screenshot(path=Path(SHOTS) / f"{name}-{scheme}-{width}.png", full_page=True)
-    assert faults == []
+        assert faults_in_widths(page, console.url + PAGES[name].format(**ids), name) == []
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -106,13 +64,4 @@ def test_axe_finds_nothing_serious(
     """axe-core finds no serious and no critical fault of accessibility, nor too little contrast when it is dark."""
     with page_of(browser, color_scheme="light") as page:
         page.goto(console.url + PAGES[name].format(**ids))
-        page.evaluate(axe)
-        found = page.evaluate("axe.run()")["violations"]
-        page.emulate_media(color_scheme="dark")  # changes colours alone
-        found += page.evaluate("axe.run({runOnly: ['color-contrast']})")["violations"]
-        serious = [
-            (violation["id"], [node["html"][:160] for node in violation["nodes"][:3]])
-            for violation in found
-            if violation["impact"] in ("serious", "critical")
-        ]
-        assert serious == []
+        assert serious_faults(page, axe) == []

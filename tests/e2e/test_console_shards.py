@@ -1,84 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """The console of `reput up --shards 2`: all shards, a topic over them, a change under way, and a shard that is away."""
 
-import asyncio
 import os
 import re
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
-import grpc
 import pytest
-import reput_client
-from reput_client import ChildQueue, Client, QueuePlace, ShareChange
+from reput_client import ChildQueue, QueuePlace, ShareChange
 
-from libs.runtime.trust.tokens import local_token_path
-from services.gateway.rpc.wire import messaging_pb2 as wire
-from tests.support import reput_up
-from tests.support.console import RunningConsole
 from tests.support.patience import LIMIT_S
-from tests.support.served_gateway import Caller
-from tests.support.surroundings import free_port
+from tests.support.sharded_console import KEY_COUNT, QUEUE_COUNT, Shards, sharded_console
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-QUEUE_COUNT, KEY_COUNT = 4, 40
 PAGES = ("", "topics", "topics/orders", "groups", "dead-letters", "delayed", "transactions", "retention", "store")
 WAIT_S_MAX = 14.0
 """Longest time of a page: four calls of three seconds in a row, and some for a busy machine."""
 
 
-@dataclass
-class Shards:
-    """Two shards behind a gateway, with a topic of messages with keys, and their console."""
-
-    store: reput_up.Store
-    console: RunningConsole
-    file: str
-
-    def commands(self, *arguments: str) -> list[dict[str, Any]]:
-        """Run a command of `reput shards`, expect success, and return the rows."""
-        return self.store.json("shards", *arguments, "--shards-file", self.file)
-
-    def client(self, at: int) -> Client:
-        """Return a client of a shard."""
-        targets = {name: text.split(",")[at] for name, text in self.store.targets.items()}
-        return reput_client.connect(**targets, token=local_token_path().read_text().strip())
-
-    def process(self, service: str, at: int) -> int:
-        """The process id of a service of a shard."""
-        return self.store.child(service, self.store.targets[service].split(",")[at].rpartition(":")[2])
-
-    def complete(self, path: str) -> Any:
-        """Read a page until nothing is missing: a service that has just started may answer late."""
-        end_s = time.monotonic() + LIMIT_S
-        while (found := self.console.json(path))["gaps"]:
-            assert time.monotonic() < end_s, found["gaps"]
-        return found
-
-
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shards]:
-    data_dir, port = tmp_path_factory.mktemp("shards") / "store", free_port()
-    flags = (*reput_up.WITH_GATEWAY, "--shards", "2", "--console", "--console-port", str(port))
-    with reput_up.store(data_dir, *flags) as store:
-        found = Shards(store, RunningConsole(port, store.process), str(data_dir / "shards.toml"))
-        found.commands("create", "orders", "--queues", str(QUEUE_COUNT))
-        asyncio.run(fill(store.door))
+    with sharded_console(tmp_path_factory.mktemp("shards") / "store") as found:
         yield found
-
-
-async def fill(door: str) -> None:
-    """Send messages with keys over both shards: a key of its own for each, and a key that all have."""
-    async with grpc.aio.insecure_channel(door) as channel:
-        client = Caller(channel)
-        for number in range(KEY_COUNT):
-            keys = [f"order-{number}", "all"]
-            message = client.message("orders", f"{number}".encode(), message_group=f"key-{number}", keys=keys)
-            assert (await client.send("orders", message)).status.code == wire.CODE_OK
 
 
 def test_each_page_of_a_shard(shards: Shards, subtests: pytest.Subtests) -> None:

@@ -165,13 +165,13 @@ def send_all(
     with ThreadPoolExecutor(CALLER_COUNT) as pool:
         sending = [pool.submit(send, caller) for caller in range(CALLER_COUNT)]
         try:
-            while flown.stored_count < len(source) // 5 and not any(one.done() for one in sending):
+            while flown.stored_count < len(source) // 5 and not any(call.done() for call in sending):
                 time.sleep(AGAIN_S)
             in_the_middle()
         finally:
             changed.set()
-        for one in sending:
-            one.result()
+        for call in sending:
+            call.result()
     return flown
 
 
@@ -202,7 +202,7 @@ def receive_all(protocol: Protocol, source: Source, on_received: Callable[[int],
 
 
 def compare(source: Source, rows: list[int], flown: Flown, comparisons: Comparisons) -> None:
-    """Compares the received flights with the source: each is there, and those of a key are in order."""
+    """Compares the received flights with the source: each is there, and the flights of a key are in order."""
     firsts = list(dict.fromkeys(rows))
     comparisons.equal("flights that the group received", sorted(firsts), list(range(len(source))), f"{len(firsts):,}")
     twice = [row for row, count in Counter(rows).items() if count > 1 and row not in flown.repeated_rows]

@@ -14,16 +14,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from demo.cluster import ROOT, Cluster, ServiceFailed, free_ports
+from demo.members import SIZES
 from libs.shards import shards_file
 from libs.shards.shards_file import Shard
 
 NAMES = ("a", "b")
 SERVICES = ("commitlog", "indexer", "delivery")
-SIZES = {
-    "commitlog": {"segment-size-bytes": str(16 << 20)},
-    "indexer": {"index-slot-count": "250000", "index-entry-capacity": "1000000"},
-}
-"""Smaller files than by default, so that the two stores need little disk space."""
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shards]:
-    """Two shards with a topic over both, one of whose queues was split."""
+    """Two shards with a topic over both, after the split of a queue."""
     with sharded_console(tmp_path_factory.mktemp("shards") / "store") as found:
         found.commands("split", "orders", "0", "--to", "a", "--to", "b")
         for path in PAGES.values():
@@ -48,7 +48,7 @@ def test_axe_finds_nothing_serious(shards: Shards, browser: Browser, axe: str, n
 
 
 def test_to_another_shard_by_keyboard(shards: Shards, page: Page) -> None:
-    """The link of another shard leads to the same page there, whose title names that shard."""
+    """The link of another shard leads to the same page there. The title names that shard."""
     page.goto(f"{shards.console.url}/shards/a/topics/orders")
     tab_to(page, page.get_by_role("link", name="b", exact=True).first)
     page.keyboard.press("Enter")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Overview: all shards of a store, each with its state, its disks and what it has."""
+"""Overview: all shards of a store, each with its state, its disks and its contents."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -13,7 +13,7 @@ from services.console.pages.page import Gap, Page, command
 
 
 class Contents(Struct, frozen=True):
-    """The topics and messages of a shard, without those of the store itself."""
+    """The topics and messages of a shard, without the store's own."""
 
     topic_count: int
     queue_count: int

@@ -11,6 +11,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import grpc.aio
+
+from libs.machine.timer_slack import started_with_slack
 from libs.runtime.errors import ConfigError
 from libs.runtime.settings import ListenConfig, TelemetryConfig
 from services.console.config import ConsoleConfig
@@ -20,6 +23,11 @@ if TYPE_CHECKING:
     from libs.runtime.process import Shell
 
 PORT = 7300
+GRPC_SLACK_S = 0.05
+"""How late threads of gRPC may look for work: they look 300 times after the calls of a sample, which is half of the
+processor time of an idle console."""
+UNUSED_TARGET = "unix:unused"
+"""The target of a channel that is never used: gRPC's threads start with the first channel, and end with the last."""
 EXTRA = "the console needs packages that are not installed: pip install 'reput-server[console]'"
 
 
@@ -44,7 +52,7 @@ class Service:
             if missing.name not in ("starlette", "jinja2", "uvicorn"):
                 raise
             raise ConfigError(EXTRA) from None
-        from services.console.ask.sampling import Sampler
+        from services.console.ask.samples.sampler import Sampler
         from services.console.ask.shards import first_store
         from services.console.pages.history import Ring
         from services.console.web.app import Console
@@ -57,6 +65,7 @@ class Service:
         self._store.ring = Ring(settings.engine.history_count_max)
         self._sampler = Sampler(self._store, self._store.ring)
         self._sampling: asyncio.Task[None] | None = None
+        self._unused_channel: grpc.aio.Channel | None = None
         self._console = Console(self._store, settings.engine, settings.server)
         self.server = WebServer(self._console, settings.engine, settings.server)
         shell.telemetry.observe("web", self._console.counts.snapshot)
@@ -70,6 +79,8 @@ class Service:
 
     async def open(self) -> None:
         """Begin to take samples. Connections to the store are made when they are needed."""
+        with started_with_slack(GRPC_SLACK_S):
+            self._unused_channel = grpc.aio.insecure_channel(UNUSED_TARGET)
         self._sampling = asyncio.create_task(self._sampler.run())
 
     async def until_connected(self) -> None:
@@ -90,3 +101,5 @@ class Service:
             await asyncio.gather(self._sampling, return_exceptions=True)
         for store in self._stores:
             await store.close()
+        if self._unused_channel is not None:
+            await self._unused_channel.close()

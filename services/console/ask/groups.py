@@ -2,15 +2,17 @@
 """The questions of the pages about groups: Delivery has groups that share messages, the Indexer other offsets."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
-from reput.indexer.v1 import queue_service_pb2
+from reput.delivery.v1 import group_service_pb2
+from reput.indexer.v1 import consumer_offset_service_pb2, queue_service_pb2
 from reput_client import ConsumerOffset, ShareGroup
-from reput_client.core.call import Call
+from reput_client.core.answers import offset_of
+from reput_client.core.call import PAGE_SIZE, Call
 
 from libs.formats.state.system_topics import OWN_GROUPS, is_system_group
 from services.console.ask.operate.callers import members
@@ -81,7 +83,7 @@ async def shared_names(asking: Asking, *, has_system: bool = False) -> list[str]
     """Return the names of the groups that share messages, None if Delivery does not answer."""
     if not asking.store.has_delivery:
         return []
-    listed = asking.client.share_groups.list()
+    listed = asking.store.listed(group_service_pb2.ListGroupsRequest(page_size=PAGE_SIZE), lambda page: page.groups)
     groups = await asking.ask("groups that share messages", _taken(listed, GROUPS_LISTED_MAX + 1))
     if groups is None:
         return None
@@ -102,13 +104,25 @@ async def _taken(items: AsyncIterator[T], count: int) -> list[T]:
 
 async def kept_offsets(asking: Asking, *, has_system: bool = False) -> dict[str, list[ConsumerOffset]]:
     """Return the offsets of the groups that keep offsets, also of the store's own groups if they are asked for."""
-    groups, is_cut = await asking.first("groups that keep offsets", asking.client.groups.list(), GROUPS_LISTED_MAX)
+    return offsets_in(await kept_groups(asking), has_system=has_system)
+
+
+async def kept_groups(asking: Asking) -> list[Any]:
+    """Return the groups that keep offsets as the API gives them. A group with many offsets comes in parts."""
+    request = consumer_offset_service_pb2.ListConsumerGroupsRequest(page_size=PAGE_SIZE)
+    listed = asking.store.listed(request, lambda page: page.groups)
+    groups, is_cut = await asking.first("groups that keep offsets", listed, GROUPS_LISTED_MAX)
     if is_cut:
         asking.left_out("further groups that keep offsets", f"the first {GROUPS_LISTED_MAX} are listed")
+    return groups
+
+
+def offsets_in(groups: Iterable[Any], *, has_system: bool = False) -> dict[str, list[ConsumerOffset]]:
+    """Return the offsets of groups of the API by the name of the group."""
     found: dict[str, list[ConsumerOffset]] = {}
     for group in groups:
-        if has_system or not is_system_group(group.name):
-            found.setdefault(group.name, []).extend(group.offsets)
+        if has_system or not is_system_group(group.group):
+            found.setdefault(group.group, []).extend(map(offset_of, group.offsets))
     return found
 
 

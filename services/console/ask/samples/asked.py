@@ -8,7 +8,7 @@ Callers: the event loop. Memory: the groups of the last sample.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from reput_client import ShareGroup
 
@@ -16,7 +16,7 @@ AGE_S_MAX = 55.0
 """An older answer is not taken again: a sample begins every 10 s."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Answer:
     """An answer about a group."""
 
@@ -34,25 +34,27 @@ class Asked:
     def __init__(self) -> None:
         self._answers: dict[str, Answer] = {}
 
-    def still(self, names: Iterable[str], news: Mapping[str, Hashable], now_s: float) -> dict[str, ShareGroup]:
-        """Return the groups that need not be asked, with lags as old as they are by now."""
+    def still(self, names: Iterable[str], news: Mapping[str, Hashable], now_s: float) -> dict[str, Answer]:
+        """Return the answers of the groups that need not be asked."""
         found = {}
         for name in names:
             known = self._answers.get(name)
             if known is None or not known.is_still or known.news != news.get(name):
                 continue
-            if (age_s := now_s - known.asked_s) <= AGE_S_MAX:
-                found[name] = aged(known.group, age_s)
+            if now_s - known.asked_s <= AGE_S_MAX:
+                found[name] = known
         return found
 
-    def put(self, answers: Mapping[str, ShareGroup], news: Mapping[str, Hashable], now_s: float) -> None:
-        """Keep the answers of a sample and of young earlier samples, and forget all others."""
-        kept = {name: one for name, one in self._answers.items() if now_s - one.asked_s <= AGE_S_MAX}
-        for name, group in answers.items():
+    def put(self, groups: Mapping[str, ShareGroup], news: Mapping[str, Hashable], now_s: float) -> dict[str, Answer]:
+        """Keep the answers of a sample and of young earlier samples, and forget all others. Returns the new answers."""
+        answers = {}
+        for name, group in groups.items():
             before = self._answers.get(name)
             is_still = before is not None and positions_of(before.group) == positions_of(group)
-            kept[name] = Answer(group, now_s, news.get(name), is_still)
-        self._answers = kept
+            answers[name] = Answer(group, now_s, news.get(name), is_still)
+        young = {name: one for name, one in self._answers.items() if now_s - one.asked_s <= AGE_S_MAX}
+        self._answers = young | answers
+        return answers
 
 
 def positions_of(group: ShareGroup) -> Hashable:
@@ -64,11 +66,3 @@ def positions_of(group: ShareGroup) -> Hashable:
         )
         for one in group.queues
     )  # fmt: skip
-
-
-def aged(group: ShareGroup, seconds: float) -> ShareGroup:
-    """Return a group whose oldest messages have waited so much longer."""
-    if all(one.lag_s is None for one in group.queues):
-        return group
-    queues = [one if one.lag_s is None else replace(one, lag_s=one.lag_s + seconds) for one in group.queues]
-    return replace(group, queues=tuple(queues))

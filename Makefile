@@ -175,7 +175,7 @@ bench-deletion: $(READY) ## what deleting 50 segments does to appends, and to 10
 bench-backup: $(READY) ## what a backup costs a store that is appended to as fast as it can take
 	@$(VENV)/python -m bench.backup
 
-bench-shards: $(READY) ## processor time of each service for a message, with one store and with two and four shards
+bench-shards: $(READY) ## processor time of each service for a message, with one store and with two, four and eight shards
 	@$(VENV)/python -m bench.shards
 
 bench-console: $(READY) ## memory, processor time, first bytes and sizes of the console's pages, with 20 readers for 10 minutes

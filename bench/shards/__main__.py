@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m bench.shards`: the processor time of each service for a message, with one store and with several shards.
 
-All shards are on this machine, so rates say nothing about several machines. Processor time for each message does: where
-it stays the same, N machines carry N times the load. Each shard has the same number of callers. Time of idle processes
-is measured before the load, and taken off.
+All shards are on this machine, so the highest rate says nothing about several machines. Processor time for each message
+does: where it stays the same, N machines carry N times the load. Each shard gets the same rate of calls, whatever the
+number of shards: the machine is never full, as the size of a group of appends depends on the load of its log. Time of
+idle processes is measured before the load, and taken off.
 """
 
 import argparse
@@ -28,8 +29,14 @@ from bench.shards.load import TOPIC, Load
 
 SERVICES = ("gateway", "commitlog", "indexer", "delivery")
 QUEUE_COUNT = 16
-IDLE_S, SETTLE_S = 5.0, 3.0
+IDLE_S, SETTLE_S = 10.0, 3.0
+LATE_PART_MAX = 0.1
+"""Calls that end later than by this part of the time of their load are told: figures are higher then."""
 BATCH_COUNT = 32
+RATES = {"send": 60.0, f"send {BATCH_COUNT}": 15.0, "receive": 8.0}
+"""Calls a second for each shard, by kind of load. There are more messages than the last kind receives."""
+WARM_CALLS_PER_S, WARM_S = 20.0, 4.0
+"""A receive takes fewer messages than there are: it would wait for further messages."""
 FREE_PORTS = (
     "--commitlog-port", "0", "--indexer-port", "0", "--janitor-port", "0", "--delivery-port", "0",
     "--gateway-port", "0", "--no-metrics", "--no-console",
@@ -78,35 +85,36 @@ def cpu_s(up: psutil.Process) -> dict[str, float]:
     return found
 
 
-async def measured(target: str, up: psutil.Process, shard_count: int, count: int) -> dict[str, float]:
+async def measured(target: str, up: psutil.Process, shard_count: int, seconds: float) -> dict[str, float]:
     """Return microseconds of processor time for a message, by kind of load and service."""
-    load, found = Load(target, shard_count), dict[str, float]()
+    load, found = Load(target), dict[str, float]()
     try:
-        await load.send(QUEUE_COUNT * 4)
-        await load.receive(QUEUE_COUNT * 4)
+        await load.send(WARM_CALLS_PER_S, WARM_S)
+        await load.receive(1 / WARM_S, WARM_S)
         await asyncio.sleep(SETTLE_S)
         before = cpu_s(up)
         await asyncio.sleep(IDLE_S)
         idle = {service: (at - before[service]) / IDLE_S for service, at in cpu_s(up).items()}
-        for kind in ("send", f"send {BATCH_COUNT}", "receive"):
+        for kind, rate in RATES.items():
             before, begin_s = cpu_s(up), time.perf_counter()
             if kind == "receive":
-                await load.receive(2 * count)
+                messages = await load.receive(rate * shard_count, seconds)
             else:
-                await load.send(count, at_once=1 if kind == "send" else BATCH_COUNT)
+                messages = await load.send(rate * shard_count, seconds, at_once=1 if kind == "send" else BATCH_COUNT)
             await asyncio.sleep(SETTLE_S)  # the Indexer is behind
             took_s, after = time.perf_counter() - begin_s, cpu_s(up)
-            messages = 2 * count if kind == "receive" else count
             for service in SERVICES:
                 used_s = after[service] - before[service] - idle.get(service, 0.0) * took_s
                 found[f"{kind}, {service}"] = 1e6 * used_s / messages
             found[f"{kind}, all"] = sum(found[f"{kind}, {service}"] for service in SERVICES)
+        if load.late_part > LATE_PART_MAX:
+            progress.print(f"{shard_count} shards: calls ended late; the machine is too slow or not quiet")
     finally:
         await load.close()
     return found
 
 
-def run(counts: list[int], rounds: int, message_count: int) -> dict[int, list[dict[str, float]]]:
+def run(counts: list[int], rounds: int, seconds: float) -> dict[int, list[dict[str, float]]]:
     """Measure each number of shards in turn, in each round."""
     found: dict[int, list[dict[str, float]]] = {count: [] for count in counts}
     for number in range(rounds):
@@ -116,7 +124,7 @@ def run(counts: list[int], rounds: int, message_count: int) -> dict[int, list[di
                 tempfile.TemporaryDirectory(prefix="reput-bench-") as scratch,
                 opened(Path(scratch) / "store", count) as (up, target),
             ):
-                found[count].append(asyncio.run(measured(target, up, count, message_count)))
+                found[count].append(asyncio.run(measured(target, up, count, seconds)))
     return found
 
 
@@ -145,14 +153,14 @@ def _median(values: Iterable[float]) -> float:
 def main() -> None:
     """Measure, print the table, and write it and all figures."""
     parser = argparse.ArgumentParser(prog="python -m bench.shards", description=__doc__)
-    parser.add_argument("--shards", default="1,2,4", help="numbers of shards, with commas between (1,2,4)")
+    parser.add_argument("--shards", default="1,2,4,8", help="numbers of shards, with commas between (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds (3)")
-    parser.add_argument("--messages", type=int, default=8_000, help="messages of each load (8000)")
+    parser.add_argument("--seconds", type=float, default=15.0, help="seconds of each load (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("bench/results/local"), help="where results go")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
     facts = machine.machine(chosen.out)
-    found = run([int(text) for text in chosen.shards.split(",")], chosen.rounds, chosen.messages)
+    found = run([int(text) for text in chosen.shards.split(",")], chosen.rounds, chosen.seconds)
     table, lines = table_of(found)
     Console().print(table)
     head = f"Processor time of each service for a message of 1 KiB, {chosen.rounds} rounds, medians; revision "

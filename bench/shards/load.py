@@ -3,6 +3,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,38 +15,40 @@ from services.gateway.rpc.messaging_servicer import SERVED_AS
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
 TOPIC, GROUP, KEY_COUNT = "orders", "workers", 1_000
-CALLER_COUNT, RECEIVE_COUNT = 16, 32
+RECEIVE_COUNT = 32
 METADATA = (("x-mq-client-id", "bench"),)
 TIMEOUT_S = 60.0
 
 
 class Load:
-    """A client of a gateway, with CALLER_COUNT calls at the same time for each shard."""
+    """A client of a gateway, which starts calls at an even rate."""
 
-    def __init__(self, target: str, shard_count: int) -> None:
+    def __init__(self, target: str) -> None:
         options = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
         self._channel = grpc.aio.insecure_channel(target, options=options)
-        self._caller_count = CALLER_COUNT * shard_count
         self._numbers = itertools.count()
         self._body = bytes(1_024)
+        self.late_part = 0.0
+        """How much later than planned a load ended at most, as a part of its time."""
 
     async def close(self) -> None:
         """Close the connection."""
         await self._channel.close()
 
-    async def send(self, count: int, *, at_once: int = 1) -> None:
-        """Send messages of many keys, `at_once` in a call."""
+    async def send(self, calls_per_s: float, seconds: float, *, at_once: int = 1) -> int:
+        """Send messages of many keys, `at_once` messages of a key in a call. Returns the number of messages."""
 
         async def call() -> int:
-            messages = [self._message() for _ in range(at_once)]
+            key = f"key-{next(self._numbers) % KEY_COUNT}"
+            messages = [self._message(key) for _ in range(at_once)]
             answer = await self._call("SendMessage", wire.SendMessageRequest(messages=messages))
             assert answer.status.code == wire.CODE_OK, answer.status
             return at_once
 
-        await self._repeat(call, count)
+        return await self._started(call, calls_per_s, seconds)
 
-    async def receive(self, count: int) -> None:
-        """Receive and acknowledge messages."""
+    async def receive(self, calls_per_s: float, seconds: float) -> int:
+        """Receive and acknowledge messages. Returns the number of messages."""
 
         async def call() -> int:
             request = wire.ReceiveMessageRequest(
@@ -69,27 +72,25 @@ class Load:
                 )
             return len(handles)
 
-        await self._repeat(call, count)
+        return await self._started(call, calls_per_s, seconds)
 
-    async def _repeat(self, call: Callable[[], Awaitable[int]], count: int) -> None:
-        """Call until `count` messages are done."""
-        left = count
+    async def _started(self, call: Callable[[], Awaitable[int]], calls_per_s: float, seconds: float) -> int:
+        """Start calls at an even rate, and wait for their ends. Returns the number of messages of all calls."""
+        begin_s, running = time.perf_counter(), []
+        for number in range(round(calls_per_s * seconds)):
+            await asyncio.sleep(max(begin_s + number / calls_per_s - time.perf_counter(), 0.0))
+            running.append(asyncio.ensure_future(call()))
+        done = sum(await asyncio.gather(*running))
+        self.late_part = max(self.late_part, (time.perf_counter() - begin_s - seconds) / seconds)
+        return done
 
-        async def repeat() -> None:
-            nonlocal left
-            while left > 0:
-                done = await call()
-                left -= done  # not in the line before: it would read `left` before the wait
-
-        await asyncio.gather(*(repeat() for _ in range(self._caller_count)))
-
-    def _message(self) -> wire.Message:
+    def _message(self, key: str) -> wire.Message:
         number = next(self._numbers)
         system = wire.SystemProperties(
             message_id=f"01{number:032X}",
             body_encoding=wire.ENCODING_IDENTITY,
             message_type=wire.MESSAGE_TYPE_FIFO,
-            message_group=f"key-{number % KEY_COUNT}",
+            message_group=key,
             born_host="bench",
         )
         return wire.Message(topic=_named(TOPIC), body=self._body, system_properties=system)

@@ -3,49 +3,45 @@
 
 import asyncio
 import contextlib
-import functools
 import importlib.util
 import os
-import random
 import signal
-import socket
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from cli.copies import (
+    HOST,
+    REPLICA_IDS,
+    SHARD_NAMES,
+    Copy,
+    chosen_ports,
+    copies_of,
+    shards_of,
+    targets_of,
+    write_shards,
+)
 from cli.exit_codes import ExitCode
 from cli.output.lines import JsonOption, error_line, print_json, warning_line
 from cli.supervisor import Child, ChildEnded, Supervisor
-from libs.formats.errors import BadField
 from libs.runtime.errors import ConfigError
 from libs.runtime.trust.tokens import ensure_local_token, is_loopback
-from libs.shards import shards_file
-from libs.shards.shards_file import Shard
 
-HOST = "127.0.0.1"
-LOOPBACK_OF = {"0.0.0.0": HOST, "::": "::1"}  # noqa: S104 - known, not listened on
-"""Loopback address at which a program on this machine reaches a service that listens on all addresses."""
 CONSOLE, GATEWAY = "console", "gateway"
 CONSOLE_PACKAGES = ("jinja2", "starlette", "uvicorn")
 TRUST_SETTINGS = ("token_file", "operator_token_file", "rights_file", "tls_client_ca_file")
 """Settings with which a service tells callers apart, or knows another operator's token."""
-SHARDS_FILE = "shards.toml"
-METRICS_PORTS = {"commitlog": 7201, "indexer": 7202, "janitor": 7203, "delivery": 7204}
-REPLICA_IDS = "abcdefg"
-COPY_PORTS = 10
-"""Distance between the ports of two copies."""
-FREE_PORTS = (20_000, 32_000)
 ReplicasOption = Annotated[
     int, typer.Option(min=1, max=len(REPLICA_IDS), metavar="N", help="Copies of the store, for trials.")
 ]
 ShardsOption = Annotated[
     int,
-    typer.Option(min=1, max=len(REPLICA_IDS), metavar="N", help="Shards: stores that share topics (docs/scale.md)."),
+    typer.Option(min=1, max=len(SHARD_NAMES), metavar="N", help="Shards: stores that share topics (docs/scale.md)."),
 ]
 ConsoleOption = Annotated[
     bool, typer.Option("--console/--no-console", help="Run the console: pages about the store, on this machine.")
@@ -105,12 +101,7 @@ def up(
     ] = None,
     metrics: MetricsOption = True,
     replicas: ReplicasOption = 1,
-    shards: Annotated[
-        int,
-        typer.Option(
-            min=1, max=len(REPLICA_IDS), metavar="N", help="Shards: stores that share topics (docs/scale.md)."
-        ),
-    ] = 1,
+    shards: ShardsOption = 1,
     etcd: EtcdOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -132,6 +123,7 @@ def up(
 
     With --shards 3 there are three stores, in DIR/a, DIR/b and DIR/c, and a gateway that sends each message to the
     shard of its queue. DIR/shards.toml names them, also for `reput shards`. The console shows a shard at a time.
+    With --replicas, too, each shard has so many copies, in DIR/a/a, DIR/a/b and so on.
 
     Settings of a service come from REPUT_COMMITLOG_…, REPUT_INDEXER_… and so on, or from --config. Logs are written to
     standard error. If a service fails, the others are stopped, and the exit code is that of the service.
@@ -143,7 +135,7 @@ def up(
     if etcd and replicas == 1:
         raise typer.BadParameter("one copy elects nobody: use it with --replicas", param_hint="--etcd")
     if shards > 1:
-        _check_shards(replicas, delivery=delivery, gateway=gateway)
+        _check_shards(delivery=delivery, gateway=gateway)
     hosts = listen_hosts(ports, listen_host, config)
     found = _stores(data_dir, ports, hosts, shards=shards, replicas=replicas, etcd=etcd)
     copies = [replace(copy, is_insecure=allow_insecure) for copy in found]
@@ -165,61 +157,20 @@ def _stores(
     shards: int,
     replicas: int,
     etcd: str | None,
-) -> list["Copy"]:
+) -> list[Copy]:
     """Return the shards, or the copies of the store, or the store."""
     if shards > 1:
-        return shards_of(data_dir, ports, shards, hosts)
+        return shards_of(data_dir, ports, shards, hosts, replicas=replicas, etcd=etcd)
     if replicas > 1:
         return copies_of(data_dir, ports, etcd, replicas, hosts)
     return [Copy(data_dir, chosen_ports(ports), hosts)]
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A copy of the store, or a shard: its directory, ports and flags of its services. A single copy has no name."""
-
-    data_dir: Path
-    ports: Mapping[str, int]
-    hosts: Mapping[str, str]
-    """The host on which each service listens."""
-    replica_id: str = ""
-    at: int = 0
-    flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    is_insecure: bool = False
-    """Whether the services may listen beyond loopback without TLS. Without it their settings decide."""
-
-    def target(self, name: str) -> str:
-        """Return the address at which a program on this machine reaches a service."""
-        host = LOOPBACK_OF.get(self.hosts[name], self.hosts[name])
-        return f"[{host}]:{self.ports[name]}" if ":" in host else f"{host}:{self.ports[name]}"
-
-    def children(self, config: Path | None, *, metrics: bool) -> list[Child]:
-        """Return the services to run."""
-        shared = ["--config", str(config)] if config is not None else []
-        shared += ["--allow-insecure", "true"] if self.is_insecure else []
-        files = ["--data-dir", str(self.data_dir)]
-        log = ["--commitlog-target", self.target("commitlog")]
-        flags = {
-            "commitlog": files,
-            "indexer": [*files, *log, "--commitlog-data-dir", str(self.data_dir)],
-            "janitor": [*files, *log, "--indexer-target", self.target("indexer")],
-            "delivery": [*log, "--indexer-target", self.target("indexer")],
-        }
-        found = []
-        for name, port in self.ports.items():
-            listen = ["--listen-host", self.hosts[name], "--port", str(port)]
-            own = [*shared, *listen, *flags[name], *self.flags.get(name, ())]
-            if not metrics or self.at:
-                own += ["--metrics-port", str(METRICS_PORTS[name] + self.at * COPY_PORTS if metrics else 0)]
-            found.append(Child(name, own, self.target(name), self.replica_id))
-        return found
 
 
 def _targets(copies: Sequence[Copy]) -> list[str]:
     """Return the flags that name the services of all copies, of which the leader's are used."""
     flags = []
     for name in copies[0].ports:
-        flags += [f"--{name}-target", ",".join(copy.target(name) for copy in copies)]
+        flags += [f"--{name}-target", targets_of(copies, name)]
     return flags
 
 
@@ -295,72 +246,9 @@ def console_token(host: str, services: Iterable[str], config: Path | None) -> li
         return []
 
 
-def copies_of(
-    data_dir: Path, ports: Mapping[str, int], etcd: str | None, count: int, hosts: Mapping[str, str]
-) -> list[Copy]:
-    """Return several copies. The first leads, or with etcd the copy that they elect."""
-    elected = ["--coordinator", "etcd", "--etcd-targets", etcd or "", "--bootstrap-replica-id", REPLICA_IDS[0]]
-    elected += ["--etcd-prefix", f"/reput/up{data_dir.resolve()}"]
-    copies: list[Copy] = []
-    for at, name in enumerate(REPLICA_IDS[:count]):
-        follows = ["--role", "follower", "--leader-target", copies[0].target("commitlog")] if at else []
-        flags = {"commitlog": ["--replica-id", name, *(elected if etcd else follows)]}
-        own = chosen_ports({key: port and port + at * COPY_PORTS for key, port in ports.items()})
-        copies.append(Copy(data_dir / name, own, hosts, name, at, flags))
-    return copies
-
-
-def _check_shards(replicas: int, *, delivery: bool, gateway: bool) -> None:
-    if replicas > 1:
-        raise typer.BadParameter("shards on one machine have no replicas: use one of both", param_hint="--shards")
+def _check_shards(*, delivery: bool, gateway: bool) -> None:
     if not delivery or not gateway:
         raise typer.BadParameter("shards need a gateway, and the gateway needs Delivery", param_hint="--shards")
-
-
-def shards_of(data_dir: Path, ports: Mapping[str, int], count: int, hosts: Mapping[str, str]) -> list[Copy]:
-    """Return several stores, each with a directory and ports of its own."""
-    names = REPLICA_IDS[:count]
-    chosen = [
-        chosen_ports({key: port and port + at * COPY_PORTS for key, port in ports.items()}) for at in range(count)
-    ]
-    flags = {"delivery": ["--shards-file", str(data_dir / SHARDS_FILE)]}
-    return [Copy(data_dir / name, chosen[at], hosts, name, at, flags) for at, name in enumerate(names)]
-
-
-def write_shards(copies: Sequence[Copy], data_dir: Path) -> Path:
-    """Write the file that names the shards, and return its path. A file that is there keeps its `takes_topics`."""
-    path = data_dir / SHARDS_FILE
-    try:
-        before = shards_file.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except (BadField, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{path}: {error}", param_hint="--shards") from error
-    shards = {}
-    for copy in copies:
-        targets: dict[str, Any] = {name: copy.target(name) for name in copy.ports}
-        takes_topics = copy.replica_id not in before or before[copy.replica_id].takes_topics
-        shards[copy.replica_id] = Shard(**targets, takes_topics=takes_topics)
-    data_dir.mkdir(parents=True, exist_ok=True)
-    path.write_text(shards_file.dumps(shards), encoding="utf-8")
-    return path
-
-
-def chosen_ports(ports: Mapping[str, int]) -> dict[str, int]:
-    """Replace 0 by free ports. No two are equal, of all calls."""
-    return {name: port or _free_port() for name, port in ports.items()}
-
-
-@functools.cache
-def _candidates() -> Iterator[int]:
-    """Return the ports below Linux's range of outgoing connections, by chance, each once: a service may bind later."""
-    return iter(random.sample(range(*FREE_PORTS), k=FREE_PORTS[1] - FREE_PORTS[0]))
-
-
-def _free_port() -> int:
-    for port in _candidates():
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((HOST, port))
-            return port
-    raise typer.BadParameter(f"no port from {FREE_PORTS[0]} to {FREE_PORTS[1] - 1} is free", param_hint="--port")
 
 
 def stop_at_signals(supervisor: Supervisor) -> None:
@@ -395,7 +283,7 @@ async def _run(copies: list[Copy], children: list[Child], data_dir: Path, *, as_
     _warn_if_open(copies[0])
 
     def on_ready() -> None:
-        targets = {name: ",".join(copy.target(name) for copy in copies) for name in copies[0].ports}
+        targets = {name: targets_of(copies, name) for name in copies[0].ports}
         targets |= {child.name: child.shown for child in children if child.is_optional and child.runs}
         if as_json:
             print_json({"event": "ready", "data_dir": str(data_dir), **targets})

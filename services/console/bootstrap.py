@@ -62,9 +62,11 @@ class Service:
         own = (settings.server.tls_certificate_file, settings.engine.store_certificate_file)
         for store in self._stores:
             store.certificate_files = tuple(path for path in own if path is not None)
-        self._store.ring = Ring(settings.engine.history_count_max)
-        self._sampler = Sampler(self._store, self._store.ring)
-        self._sampling: asyncio.Task[None] | None = None
+        count_max = settings.engine.history_count_max
+        for store in self._stores:
+            store.ring = Ring(-(-count_max // len(self._stores)))
+        self._samplers = [Sampler(store, store.ring) for store in self._stores]
+        self._sampling: list[asyncio.Task[None]] = []
         self._unused_channel: grpc.aio.Channel | None = None
         self._console = Console(self._store, settings.engine, settings.server)
         self.server = WebServer(self._console, settings.engine, settings.server)
@@ -81,7 +83,7 @@ class Service:
         """Begin to take samples. Connections to the store are made when they are needed."""
         with started_with_slack(GRPC_SLACK_S):
             self._unused_channel = grpc.aio.insecure_channel(UNUSED_TARGET)
-        self._sampling = asyncio.create_task(self._sampler.run())
+        self._sampling = [asyncio.create_task(sampler.run()) for sampler in self._samplers]
 
     async def until_connected(self) -> None:
         """Return at once: an unreachable service is told on the pages, and does not delay the start."""
@@ -95,10 +97,10 @@ class Service:
 
     async def close(self) -> None:
         """End the samples, and close the connections to the store."""
-        self._sampler.end()
-        if self._sampling is not None:
-            self._sampling.cancel()
-            await asyncio.gather(self._sampling, return_exceptions=True)
+        for sampler, sampling in zip(self._samplers, self._sampling, strict=False):
+            sampler.end()
+            sampling.cancel()
+        await asyncio.gather(*self._sampling, return_exceptions=True)
         for store in self._stores:
             await store.close()
         if self._unused_channel is not None:

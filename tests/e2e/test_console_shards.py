@@ -87,6 +87,15 @@ def test_find_at_all_shards(shards: Shards) -> None:
     assert [(one["shard"], one["outcome"] == "") for one in near["shards"]] == [("a", False), ("b", True)]
 
 
+def test_each_shard_has_a_history(shards: Shards) -> None:
+    """A topic is remembered at each shard by itself."""
+    end_s = time.monotonic() + LIMIT_S
+    for shard in ("a", "b"):
+        while not (history := shards.complete(f"/shards/{shard}/topics/orders.json")["history"])["is_remembered"]:
+            assert time.monotonic() < end_s, history
+            time.sleep(0.2)
+
+
 def test_a_topic_over_shards(shards: Shards) -> None:
     """After a split the page of a topic has all its queues, and a change under way until a command finishes it."""
     shards.commands("split", "orders", "0", "--to", "a", "--to", "b")

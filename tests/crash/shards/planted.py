@@ -24,6 +24,15 @@ PLANTS = (
         "",
     ),
     Planted(
+        "a seal is kept in memory alone",
+        "libs/formats/config/topic_share.py",
+        "    queues = [msgspec.convert(queue, _Queue, from_attributes=True) for queue in share.queues]\n",
+        "    queues = [\n"
+        "        msgspec.convert(replace(queue, is_sealed=False), _Queue, from_attributes=True)\n"
+        "        for queue in share.queues\n"
+        "    ]\n",
+    ),
+    Planted(
         "an empty queue is finished although its own parents are not",
         "services/delivery/engine/receive/sealed_queues.py",
         "most <= least and not queues.parents.get(queue_id)",

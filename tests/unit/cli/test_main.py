@@ -13,12 +13,14 @@ import pytest
 import typer
 
 from cli.commands.typed.group import first_sentence
-from cli.commands.up import FREE_PORTS, Copy, chosen_ports, console_token, copies_of, listen_hosts, stop_at_signals
+from cli.commands.up import console_token, listen_hosts, stop_at_signals
+from cli.copies import FREE_PORTS, Copy, chosen_ports, copies_of, shards_of, write_shards
 from cli.document import PAGE, page
 from cli.registry import COMMANDS, app, load, run
 from cli.supervisor import Supervisor
 from demo import cluster
 from libs.runtime.version import VERSION
+from libs.shards.shards_file import loads
 from tests.support import surroundings
 from tests.support.reput_up import run_here
 
@@ -207,6 +209,25 @@ def test_ports_and_roles_of_copies(tmp_path: Path, etcd: str | None) -> None:
     metrics = [dict(zip(log.flags[::2], log.flags[1::2], strict=True)).get("--metrics-port") for log in logs]
     assert metrics == [None, "7211", "7221"]
     assert len({log.label for log in logs}) == 3
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_copies_of_shards(tmp_path: Path, replicas: int) -> None:
+    """Each shard has copies of its own with a leader among them, and the file names all copies of each shard."""
+    ports = {"commitlog": 7101, "indexer": 7102, "janitor": 7103, "delivery": 7104}
+    hosts = listen_hosts(ports, None, None)
+    copies = shards_of(tmp_path, ports, 2, hosts, replicas=replicas, etcd=None)
+    assert len({copy.data_dir for copy in copies}) == len({copy.label for copy in copies}) == 2 * replicas
+    assert len({target for copy in copies for target in map(copy.target, ports)}) == 8 * replicas
+    shards = loads(write_shards(copies, tmp_path).read_text())
+    for name, shard in shards.items():
+        own = [copy for copy in copies if copy.shard == name]
+        assert shard.commitlog == ",".join(copy.target("commitlog") for copy in own)
+        flags = [copy.children(None, metrics=True)[0].flags for copy in own]
+        leaders = [dict(zip(one[::2], one[1::2], strict=True)).get("--leader-target") for one in flags]
+        assert leaders == [None, *[own[0].target("commitlog")] * (replicas - 1)]
+        assert all("--shards-file" in copy.children(None, metrics=True)[3].flags for copy in own)
+    assert list(shards) == ["a", "b"]
 
 
 def test_the_console_of_up_gets_a_token_where_the_store_is_open(

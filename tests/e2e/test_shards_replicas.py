@@ -43,9 +43,7 @@ async def test_a_shard_whose_leader_is_lost(tmp_path: Path) -> None:
         for shard in shards_of(store):
             await asyncio.to_thread(in_sync, shard)
         file = str(tmp_path / "data" / "shards.toml")
-        made = await asyncio.to_thread(
-            store.json, "shards", "create", "orders", "--queues", "8", "--shards-file", file
-        )
+        made = await asyncio.to_thread(store.json, "shards", "create", "orders", "--queues", "8", "--shards-file", file)
         assert {row["shard"] for row in made} == {"a", "b"}
         async with grpc.aio.insecure_channel(store.door) as channel:
             client = Caller(channel)

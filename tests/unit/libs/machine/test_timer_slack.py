@@ -14,6 +14,7 @@ def slack_ns() -> int:
 
 
 def test_started_threads_inherit_the_slack() -> None:
+    """A thread of the block has its slack, and the calling thread has its own again."""
     before, found = slack_ns(), list[int]()
     with started_with_slack(0.02):
         thread = threading.Thread(target=lambda: found.append(slack_ns()))

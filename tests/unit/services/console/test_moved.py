@@ -22,11 +22,13 @@ def group(*queues: GroupQueue, unmeasured: Any = None, taken_s: float = 100.0) -
 
 
 def test_only_a_lag_grows_older() -> None:
+    """A group without unread messages has no age."""
     assert group(MEASURED, AT_END).lag_at(110.0) == (10, 400, 40.0)
     assert group(AT_END).lag_at(110.0) == (0, 0, 0.0)
 
 
 def test_a_lag_that_is_not_measured_is_not_known() -> None:
+    """Its messages are known, its bytes and its age are not."""
     messages, size_bytes, seconds = group(BEHIND, AT_END).lag_at(110.0)
     assert messages == 10
     assert math.isnan(size_bytes)
@@ -46,6 +48,7 @@ def test_a_measurement_holds_while_its_queue_rests() -> None:
 
 
 def test_sums_are_of_all_queues_of_a_topic() -> None:
+    """Offsets and ends are added up by group and topic."""
     assert sums_of({"billing": group(MEASURED, AT_END)}) == {("billing", "orders"): (12, 22)}
 
 

@@ -57,6 +57,16 @@ class ServiceFailed(RuntimeError):
     """A service has ended, or did not serve in time."""
 
 
+def reput(directory: Path, arguments: Sequence[str], **variables: str) -> str:
+    """Runs a command of `reput` in a directory. Returns its output. Raises ServiceFailed."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    command = [sys.executable, "-m", "cli.main", *arguments]
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ServiceFailed(f"reput {arguments[0]} ended with {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
 @dataclass(slots=True)
 class Cluster:
     """The services of a store over a data directory, on loopback. Services without a port are left out."""

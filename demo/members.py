@@ -7,10 +7,8 @@ Invariant: after `Members` was left in any way, none of its processes runs any m
 """
 
 import contextlib
-import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,12 +21,12 @@ from reput_client import Client, ReputError, RetryPolicy, connect
 
 from demo.cluster import (
     POLL_INTERVAL_S,
-    ROOT,
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
     Cluster,
     ServiceFailed,
     free_ports,
+    reput,
 )
 from libs.runtime.trust.tokens import find_local_token
 
@@ -182,11 +180,7 @@ class Members:
     def reput(self, *arguments: str) -> str:
         """Runs a command of `reput` in the directory of the copies. Returns its output. Raises ServiceFailed."""
         self.on_command(f"$ reput {' '.join(arguments)}")
-        command, environment = [sys.executable, "-m", "cli.main", *arguments], {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, cwd=self.directory, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise ServiceFailed(f"reput {arguments[0]} ended with {done.returncode}: {done.stdout}{done.stderr}")
-        return done.stdout
+        return reput(self.directory, arguments)
 
     def stop(self) -> None:
         """Stops all copies in order."""

@@ -4,16 +4,13 @@
 Invariant: after `Shards` was left in any way, none of its processes runs any more.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from demo.cluster import ROOT, Cluster, ServiceFailed, free_ports
+from demo.cluster import Cluster, free_ports, reput
 from demo.members import SIZES
 from libs.shards import shards_file
 from libs.shards.shards_file import Shard
@@ -71,12 +68,7 @@ class Shards:
     def reput(self, *arguments: str) -> str:
         """Runs a command of `reput` in the directory of the stores. Returns its output. Raises ServiceFailed."""
         self.on_command(f"$ reput {' '.join(arguments)}")
-        own = {"PYTHONPATH": str(ROOT), "REPUT_CLIENT_SHARDS_FILE": str(self.file)}
-        command, environment = [sys.executable, "-m", "cli.main", *arguments], {**os.environ, **own}
-        done = subprocess.run(command, cwd=self.directory, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise ServiceFailed(f"reput {arguments[0]} ended with {done.returncode}: {done.stdout}{done.stderr}")
-        return done.stdout
+        return reput(self.directory, arguments, REPUT_CLIENT_SHARDS_FILE=str(self.file))
 
     def stop(self) -> None:
         """Stops all processes in order."""

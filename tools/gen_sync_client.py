@@ -3,7 +3,7 @@
 
 Functions replace coroutines, and names lose their `Async`; ruff sorts imports, writes `yield from` and breaks lines.
 (The package `unasync` replaces single names only, so `grpc.aio.` and similar names would need such a table as well.)
-Producer, follower, crew, settler and streams are written by hand on both sides: threads and tasks differ there.
+Producers, follower, crew, settler, streams and works are written by hand on both sides: threads and tasks differ there.
 """
 
 import re
@@ -21,9 +21,13 @@ MODULES = (
     "closing",
     "consumer",
     "parts",
+    "shards/client",
+    "shards/consumer",
+    "shards/queries",
     "sharing/admin",
     "sharing/consumer",
     "sharing/delayed",
+    "sharing/receiving",
     "start",
     "transactions",
     "writer",
@@ -33,7 +37,7 @@ RULES = (
     (r"\bawait ", ""),
     (r"\b(_?)Async(?=[A-Z])", r"\1"),
     (r"\b__a(enter|exit|iter)__", r"__\1__"),
-    (r"\ba(close|iter)\(", r"\1("),
+    (r"\ba(close|iter|next)\(", r"\1("),
     (r"\bpush_async_callback\b", "callback"),
     (r"\bpush_async_exit\b", "push"),
     (r"\bimport asyncio\n", "import time\n"),

@@ -11,6 +11,7 @@ from reput_client.aio.sharing.consumer import AsyncShareConsumer
 from reput_client.aio.sharing.settling import AsyncSettler
 from reput_client.aio.transactions import AsyncTransaction
 from reput_client.core.errors import ReputError
+from reput_client.core.options import Options
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sharing.holding import Received, ShareSettings
 
@@ -23,7 +24,7 @@ class Channels:
 
     def __init__(self) -> None:
         self.left = [pb.ReceivedMessage(handle="h", attempt=1)]
-        self.retry = RetryPolicy()
+        self.options, self.retry = Options(), RetryPolicy()
         self.extended: list[str] = []
         self.waits: list[float] = []
         self.was_asked = asyncio.Event()

@@ -15,13 +15,13 @@ from reput.common.v1 import message_pb2
 from reput_client import Message, Received, ReputError, RetryPolicy
 from reput_client.aio import transactions as aio_transactions
 from reput_client.aio.sharing import consumer as aio_consumer
-from reput_client.aio.sharing.crew import AsyncCrew
+from reput_client.aio.sharing.crew import AsyncCrew, AsyncFlag
 from reput_client.core.errors import AuthenticationError, InvalidArgumentError, NotFoundError, UnavailableError
 from reput_client.core.sharing.holding import ShareSettings
 from reput_client.core.sharing.outage import Outage
 from reput_client.sync import transactions as sync_transactions
 from reput_client.sync.sharing import consumer as sync_consumer
-from reput_client.sync.sharing.crew import Crew
+from reput_client.sync.sharing.crew import Crew, Flag
 
 from clients.python.tests.support import LIMIT_S
 
@@ -106,13 +106,13 @@ class Door:
         clock = self.clock
         monkeypatch.setattr(self.module, "time", clock)
         if kind == "sync":
-            monkeypatch.setattr(sync_consumer.Flag, "wait_for", lambda _, seconds: clock.sleep(seconds))
+            monkeypatch.setattr(Flag, "wait_for", lambda _, seconds: clock.sleep(seconds))
         else:
 
             async def wait_for(_: object, seconds: float) -> None:
                 clock.sleep(seconds)
 
-            monkeypatch.setattr(aio_consumer.AsyncFlag, "wait_for", wait_for)
+            monkeypatch.setattr(AsyncFlag, "wait_for", wait_for)
 
     def consume(
         self, failure: Callable[[], BaseException | None], handle: Callable[[Any, Received], Any], *, iterates: bool

@@ -2,8 +2,9 @@
 """Python client of Reput: Producer, Writer, Consumer, ShareConsumer and Query.
 
 `connect()` returns a synchronous client, which is thread-safe. `reput_client.aio.connect()` returns its asyncio twin
-with the same methods. The synchronous modules are generated from the asyncio modules, except where threads and tasks
-differ. A name is imported at its first use: a program that needs only an error class does not wait for gRPC.
+with the same methods. `connect_shards()` returns a client of all shards of a gateway, of either kind. The synchronous
+modules are generated from the asyncio modules, except where threads and tasks differ. A name is imported at its first
+use: a program that needs only an error class does not wait for gRPC.
 """
 
 from importlib import import_module
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     )
     from reput_client.core.options import Options, ProducerOptions
     from reput_client.core.retry import RetryPolicy
+    from reput_client.core.shards.receiving import ShardReceived
     from reput_client.core.sharing.delayed import DelayedMessage, DelayLevel
     from reput_client.core.sharing.holding import Received
     from reput_client.core.sharing.transactions import OpenTransaction
@@ -70,6 +72,10 @@ if TYPE_CHECKING:
     from reput_client.sync.consumer import Consumer
     from reput_client.sync.parts import Groups, Queries, Queues, Topics
     from reput_client.sync.producer import Producer
+    from reput_client.sync.shards.client import ShardedClient, connect_shards
+    from reput_client.sync.shards.consumer import ShardedShareConsumer
+    from reput_client.sync.shards.producer import ShardedProducer
+    from reput_client.sync.shards.queries import Found, ShardedQueries
     from reput_client.sync.sharing.admin import DeadLetters, ShareGroups
     from reput_client.sync.sharing.consumer import ShareConsumer
     from reput_client.sync.sharing.delayed import DelayedMessages
@@ -101,6 +107,7 @@ __all__ = [
     "DelayedMessages",
     "Durability",
     "FailedPreconditionError",
+    "Found",
     "Groups",
     "InvalidArgumentError",
     "KeyMessages",
@@ -131,6 +138,11 @@ __all__ = [
     "RetryPolicy",
     "SendResult",
     "ServerError",
+    "ShardReceived",
+    "ShardedClient",
+    "ShardedProducer",
+    "ShardedQueries",
+    "ShardedShareConsumer",
     "ShareChange",
     "ShareConsumer",
     "ShareConsumerMetrics",
@@ -150,6 +162,7 @@ __all__ = [
     "Writer",
     "Written",
     "connect",
+    "connect_shards",
 ]
 
 _HOMES = {
@@ -162,6 +175,7 @@ _HOMES = {
     "core.retry": "RetryPolicy",
     "core.sharing.delayed": "DelayedMessage DelayLevel",
     "core.sharing.holding": "Received",
+    "core.shards.receiving": "ShardReceived",
     "core.sharing.values": (
         "DeadLetter MessageState Replay ReplayedTopic ShareFilter ShareGroup ShareMove SharePolicy ShareQueue"
     ),
@@ -177,6 +191,10 @@ _HOMES = {
     "sync.admin": "Admin",
     "sync.parts": "Groups Queries Queues Topics",
     "sync.producer": "Producer",
+    "sync.shards.client": "ShardedClient connect_shards",
+    "sync.shards.consumer": "ShardedShareConsumer",
+    "sync.shards.producer": "ShardedProducer",
+    "sync.shards.queries": "Found ShardedQueries",
     "sync.sharing.admin": "DeadLetters ShareGroups",
     "sync.sharing.consumer": "ShareConsumer",
     "sync.sharing.delayed": "DelayedMessages",

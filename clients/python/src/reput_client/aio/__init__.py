@@ -9,6 +9,10 @@ from reput_client.aio.client import AsyncClient, connect
 from reput_client.aio.consumer import AsyncConsumer
 from reput_client.aio.parts import AsyncGroups, AsyncQueries, AsyncQueues, AsyncTopics
 from reput_client.aio.producer import AsyncProducer
+from reput_client.aio.shards.client import AsyncShardedClient, connect_shards
+from reput_client.aio.shards.consumer import AsyncShardedShareConsumer
+from reput_client.aio.shards.producer import AsyncShardedProducer
+from reput_client.aio.shards.queries import AsyncFound, AsyncShardedQueries
 from reput_client.aio.sharing.admin import AsyncDeadLetters, AsyncShareGroups
 from reput_client.aio.sharing.consumer import AsyncShareConsumer
 from reput_client.aio.sharing.delayed import AsyncDelayedMessages
@@ -22,10 +26,15 @@ __all__ = [
     "AsyncConsumer",
     "AsyncDeadLetters",
     "AsyncDelayedMessages",
+    "AsyncFound",
     "AsyncGroups",
     "AsyncProducer",
     "AsyncQueries",
     "AsyncQueues",
+    "AsyncShardedClient",
+    "AsyncShardedProducer",
+    "AsyncShardedQueries",
+    "AsyncShardedShareConsumer",
     "AsyncShareConsumer",
     "AsyncShareGroups",
     "AsyncTopics",
@@ -33,4 +42,5 @@ __all__ = [
     "AsyncTransactions",
     "AsyncWriter",
     "connect",
+    "connect_shards",
 ]

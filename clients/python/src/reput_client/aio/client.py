@@ -44,6 +44,11 @@ class AsyncClient(AsyncClosing):
         targets = ", ".join(f"{name}={self._channels.target(name)!r}" for name in SERVICES)
         return f"AsyncClient({targets})"
 
+    @property
+    def channels(self) -> AsyncChannels:
+        """The connections of this client, for the client of all shards."""
+        return self._channels
+
     @cached_property
     def _settler(self) -> "AsyncSettler":
         """Settles for all share consumers of this client."""

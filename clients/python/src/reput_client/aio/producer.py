@@ -16,7 +16,7 @@ from reput_client.aio.closing import AsyncClosing
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.options import ProducerOptions
 from reput_client.core.process.birthplace import Birthplace
-from reput_client.core.producing import OneSink, Sender, SpanEncoder, settle_all, tell_given_up
+from reput_client.core.producing import OneSink, Sender, Settle, SpanEncoder, settle_all, tell_given_up
 from reput_client.core.sending import Outcome, SendQueue, Sink
 from reput_client.core.telemetry.metrics import ProducerMetrics
 from reput_client.core.telemetry.unread import AskedFuture, Unread
@@ -29,8 +29,8 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
     It has the same guarantees as Producer. Use it on the event loop where it was made.
     """
 
-    def __init__(self, channels: AsyncChannels, options: ProducerOptions) -> None:
-        self._channels, self._birthplace = channels, Birthplace()
+    def __init__(self, channels: AsyncChannels, options: ProducerOptions, settle: Settle = settle_all) -> None:
+        self._channels, self._birthplace, self._settle = channels, Birthplace(), settle
         self._options, self._close_timeout_s = options, channels.options.timeout_s
         self._encoder = SpanEncoder(options, lambda: channels.target("commitlog"))
         self._queue, self._unread = SendQueue(options), Unread()
@@ -47,7 +47,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
     async def send_message(self, message: NewMessage) -> "asyncio.Future[SendResult]":
         """Send a message like `send`, given as a NewMessage."""
         self._birthplace.check("producer")
-        future = _SendFuture(loop=self._loop)
+        future = SendFuture(loop=self._loop)
         future.stored = None
         chunk, unique_id = self._encoder.one(message, future)
         if self._is_closing or not self._queue.has_room(len(chunk)):
@@ -59,7 +59,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
     async def send_batch(self, messages: Sequence[NewMessage]) -> "asyncio.Future[list[Outcome]]":
         """Send many messages with a single future, as Producer.send_batch does. This is the fast way."""
         self._birthplace.check("producer")
-        future = _BatchFuture(loop=self._loop)
+        future = BatchFuture(loop=self._loop)
         if not messages:
             future.set_result([])
             return future
@@ -69,6 +69,14 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
             self._add(chunk, unique_id, sink)
         future.hurry = self._hurry_last
         return future
+
+    def add_encoded(self, encoded: Sequence[tuple[bytes, str, Any]]) -> Callable[[], None] | None:
+        """Add messages by chunk, unique id and sink, as Producer.add_encoded does."""
+        if self._is_closing:
+            raise ReputError("the producer is closed", code=grpc.StatusCode.CANCELLED)
+        for chunk, unique_id, sink in encoded:
+            self._add(chunk, unique_id, sink)
+        return self._hurry_last
 
     def metrics(self) -> ProducerMetrics:
         """Return the counters of this producer."""
@@ -98,7 +106,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         except TimeoutError:
             given_up = UnavailableError("the producer was closed", code=grpc.StatusCode.CANCELLED)
             tell_given_up(self._queue.fail_all(given_up))
-            settle_all(self._queue.pop_settled())
+            self._settle(self._queue.pop_settled(), None)
             self._unread.tell()
             self._notify()
         self._task.cancel()
@@ -154,7 +162,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
                 await asyncio.wait([writer])
             self._channels.on_failure("commitlog", target, error)
             self._queue.on_broken(error, self._loop.time())
-            settle_all(self._queue.pop_settled(), self._unread)
+            self._settle(self._queue.pop_settled(), self._unread)
             self._notify()
 
     async def _read(self, call: Any, target: str) -> ReputError:
@@ -162,7 +170,7 @@ class AsyncProducer(AsyncClosing, Sender[Coroutine[Any, Any, asyncio.Future[Send
         try:
             async for response in call:
                 self._queue.on_outcomes(response.outcomes, self._loop.time())
-                settle_all(self._queue.pop_settled(), self._unread)
+                self._settle(self._queue.pop_settled(), self._unread)
                 self._notify()
                 if (moved := self._queue.pop_moved()) is not None:
                     return moved
@@ -209,13 +217,14 @@ class _Asked(AskedFuture):
         return super().__await__()  # type: ignore[misc]
 
 
-class _SendFuture(_Asked, OneSink, asyncio.Future[Any]):
+class SendFuture(_Asked, OneSink, asyncio.Future[Any]):
     """The outcome of a message. With slots it needs no dictionary."""
 
     __slots__ = ("hurry", "stored")
     _row = asyncio.Future.result
 
     def result(self) -> SendResult:
+        """See asyncio.Future."""
         stored = self.stored
         if isinstance(stored, SendResult):
             return stored
@@ -224,6 +233,7 @@ class _SendFuture(_Asked, OneSink, asyncio.Future[Any]):
         return self.read()
 
     def exception(self) -> BaseException | None:
+        """See asyncio.Future."""
         return super().exception() if self.stored is None else None
 
     def __await__(self) -> Generator[Any, None, SendResult]:
@@ -235,5 +245,5 @@ class _SendFuture(_Asked, OneSink, asyncio.Future[Any]):
     __iter__ = __await__
 
 
-class _BatchFuture(_Asked, asyncio.Future[list[Outcome]]):
+class BatchFuture(_Asked, asyncio.Future[list[Outcome]]):
     """The outcomes of many messages."""

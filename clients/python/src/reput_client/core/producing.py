@@ -3,7 +3,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from reput_client.core.encode import Encoder
 from reput_client.core.errors import ReputError
@@ -181,19 +181,25 @@ def settle_all(settlements: Sequence[Settlement], unread: Unread | None = None) 
     """
     for sinks, outcome in settlements:
         if isinstance(outcome, Stored):
-            _store(sinks, outcome)
+            store(sinks, outcome)
         else:
-            _fail(sinks, outcome, unread)
+            fail(sinks, outcome, unread)
 
 
-def _store(sinks: Sequence[Sink], stored: Stored) -> None:
+Settle: TypeAlias = Callable[[Sequence[Settlement], Unread | None], None]
+"""Gives outcomes to sinks, as settle_all does."""
+
+
+def store(sinks: Sequence[Sink], stored: Stored) -> None:
+    """Tell sinks that their messages are stored, in the order of the rows."""
     for row, sink in enumerate(sinks):
         if not sink.done():  # otherwise the program has cancelled it
             sink.stored = stored
             sink.set_result(row)
 
 
-def _fail(sinks: Sequence[Sink], error: ReputError, unread: Unread | None) -> None:
+def fail(sinks: Sequence[Sink], error: ReputError, unread: Unread | None) -> None:
+    """Tell sinks that their messages have failed, and count this."""
     if unread is not None:
         for sink in sinks:
             sink.note_failure(unread.round, error)

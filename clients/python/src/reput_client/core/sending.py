@@ -17,8 +17,8 @@ given to their sinks here, so that the caller can release its lock before it wak
 monotonic clock, given by the caller.
 
 A bad message must not fail the other messages of its batch. A refusal that names messages[i] fails this message, and
-the rest is sent again. A refusal that names a topic fails all messages of this topic. Any other refusal of the batch as
-invalid cuts the batch in halves.
+the rest is sent again. A refusal that names a topic fails all messages of this topic, and a refusal with QUEUE_NOT_HERE
+all messages of the topic's queue. Any other refusal of the batch as invalid cuts the batch in halves.
 """
 
 import bisect
@@ -52,6 +52,8 @@ Outcome: TypeAlias = SendResult | ReputError
 
 _TOPIC_REASONS = frozenset({"TOPIC_NOT_FOUND", "TOPIC_FORBIDDEN", "TOPIC_SET_APART", "BAD_TOPIC_NAME", "NOT_PERMITTED"})
 _MESSAGE_INDEX = re.compile(r"messages\[(\d+)\]")
+QUEUE_NOT_HERE = "QUEUE_NOT_HERE"
+"""The reason of a refusal by a log that does not have the message's queue, or whose queue is sealed."""
 AFTER_REFUSAL = "AFTER_REFUSAL"
 """The reason of the refusal of a batch that needs the batch before it."""
 BATCH_MESSAGE_COUNT_MAX = 32_768
@@ -115,9 +117,12 @@ class Sink(Protocol):
 
 
 class Settlement(NamedTuple):
-    """The outcome of messages, in their order, to be given to their sinks: columns, or the error of all of them."""
+    """The outcome of messages, in their order, to be given to their sinks: columns, or the error of all of them.
 
-    sinks: Sequence[Sink]
+    In the place of sinks a producer over shards has entries of its own.
+    """
+
+    sinks: Sequence[Any]
     outcome: Stored | ReputError
 
 
@@ -157,9 +162,10 @@ class Batch:
             self._request = self._request[: self.size_bytes] + end
         return self._request
 
-    def topics(self) -> list[str]:
-        """Return the topics of the messages."""
-        return [message.topic for message in AppendStreamRequest.FromString(b"".join(self._cut())).messages]
+    def queues(self) -> list[tuple[str, str]]:
+        """Return the topics of the messages, and the queues that they name: -1 for none, as the server writes it."""
+        messages = AppendStreamRequest.FromString(b"".join(self._cut())).messages
+        return [(one.topic, str(one.queue_id if one.HasField("queue_id") else -1)) for one in messages]
 
     def part(self, number: int, rows: Sequence[int]) -> "Batch":
         """Return some of the messages as a batch of its own, which takes its place in the order from this one."""
@@ -401,10 +407,15 @@ def _split(batch: Batch, error: ReputError) -> tuple[Sequence[int], list[Sequenc
     rows = range(len(batch.sinks))
     match = _MESSAGE_INDEX.search(" ".join((*error.fields, error.metadata.get("field", ""))))
     index = int(match.group(1)) if match else None
+    if error.reason == QUEUE_NOT_HERE:
+        queues, queue = batch.queues(), (error.metadata.get("topic"), error.metadata.get("value"))
+        bad = [row for row in rows if queues[row] == queue]
+        if bad:
+            return bad, [[row for row in rows if queues[row] != queue]]
     if index is not None and index in rows and error.reason not in _TOPIC_REASONS:
         return [index], [[row for row in rows if row != index]]
     if error.reason in _TOPIC_REASONS:
-        topics = batch.topics()
+        topics = [topic for topic, _ in batch.queues()]
         topic = topics[index] if index is not None and index in rows else error.metadata.get("topic")
         bad = [row for row in rows if topics[row] == topic]
         if bad:

@@ -31,6 +31,8 @@ class Channels:
         self._routes = {name: Route(options.targets(name), name) for name in SERVICES}
         self._channels: dict[str, grpc.Channel] = {}
         self._methods: dict[tuple[str, str, object], Any] = {}
+        self.listeners: list[Callable[[str, ReputError], None]] = []
+        """Functions that get the service and the error of each call or stream that failed."""
 
     def run(self, call: Call[T], retry: RetryPolicy | None = None) -> T:
         """Run a call, with retries by `retry` until the time-out. None is the client's policy. Raises ReputError."""
@@ -96,6 +98,8 @@ class Channels:
         """Log the error of a call or of a stream, and change the target of the next call if the error asks for it."""
         log.info("%s at %s: %s", service, target, error)
         self._routes[service].on_failure(target, error)
+        for listener in self.listeners:
+            listener(service, error)
 
     def close(self) -> None:
         """End all connections."""

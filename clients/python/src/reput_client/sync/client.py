@@ -45,6 +45,11 @@ class Client(Closing):
         targets = ", ".join(f"{name}={self._channels.target(name)!r}" for name in SERVICES)
         return f"Client({targets})"
 
+    @property
+    def channels(self) -> Channels:
+        """The connections of this client, for the client of all shards."""
+        return self._channels
+
     @cached_property
     def _settler(self) -> "Settler":
         """Settles for all share consumers of this client."""

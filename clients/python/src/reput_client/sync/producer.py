@@ -20,7 +20,7 @@ import grpc
 from reput_client.core.errors import ReputError, UnavailableError, from_rpc_error, nonsense, stream_ended
 from reput_client.core.options import ProducerOptions
 from reput_client.core.process.birthplace import Birthplace
-from reput_client.core.producing import OneSink, Sender, SpanEncoder, settle_all, tell_given_up
+from reput_client.core.producing import OneSink, Sender, Settle, SpanEncoder, settle_all, tell_given_up
 from reput_client.core.sending import Outcome, SendQueue, Sink, Stored
 from reput_client.core.telemetry.metrics import ProducerMetrics
 from reput_client.core.telemetry.unread import AskedFuture, Unread
@@ -49,10 +49,11 @@ class Producer(Closing, Sender[Future[SendResult]]):
     `RetryPolicy(retries=0)` fails them with OutcomeUnknownError instead. Messages of a producer are stored in the order
     of the calls, also when some are refused or sent again; a second copy of a message comes behind the first. A refused
     message does not fail the others of its batch.
+    `settle` is for a producer over shards: it gets the outcomes, with whatever `add_encoded` was given as sinks.
     """
 
-    def __init__(self, channels: Channels, options: ProducerOptions) -> None:
-        self._channels, self._birthplace = channels, Birthplace()
+    def __init__(self, channels: Channels, options: ProducerOptions, settle: Settle = settle_all) -> None:
+        self._channels, self._birthplace, self._settle = channels, Birthplace(), settle
         self._options, self._close_timeout_s = options, channels.options.timeout_s
         self._encoder = SpanEncoder(options, lambda: channels.target("commitlog"))
         self._queue, self._unread = SendQueue(options), Unread()
@@ -73,7 +74,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
     def send_message(self, message: NewMessage) -> "Future[SendResult]":
         """Send a message like `send`, given as a NewMessage."""
         self._birthplace.check("producer")
-        future = _SendFuture()
+        future = SendFuture()
         future.set_running_or_notify_cancel()  # the caller can't cancel it: the message is being sent
         chunk, unique_id = self._encoder.one(message, future)
         with self._changed:
@@ -89,7 +90,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
         several batches.
         """
         self._birthplace.check("producer")
-        future = _BatchFuture()
+        future = BatchFuture()
         future.set_running_or_notify_cancel()
         if not messages:
             future.set_result([])
@@ -100,6 +101,16 @@ class Producer(Closing, Sender[Future[SendResult]]):
                 self._add(chunk, unique_id, sink)
             future.hurry = self._hurry_last
         return future
+
+    def add_encoded(self, encoded: Sequence[tuple[bytes, str, Any]]) -> Callable[[], None] | None:
+        """Add messages by chunk, unique id and sink, for a producer over shards, which has seen to the room for them.
+
+        Returns the function that ends the linger of the last message. Raises ReputError after `close`.
+        """
+        with self._changed:
+            for chunk, unique_id, sink in encoded:
+                self._add(chunk, unique_id, sink)
+            return self._hurry_last
 
     def metrics(self) -> ProducerMetrics:
         """Return the counters of this producer."""
@@ -219,7 +230,7 @@ class Producer(Closing, Sender[Future[SendResult]]):
             self._settling_threads.append(threading.get_ident())
             self._changed.notify_all()
         try:
-            settle_all(settled, None if self._is_given_up else self._unread)
+            self._settle(settled, None if self._is_given_up else self._unread)
         finally:
             with self._changed:
                 self._settling_threads.remove(threading.get_ident())
@@ -278,20 +289,22 @@ class _Asked(AskedFuture):
         super().add_done_callback(fn)  # type: ignore[misc]
 
 
-class _SendFuture(_Asked, OneSink, Future[Any]):
+class SendFuture(_Asked, OneSink, Future[Any]):
     """The outcome of a message."""
 
     stored: Stored | SendResult | None = None
     _row = Future.result
 
     def result(self, timeout: float | None = None) -> SendResult:
+        """See Future."""
         if self.stored is None:
             super().result(timeout)
         return self.read()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
+        """See Future."""
         return super().exception(timeout) if self.stored is None else None
 
 
-class _BatchFuture(_Asked, Future[list[Outcome]]):
+class BatchFuture(_Asked, Future[list[Outcome]]):
     """The outcomes of many messages."""

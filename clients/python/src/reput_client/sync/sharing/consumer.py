@@ -3,11 +3,9 @@
 """ShareConsumer: messages of a topic that the members of a group share, each settled separately."""
 
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from reput_client.core.errors import NotFoundError, ReputError
-from reput_client.core.process.birthplace import Birthplace
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.sharing import calls
 from reput_client.core.sharing.holding import EXTENSIONS_PER_TIME, POLL_S, HeldMessages, Received, ShareSettings
@@ -15,19 +13,13 @@ from reput_client.core.sharing.outage import AT_ONCE, Outage
 from reput_client.core.sharing.values import SharePolicy, get_group
 from reput_client.core.telemetry.log import log
 from reput_client.core.telemetry.metrics import ShareConsumerMetrics
-from reput_client.core.telemetry.tracing import find_tracing, processing
 from reput_client.sync.channels import Channels
-from reput_client.sync.closing import Closing
-from reput_client.sync.sharing.crew import Crew, Flag, Handler, Ticker
+from reput_client.sync.sharing.crew import Ticker
+from reput_client.sync.sharing.receiving import Receiving
 from reput_client.sync.sharing.settling import Settler
 
-LOOK_S = 0.1
-"""The interval at which `run` looks for a close while messages wait for a callback to end."""
-ITERATION_COUNT = 16
-"""Most messages that an iteration receives in a call."""
 
-
-class ShareConsumer(Closing):
+class ShareConsumer(Receiving):
     """Receives messages of a topic that its group shares. Made by `Client.share_consumer`.
 
     Each message is held by a single consumer until it is settled, or until its lease is over. At least once: a message
@@ -41,99 +33,31 @@ class ShareConsumer(Closing):
     """
 
     def __init__(self, channels: Channels, settler: Settler, topic: str, settings: ShareSettings) -> None:
-        if not isinstance(topic, str):
-            raise TypeError(f"topic is {topic!r}: expected a str")
-        self.topic, self.group = topic, settings.group
-        self._channels, self._settings, self._birthplace = channels, settings, Birthplace()
+        super().__init__(topic, settings.group, channels.options.timeout_s)
+        self._channels, self._settings, self._settler = channels, settings, settler
         self._held = HeldMessages(settings.hold_s_max)
-        self._settler = settler
-        self._waiting: deque[Received] = deque()
         self._invisible_s = 0.0
         self._ticker: Ticker | None = None
-        self._crew: Crew | None = None
-        self._closed = Flag()
         self._outage = Outage(f"receiving from {topic} for group {self.group}", channels.retry)
-        self._received_count = self._failed_count = 0
-        self._ended_by: BaseException | None = None
-        """The SystemExit or KeyboardInterrupt with which a callback ended."""
-        self._tracing = find_tracing()
+        self._received_count = 0
 
     def __repr__(self) -> str:
         return f"ShareConsumer({self.topic!r}, group={self.group!r}, held={self._held.count})"
 
-    def receive(self, count: int = 32, wait_s: float = POLL_S) -> list[Received]:
+    def receive(self, count: int = 32, wait_s: float = POLL_S, *, retry: RetryPolicy | None = None) -> list[Received]:
         """Return up to `count` messages: waits for the first up to `wait_s` seconds (30 at most). Empty after a close.
 
-        Raises ReputError when the client's retries are used up.
+        Raises ReputError when the retries of `retry` are used up. None is the client's policy.
         """
-        return self._receive(count, wait_s, self._channels.retry)
+        return self._receive(count, wait_s, retry or self._channels.retry)
 
-    def __iter__(self) -> Iterator[Received]:
-        """Yield messages until `close`. Continues after an outage as `run` does."""
-        while not self._closed.is_set():
-            if not self._waiting:
-                self._waiting.extend(self._receive_patiently(ITERATION_COUNT))
-            if self._waiting and not self._closed.is_set():
-                yield self._waiting.popleft()
-        self._release()
+    def holds(self, received: Received) -> bool:
+        """Return whether a message is held: it is not settled, and its lease is extended."""
+        return self._held.has(received)
 
-    def run(self, handle: Handler, *, concurrency: int = 1, prefetch: int | None = None, acks: bool = True) -> None:
-        """Call `handle` for each message until `close`, up to `concurrency` calls at the same time.
-
-        When the callback returns, the message is acknowledged, unless the callback has settled it or `acks` is False.
-        When the callback raises, the message is given back, and comes again after the delay of the group's policy.
-        Up to `prefetch` messages wait here (None: as many as `concurrency`). At the end the waiting messages are given
-        back at once, and `run` waits for the running callbacks.
-
-        While a service is unavailable, or the topic does not exist, receiving is retried until it works. Raises
-        ReputError for a permanent refusal. A callback that ends with SystemExit or KeyboardInterrupt ends the run,
-        which raises this exception. Any other exception is only a failure of the callback's message.
-        """
-        if concurrency < 1:
-            raise ValueError(f"concurrency is {concurrency}: expected 1 or more")
-        if self._crew is not None:
-            raise RuntimeError("this consumer runs, or has run")
-        crew = self._crew = Crew(concurrency)
-        count = concurrency if prefetch is None else max(prefetch, 1)
-        try:
-            while not self._closed.is_set() and self._ended_by is None:
-                if not self._waiting:
-                    self._waiting.extend(self._receive_patiently(count))
-                elif crew.has_room(LOOK_S) and not self._closed.is_set():
-                    crew.start(self._work, handle, self._waiting.popleft(), acks)
-        finally:
-            self._closed.set()
-            try:
-                self._release()
-            finally:
-                crew.end()
-                self._end()
-        if self._ended_by is not None:
-            raise self._ended_by
-
-    def ack(self, *received: Received) -> None:
-        """Acknowledge messages: they are done and do not come again."""
-        self._settle("ack", received)
-
-    def nack(self, *received: Received, delay_s: float | None = None) -> None:
-        """Give messages back, to come again after `delay_s` seconds. None is the delay of the group's policy."""
-        self._settle("nack", received, delay_s)
-
-    def release(self, *received: Received) -> None:
-        """Give back messages that were not processed: they come again at once, and this attempt does not count."""
-        self._settle("release", received)
-
-    def extend(self, *received: Received, invisible_s: float) -> None:
-        """Extend the lease of messages to `invisible_s` seconds from now. The consumer also does it by itself."""
-        self._settle("extend", received, invisible_s)
-
-    def terminate(self, *received: Received) -> None:
-        """Give up messages: they do not come again, and do not become dead letters."""
-        self._settle("terminate", received)
-
-    def bury(self, *received: Received) -> None:
-        """Make messages dead letters of the group."""
-        self._settle("bury", received)
+    def drop(self, received: Received) -> None:
+        """Stop holding a message, which then comes again when its lease is over."""
+        self._held.drop([received.handle])
 
     def metrics(self) -> ShareConsumerMetrics:
         """Return the counters of this consumer."""
@@ -145,20 +69,6 @@ class ShareConsumer(Closing):
             outage_count=self._outage.outage_count,
             outage_s=self._outage.lasts_s(time.monotonic()),
         )
-
-    def close(self) -> None:
-        """Stop receiving, and give back waiting messages at once. Waits for the callbacks of `run`.
-
-        Messages that the program has received can still be settled; their lease is no longer extended. May be repeated.
-        """
-        if not self._birthplace.is_here:  # its process closes it
-            return
-        self._closed.set()
-        if self._crew is not None:
-            self._crew.wait_over(self._channels.options.timeout_s)
-        else:
-            self._release()
-            self._end()
 
     def _receive(self, count: int, wait_s: float, retry: RetryPolicy) -> list[Received]:
         if count < 1:
@@ -209,34 +119,6 @@ class ShareConsumer(Closing):
         except NotFoundError:
             return SharePolicy().invisible_s
         return group.policy.invisible_s
-
-    def _work(self, handle: Handler, received: Received, acks: bool) -> None:
-        verb: calls.Verb = "ack"
-        try:
-            with processing(self._tracing, received.message, self.group):
-                handle(received)
-        except BaseException as failure:  # noqa: BLE001 - the callback is the program's own
-            log.exception("a message of %s is given back: its callback failed", self.topic)
-            self._failed_count += 1
-            verb = "nack"
-            if isinstance(failure, SystemExit | KeyboardInterrupt):
-                self._ended_by = failure
-        if not self._held.has(received) or (verb == "ack" and not acks):
-            return
-        try:
-            self._settle(verb, [received])
-        except ReputError as error:
-            self._held.drop([received.handle])  # no callback works on it any more
-            log.warning("a message of %s comes again: %s", self.topic, error)
-
-    def _release(self) -> None:
-        """Give back waiting messages. A message that can't be given back comes again when its lease is over."""
-        received = list(self._waiting)
-        self._waiting.clear()
-        try:
-            self._settle("release", received)
-        except ReputError as error:
-            log.warning("%d messages of %s come again later: %s", len(received), self.topic, error)
 
     def _settle(self, verb: calls.Verb, received: Sequence[Received], seconds: float | None = None) -> None:
         """Settle messages. Raises the error of the first message that can't be settled."""

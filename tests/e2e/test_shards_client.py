@@ -4,6 +4,7 @@
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reput_client import Message, ProducerOptions, ReputError, ShardedClient, aio, connect_shards
+from reput_client import (
+    Message,
+    NewMessage,
+    ProducerOptions,
+    Received,
+    ReputError,
+    SendResult,
+    ShardedClient,
+    ShardReceived,
+    aio,
+    connect_shards,
+)
 
 from libs.formats.config.topic_share import key_hash
 from tests.e2e.test_shard_changes import TOPIC, Shards, shards_at
@@ -127,6 +139,67 @@ def stopped(*processes: int) -> Iterator[None]:
     finally:
         for process in processes:
             os.kill(process, signal.SIGCONT)
+
+
+async def test_messages_of_all_shards_are_received(tmp_path: Path) -> None:
+    """A group receives each message once, from all shards, and goes on while the Delivery of a shard stands still."""
+    async with shards_at(tmp_path / "store", 2) as shards:
+        await shards.rows("create", TOPIC, "--queues", "4")
+        await receive_on_a_loop(shards)
+        await asyncio.to_thread(run_in_threads, shards)
+
+
+async def receive_on_a_loop(shards: Shards) -> None:
+    """Receive, settle and iterate with the asyncio client."""
+    async with aio.connect_shards(shards.store.door, "a,b") as client, client.producer() as producer:
+        outcomes = await (
+            await producer.send_batch([NewMessage(TOPIC, key.encode(), sharding_key=key) for key in KEYS])
+        )
+        assert all(isinstance(outcome, SendResult) for outcome in outcomes)
+        async with client.share_consumer(TOPIC, group="loop") as consumer:
+            found: list[Received] = []
+            async with asyncio.timeout(LIMIT_S):
+                while len(found) < len(KEYS):
+                    found += await consumer.receive(10, 2)
+            assert sorted(one.message.body.decode() for one in found) == sorted(KEYS)
+            assert {one.shard for one in found if isinstance(one, ShardReceived)} == {"a", "b"}
+            first, *rest = found
+            await consumer.ack(*rest)
+            await consumer.nack(first, delay_s=0)
+            async with asyncio.timeout(LIMIT_S):
+                async for again in consumer:
+                    assert (again.message.body, again.attempt) == (first.message.body, 2)
+                    await consumer.ack(again)
+                    break
+            assert await consumer.receive(10, 0) == []
+            assert consumer.metrics().message_count == len(KEYS) + 1
+            delivery = shards.store.targets["delivery"].split(",")[1].rpartition(":")[2]
+            with stopped(shards.store.child("delivery", delivery)):
+                results = [await (await producer.send(TOPIC, b"late", sharding_key=key)) for key in KEYS]
+                here_count = sum(result.queue_id < 2 for result in results)
+                late: list[Received] = []
+                async with asyncio.timeout(15):
+                    while len(late) < here_count:
+                        received = await consumer.receive(10, 2)
+                        await consumer.ack(*received)
+                        late += received
+            assert {one.shard for one in late if isinstance(one, ShardReceived)} == {"a"}
+
+
+def run_in_threads(shards: Shards) -> None:
+    """Receive with callbacks of the synchronous client."""
+    bodies: list[bytes] = []
+    with connect_shards(shards.store.door, "a,b") as client:
+        consumer = client.share_consumer(TOPIC, group="threads", poll_s=0.5)
+
+        def handle(received: Received) -> None:
+            bodies.append(received.message.body)
+            if len(bodies) == 2 * len(KEYS):
+                threading.Thread(target=consumer.close).start()
+
+        consumer.run(handle, concurrency=3)
+        assert consumer.receive(1, 0) == []
+    assert sorted(bodies) == sorted([*(key.encode() for key in KEYS), *[b"late"] * len(KEYS)])
 
 
 async def test_a_shard_that_is_away(tmp_path: Path) -> None:

@@ -129,11 +129,11 @@ class AsyncShardedShareConsumer(AsyncReceiving):
         settles = [partial(getattr(part, verb), *own, **times) for part, own in by_part.items()]
         if len(settles) == 1:
             await settles[0]()
-            return
-        answers = await together({str(number): settle for number, settle in enumerate(settles)})
-        for answer in answers.values():
-            if isinstance(answer, ReputError):
-                raise answer
+        elif settles:
+            answers = await together({str(number): settle for number, settle in enumerate(settles)})
+            for answer in answers.values():
+                if isinstance(answer, ReputError):
+                    raise answer
 
     async def _end(self) -> None:
         """Give back the messages that have arrived, and end the consumers of the shards."""

@@ -28,6 +28,7 @@ class AsyncWorks(Generic[T]):
     """Calls that go on while their results are taken, at most a single call for each shard."""
 
     def __init__(self) -> None:
+        self._is_closed = False
         self._tasks: dict[str, asyncio.Task[T]] = {}
 
     @property
@@ -36,8 +37,8 @@ class AsyncWorks(Generic[T]):
         return bool(self._tasks)
 
     def start(self, shard: str, call: Asked[T]) -> None:
-        """Start the call of a shard, unless its last call is not taken yet."""
-        if shard not in self._tasks:
+        """Start the call of a shard, unless its last call is not taken yet, or after a close."""
+        if shard not in self._tasks and not self._is_closed:
             self._tasks[shard] = asyncio.create_task(_run(call), name=f"shard {shard}")
 
     async def finished(self, timeout_s: float) -> list[tuple[str, T | ReputError]]:
@@ -57,6 +58,7 @@ class AsyncWorks(Generic[T]):
 
     async def close(self) -> None:
         """Wait until no call is under way."""
+        self._is_closed = True
         if self._tasks:
             await asyncio.wait(self._tasks.values())
 

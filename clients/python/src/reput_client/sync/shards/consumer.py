@@ -128,11 +128,11 @@ class ShardedShareConsumer(Receiving):
         settles = [partial(getattr(part, verb), *own, **times) for part, own in by_part.items()]
         if len(settles) == 1:
             settles[0]()
-            return
-        answers = together({str(number): settle for number, settle in enumerate(settles)})
-        for answer in answers.values():
-            if isinstance(answer, ReputError):
-                raise answer
+        elif settles:
+            answers = together({str(number): settle for number, settle in enumerate(settles)})
+            for answer in answers.values():
+                if isinstance(answer, ReputError):
+                    raise answer
 
     def _end(self) -> None:
         """Give back the messages that have arrived, and end the consumers of the shards."""

@@ -11,6 +11,8 @@ from reput_client.core.errors import ReputError
 T = TypeVar("T")
 Asked: TypeAlias = Callable[[], T]
 """A call that is ready to be made."""
+SHARD_COUNT_MAX = 1000
+"""Threads that there may be, and so shards that are asked at the same time. A thread is made when a call needs it."""
 
 
 def together(calls: Mapping[str, Asked[T]]) -> dict[str, T | ReputError]:
@@ -30,7 +32,8 @@ class Works(Generic[T]):
     """Calls that go on while their results are taken, at most a single call for each shard. Used by several threads."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(thread_name_prefix="reput-shards")
+        self._pool = ThreadPoolExecutor(SHARD_COUNT_MAX, "reput-shards")
+        self._is_closed = False
         self._futures: dict[str, Future[T]] = {}
         self._lock = Lock()
 
@@ -40,9 +43,9 @@ class Works(Generic[T]):
         return bool(self._futures)
 
     def start(self, shard: str, call: Asked[T]) -> None:
-        """Start the call of a shard, unless its last call is not taken yet."""
+        """Start the call of a shard, unless its last call is not taken yet, or after a close."""
         with self._lock:
-            if shard not in self._futures:
+            if shard not in self._futures and not self._is_closed:
                 self._futures[shard] = self._pool.submit(call)
 
     def finished(self, timeout_s: float) -> list[tuple[str, T | ReputError]]:
@@ -66,4 +69,6 @@ class Works(Generic[T]):
 
     def close(self) -> None:
         """Wait until no call is under way."""
+        with self._lock:
+            self._is_closed = True
         self._pool.shutdown()

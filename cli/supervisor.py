@@ -4,22 +4,20 @@
 Invariants: no child outlives `run`. A child is ready when it reports it (systemd's notify protocol), never because a
 process serves at its port. The first child that ends by itself ends all others, and its exit code and its last
 line are reported; with `restarts` it is started again instead, and the others continue without it. The end of an
-optional child is a line, and no more. Children are spawned
-in sessions of their own, so that a Ctrl-C of the terminal reaches only the parent, which then stops the children one
-after the other.
+optional child is a line, and no more. Children have sessions of their own, so that a Ctrl-C of the terminal reaches
+only the parent, which then stops the children in turn.
 Callers: a single event loop, its main thread (the kernel ties children to the thread that made them).
 """
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+
+from cli.launcher import Launched, Launcher
 
 RESTART_S = 1.0
 """Time between the end of a child and its restart."""
@@ -55,7 +53,7 @@ class Child:
     """Its address in the line that says that all are ready, for an optional child."""
     notice: socket.socket | None = field(default=None, repr=False)
     """The socket at which the service reports that it is ready."""
-    process: asyncio.subprocess.Process | None = None
+    process: Launched | None = None
     last_line: str = ""
     """The last line of the service about itself, without its name."""
     output: asyncio.Task[None] | None = field(default=None, repr=False)
@@ -84,6 +82,7 @@ class Supervisor:
         self._on_line = on_line
         self._restarts = restarts
         self._stop = asyncio.Event()
+        self._launcher: Launcher | None = None
 
     @property
     def is_stopping(self) -> bool:
@@ -99,14 +98,15 @@ class Supervisor:
         self._stop.set()
         for child in self._children:
             if child.process is not None:
-                send_signal(child.process, signal.SIGKILL)
+                child.process.send_signal(signal.SIGKILL)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Start all, children with the name of the first child before the others, call `on_ready`, return after `stop`.
 
-        Raises ChildEnded, after all others were stopped.
+        Raises ChildEnded and LauncherEnded, after all others were stopped.
         """
         stopped = asyncio.ensure_future(self._stop.wait())
+        self._launcher = Launcher(sorted({child.name for child in self._children}))
         try:
             name = self._children[0].name
             firsts, others = ([c for c in self._children if (c.name == name) is is_first] for is_first in (True, False))
@@ -121,6 +121,7 @@ class Supervisor:
         finally:
             stopped.cancel()
             late = await self._stop_all()
+            self._launcher.close()
             for child in self._children:
                 if child.notice is not None:
                     child.notice.close()
@@ -143,6 +144,7 @@ class Supervisor:
 
     async def _spawn(self, child: Child) -> None:
         """Start a child, unless `stop` was called."""
+        assert self._launcher is not None
         if self._stop.is_set():
             return
         address = f"\0reput-up-{os.getpid()}-{child.label.replace(' ', '-')}"
@@ -150,19 +152,7 @@ class Supervisor:
             child.notice.close()
         child.notice = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         child.notice.bind(address)
-        child.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-Pm",
-            "cli.commands.spawned",
-            str(os.getpid()),
-            child.name,
-            *child.flags,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": _own_path(), "NOTIFY_SOCKET": address.replace("\0", "@")},
-        )
+        child.process = await self._launcher.start(child.name, child.flags, address.replace("\0", "@"))
         child.output = asyncio.create_task(self._read_output(child))
         if child.is_optional:
             child.telling = asyncio.create_task(self._tell_end(child))
@@ -179,7 +169,6 @@ class Supervisor:
     async def _read_output(self, child: Child) -> None:
         """Pass on the log lines of a child, but keep its last line about itself."""
         assert child.process is not None
-        assert child.process.stderr is not None
         prefix = f"reput {child.name}: "
         while line := await _line(child.process.stderr):
             if line.startswith(prefix):
@@ -217,11 +206,11 @@ class Supervisor:
                 continue
             was_running = process.returncode is None
             if was_running:
-                send_signal(process, signal.SIGTERM)
+                process.send_signal(signal.SIGTERM)
                 try:
                     await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
                 except TimeoutError:
-                    send_signal(process, signal.SIGKILL)
+                    process.send_signal(signal.SIGKILL)
                     await process.wait()
             if child.output is not None:
                 await asyncio.wait([child.output])
@@ -229,17 +218,6 @@ class Supervisor:
             if was_running and process.returncode and has_begun and late is None:
                 late = ChildEnded(child, process.returncode)
         return late
-
-
-def send_signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """Send a signal to a child that runs.
-
-    The process's own `send_signal` first checks whether the child has ended. If it has just ended, asyncio never gets
-    its exit code and reports 255.
-    """
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, number)
 
 
 async def _ready(child: Child) -> None:
@@ -272,8 +250,3 @@ async def _line(stream: asyncio.StreamReader) -> str:
             return ""
         if text := line.decode(errors="backslashreplace").rstrip():
             return text
-
-
-def _own_path() -> str:
-    """Return PYTHONPATH for a child, with which it finds our `cli` before any other."""
-    return os.pathsep.join(filter(None, (str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH"))))

@@ -27,6 +27,7 @@ from cli.copies import (
     write_shards,
 )
 from cli.exit_codes import ExitCode
+from cli.launcher import LauncherEnded
 from cli.output.lines import JsonOption, error_line, print_json, warning_line
 from cli.supervisor import Child, ChildEnded, Supervisor
 from libs.runtime.errors import ConfigError
@@ -295,7 +296,7 @@ async def _run(copies: list[Copy], children: list[Child], data_dir: Path, *, as_
 
     try:
         await supervisor.run(on_ready)
-    except ChildEnded as ended:
+    except (ChildEnded, LauncherEnded) as ended:
         error_line(ended)
         return ended.exit_code
     return ExitCode.OK

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,33 @@ def refused(*arguments: str) -> tuple[int, str]:
     assert "Traceback" not in result.errors
     (line,) = [line for line in result.errors.splitlines() if not line.startswith("{")]
     return result.code, line
+
+
+def test_services_run_on_without_the_process_that_forks_them(tmp_path: Path) -> None:
+    """It is needed for starts alone. Its death is an error when a service has to be started again."""
+    with store(tmp_path / "one") as running:
+        os.kill(forking(running), signal.SIGKILL)
+        running.json("put", "orders", "hello")
+        assert running.stop().code == 0
+    with store(tmp_path / "three", "--replicas", "3") as running:
+        children = [running.child("janitor", port) for port in ports_of(running, "janitor")]
+        os.kill(forking(running), signal.SIGKILL)
+        os.kill(children[0], signal.SIGKILL)
+        code, errors = ended(running)
+        assert (code, "error: the process that starts services" in errors) == (1, True), errors
+        wait_gone(*children)
+
+
+def forking(running: Store) -> int:
+    """Return the process that forks the services of a store."""
+    line = f"cli.commands.spawned {running.process.pid}$"
+    command = ["pgrep", "-P", str(running.process.pid), "-f", line]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def ports_of(running: Store, service: str) -> list[str]:
+    """Return the ports of a service of all copies."""
+    return [target.rpartition(":")[2] for target in running.targets[service].split(",")]
 
 
 def test_port_in_use(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 """Launcher: starts the services of `reput up` as forks of a process that has loaded their modules.
 
 A request is a message on a socket: JSON, with the file to which the service writes its errors. The answer is the
-process id. The service becomes a child of this process, which is the subreaper of its descendants. Linux 5.3 or later.
+process id. The service becomes a child of this process, which is the subreaper of its descendants. Linux only.
 Callers: a single event loop, its main thread (the kernel ties children to the thread that made them).
 """
 
@@ -37,8 +37,6 @@ class Launched:
         self.returncode: int | None = None
         """The exit code, or the negative number of the signal that killed it. None while it runs."""
         self._ended = asyncio.Event()
-        self._loop, self._file = asyncio.get_running_loop(), os.pidfd_open(pid)
-        self._loop.add_reader(self._file, self._reap)
 
     async def wait(self) -> int:
         """Return the exit code when it has ended."""
@@ -51,11 +49,11 @@ class Launched:
         if self.returncode is None:
             os.kill(self.pid, number)
 
-    def _reap(self) -> None:
-        self._loop.remove_reader(self._file)
-        os.close(self._file)
-        self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        self._ended.set()
+    def reap(self) -> None:
+        """Take the exit code if the service has ended. To be called after each SIGCHLD."""
+        if self.returncode is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+            self.returncode = os.waitstatus_to_exitcode(ended[1])
+            self._ended.set()
 
 
 class Launcher:
@@ -66,6 +64,8 @@ class Launcher:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setblocking(False)
         self._turn = asyncio.Lock()
+        self._launched: list[Launched] = []
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
         words = [str(os.getpid()), str(theirs.fileno()), *services, "-" * ROOM_FOR_NAME]
         with theirs:
             self._process = subprocess.Popen(
@@ -94,12 +94,21 @@ class Launcher:
                 os.close(writer)
         if not answer:
             raise LauncherEnded("the process that starts services has ended")
-        return Launched(int(answer), stderr)
+        launched = Launched(int(answer), stderr)
+        self._launched.append(launched)
+        launched.reap()  # its signal may have come before
+        return launched
 
     def close(self) -> None:
-        """End the process. Services that it has started run on."""
+        """End the process, and look at services no more. They run on."""
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
         self._socket.close()
         self._process.wait()
+
+    def _reap(self) -> None:
+        for launched in self._launched:
+            launched.reap()
+        self._launched = [launched for launched in self._launched if launched.returncode is None]
 
 
 def _own_path() -> str:

@@ -27,6 +27,8 @@ REPLICA_IDS = "abcdefg"
 SHARD_NAMES = "abcdefgh"
 COPY_PORTS = 10
 """Distance between the ports of two copies."""
+COPY_COUNT_MAX = 10
+"""Copies of all shards together: the ports of further copies would be those of metrics."""
 FREE_PORTS = (20_000, 32_000)
 
 

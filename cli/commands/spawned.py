@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The services of `reput up`: `python -m cli.commands.spawned PARENT SOCKET SERVICE…` loads them once, and forks them.
 
-To load the modules of a service takes ten times as long as the rest of its start, so the children of `reput up` are
-forks of a process that has loaded them. This process has no threads and serves nothing; it forks a child for each
+To load the modules of a service takes longer than the rest of its start, so the children of `reput up` are forks of a
+process that has loaded them. This process has no threads and serves nothing; it forks a child for each
 message on its socket (see `cli.launcher`). The child becomes a child of PARENT, because the process between ends at
 once and PARENT is the next subreaper.
 
@@ -60,8 +60,11 @@ def _fork() -> int:
     reader, writer = os.pipe()
     if (between := os.fork()) == 0:
         os.close(reader)
+        own = os.getpid()
         if (grandchild := os.fork()) == 0:
             os.close(writer)
+            while os.getppid() == own:
+                time.sleep(ADOPTION_LOOK_S)
             return 0
         os.write(writer, str(grandchild).encode())
         os._exit(0)
@@ -74,8 +77,6 @@ def _fork() -> int:
 
 def _serve(parent: int, request: dict[str, object], errors: int) -> int:
     """Become a service: with a session, errors, an environment and a command line of its own."""
-    while os.getppid() not in (parent, 1):
-        time.sleep(ADOPTION_LOOK_S)
     if not _tie_to(parent):
         return 1
     os.setsid()

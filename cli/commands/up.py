@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.copies import (
+    COPY_COUNT_MAX,
     HOST,
     REPLICA_IDS,
     SHARD_NAMES,
@@ -124,7 +125,7 @@ def up(
 
     With --shards 3 there are three stores, in DIR/a, DIR/b and DIR/c, and a gateway that sends each message to the
     shard of its queue. DIR/shards.toml names them, also for `reput shards`. The console shows a shard at a time.
-    With --replicas, too, each shard has so many copies, in DIR/a/a, DIR/a/b and so on.
+    With --replicas, too, each shard has so many copies, in DIR/a/a, DIR/a/b and so on, ten in all at most.
 
     Settings of a service come from REPUT_COMMITLOG_…, REPUT_INDEXER_… and so on, or from --config. Logs are written to
     standard error. If a service fails, the others are stopped, and the exit code is that of the service.
@@ -136,7 +137,7 @@ def up(
     if etcd and replicas == 1:
         raise typer.BadParameter("one copy elects nobody: use it with --replicas", param_hint="--etcd")
     if shards > 1:
-        _check_shards(delivery=delivery, gateway=gateway)
+        _check_shards(shards, replicas, delivery=delivery, gateway=gateway)
     hosts = listen_hosts(ports, listen_host, config)
     found = _stores(data_dir, ports, hosts, shards=shards, replicas=replicas, etcd=etcd)
     copies = [replace(copy, is_insecure=allow_insecure) for copy in found]
@@ -247,7 +248,10 @@ def console_token(host: str, services: Iterable[str], config: Path | None) -> li
         return []
 
 
-def _check_shards(*, delivery: bool, gateway: bool) -> None:
+def _check_shards(shards: int, replicas: int, *, delivery: bool, gateway: bool) -> None:
+    if shards * replicas > COPY_COUNT_MAX:
+        text = f"{shards} shards with {replicas} copies each are {shards * replicas}: at most {COPY_COUNT_MAX} in all"
+        raise typer.BadParameter(text, param_hint="--replicas")
     if not delivery or not gateway:
         raise typer.BadParameter("shards need a gateway, and the gateway needs Delivery", param_hint="--shards")
 

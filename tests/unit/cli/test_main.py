@@ -230,6 +230,13 @@ def test_copies_of_shards(tmp_path: Path, replicas: int) -> None:
     assert list(shards) == ["a", "b"]
 
 
+def test_too_many_copies_are_refused() -> None:
+    """Their ports would be those of metrics. The error names the numbers and the limit, and nothing is started."""
+    refused = run_here("up", "--shards", "4", "--replicas", "3")
+    assert refused.code == 2
+    assert "4 shards with 3 copies each are 12: at most 10 in all" in " ".join(refused.errors.split())
+
+
 def test_the_console_of_up_gets_a_token_where_the_store_is_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import inspect
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -145,6 +146,10 @@ def test_a_queue_is_sealed_while_messages_are_in_flight(kind: str) -> None:
     other = keys_of(SECOND, 1)[0]
     with opened(kind, shards, batch_size_bytes=400, linger_ms=0) as door:
         futures = [door.send(f"{number}", KEY if number % 2 else other) for number in range(300)]
+        end_s = time.monotonic() + LIMIT_S
+        while len(shards["a"].log.stored) < 40:  # the child opens after its parent is sealed
+            assert time.monotonic() < end_s
+            time.sleep(0.005)
         shards["b"].queues.append(queue(2, FIRST))
         shards["b"].version = 5
         door.do(door.producer.flush)

@@ -149,6 +149,19 @@ def test_a_topic_that_no_shard_has() -> None:
     assert bench.store("b") == [(-1, "second")]
 
 
+def test_names_of_topics_that_no_shard_has_take_no_memory() -> None:
+    """The producer forgets them, and answers that come later do no harm."""
+    bench = Bench()
+    for number in range(100):
+        bench.add(f"{number}", topic=f"wrong-{number}")
+        for shard in ("a", "b"):
+            bench.answer(shard, UNKNOWN, f"wrong-{number}")
+    assert set(bench.outcomes.values()) == {"TOPIC_NOT_FOUND"}
+    assert bench.routing.question_wait_s("a") is None
+    bench.routing.answer("a", "wrong-1", UNKNOWN)
+    assert bench.routing.is_idle
+
+
 def test_a_shard_that_is_away_may_have_the_topic() -> None:
     """Then the messages wait, and fail with its error when their time is over."""
     bench = Bench()

@@ -3,14 +3,12 @@
 
 import os
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from reput_client.aio.channels import AsyncChannels
-from reput_client.aio.closing import AsyncClosing
+from reput_client.aio.closing import AsyncOwner
 from reput_client.core.options import SERVICES, Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import Durability, NewMessage, Place, SendResult
@@ -28,17 +26,16 @@ if TYPE_CHECKING:  # the method that makes a part imports it, so that a program 
     from reput_client.aio.writer import AsyncWriter
 
 
-class AsyncClient(AsyncClosing):
+class AsyncClient(AsyncOwner):
     """A connection to a store. Made by `connect`. Close it, or let `async with` do that.
 
     A call that fails for a temporary reason is retried within the time-out. All methods raise ReputError.
     """
 
     def __init__(self, options: Options, retry: RetryPolicy) -> None:
+        super().__init__()
         self._channels = AsyncChannels(options, retry)
-        self._closers = AsyncExitStack()
         self._closers.push_async_callback(self._channels.close)
-        self._producers: list[AsyncProducer] = []
 
     def __repr__(self) -> str:
         targets = ", ".join(f"{name}={self._channels.target(name)!r}" for name in SERVICES)
@@ -229,22 +226,6 @@ class AsyncClient(AsyncClosing):
         from reput_client.aio.writer import send_once
 
         return await send_once(self._channels, once_id, message, durability)
-
-    async def close(self) -> None:
-        """Close producers and writers (waits for their messages), consumers and connections. May be repeated."""
-        self._begin_close()
-        await self._closers.aclose()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._begin_close()
-        await self._closers.__aexit__(kind, error, traceback)
-
-    def _begin_close(self) -> None:
-        """Let all producers send their collected messages at the same time."""
-        for producer in self._producers:
-            producer.begin_close()
 
 
 def connect(

@@ -4,17 +4,15 @@
 
 import os
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from reput_client.core.options import SERVICES, Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.types import Durability, NewMessage, Place, SendResult
 from reput_client.sync.channels import Channels
-from reput_client.sync.closing import Closing
+from reput_client.sync.closing import Owner
 
 if TYPE_CHECKING:  # the method that makes a part imports it, so that a program imports only the parts that it uses
     from reput_client.sync.admin import Admin
@@ -29,17 +27,16 @@ if TYPE_CHECKING:  # the method that makes a part imports it, so that a program 
     from reput_client.sync.writer import Writer
 
 
-class Client(Closing):
+class Client(Owner):
     """A connection to a store. Made by `connect`. Close it, or let `with` do that.
 
     A call that fails for a temporary reason is retried within the time-out. All methods raise ReputError.
     """
 
     def __init__(self, options: Options, retry: RetryPolicy) -> None:
+        super().__init__()
         self._channels = Channels(options, retry)
-        self._closers = ExitStack()
         self._closers.callback(self._channels.close)
-        self._producers: list[Producer] = []
 
     def __repr__(self) -> str:
         targets = ", ".join(f"{name}={self._channels.target(name)!r}" for name in SERVICES)
@@ -230,22 +227,6 @@ class Client(Closing):
         from reput_client.sync.writer import send_once
 
         return send_once(self._channels, once_id, message, durability)
-
-    def close(self) -> None:
-        """Close producers and writers (waits for their messages), consumers and connections. May be repeated."""
-        self._begin_close()
-        self._closers.close()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._begin_close()
-        self._closers.__exit__(kind, error, traceback)
-
-    def _begin_close(self) -> None:
-        """Let all producers send their collected messages at the same time."""
-        for producer in self._producers:
-            producer.begin_close()
 
 
 def connect(

@@ -150,13 +150,20 @@ class Routing:
         return min(longest_s, *(queue.wait_s(shard, now_s) for queue in self._topics.values()))
 
     def answer(self, shard: str, name: str, answer: Topic | ReputError) -> None:
-        """Apply the answer of a shard to a question, or its error. Messages that waited for it go on."""
-        queue = self._topics[name]
+        """Apply the answer of a shard to a question, or its error. Messages that waited for it go on.
+
+        A topic that no shard has ever had is forgotten, so that wrong names take no memory.
+        """
+        if (queue := self._topics.get(name)) is None:
+            return
         queue.answer(shard, answer)
         if (failure := queue.failure) is not None:
             for entry in queue.take():
                 self._fail(entry, failure)
-            queue.forget()
+            if queue.was_found:
+                queue.forget()
+            else:
+                del self._topics[name]
             return
         queue.is_lost = False
         loose, queue.loose = queue.loose, []

@@ -138,6 +138,11 @@ class TopicRoute:
             asked.has_answered, asked.is_wanted, asked.error = False, False, None
 
     @property
+    def was_found(self) -> bool:
+        """Whether a shard has ever told a queue of the topic."""
+        return bool(self._targets)
+
+    @property
     def failure(self) -> ReputError | None:
         """Why the topic takes no messages, if all shards have answered, and no later answer may help."""
         if self._shares or len(self._whole) == 1 or not self._is_heard:

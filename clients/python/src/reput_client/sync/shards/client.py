@@ -4,17 +4,15 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from reput_client.core.options import Options, ProducerOptions
 from reput_client.core.retry import RetryPolicy
 from reput_client.core.shards.names import shard_names
 from reput_client.sync.client import Client
-from reput_client.sync.closing import Closing
+from reput_client.sync.closing import Owner
 
 if TYPE_CHECKING:  # the method that makes a part imports it, so that a program imports only the parts that it uses
     from reput_client.sync.shards.consumer import ShardedShareConsumer
@@ -22,19 +20,18 @@ if TYPE_CHECKING:  # the method that makes a part imports it, so that a program 
     from reput_client.sync.shards.queries import ShardedQueries
 
 
-class ShardedClient(Closing):
+class ShardedClient(Owner):
     """A connection to all shards of a gateway. Made by `connect_shards`. Close it, or let `with` do that.
 
     It has the calls that make sense over all shards; `shard(name)` is the client of a single shard, with all calls.
     """
 
     def __init__(self, options: Mapping[str, Options], retry: RetryPolicy) -> None:
+        super().__init__()
         self._retry = retry
         self._clients = {shard: Client(one, retry) for shard, one in options.items()}
-        self._closers = ExitStack()
         for client in self._clients.values():
             self._closers.push(client)
-        self._producers: list[ShardedProducer] = []
 
     def __repr__(self) -> str:
         return f"ShardedClient({', '.join(self._clients)})"
@@ -91,35 +88,20 @@ class ShardedClient(Closing):
         from reput_client.core.sharing.holding import ShareSettings
         from reput_client.sync.shards.consumer import ShardedShareConsumer
 
-        settings = ShareSettings(group, tags, where, invisible_s=invisible_s, hold_s_max=hold_s_max, poll_s=poll_s)
         wanted: dict[str, Any] = {
             "group": group,
             "tags": tags,
             "where": where,
             "invisible_s": invisible_s,
             "hold_s_max": hold_s_max,
+            "poll_s": poll_s,
         }
-        parts = {name: client.share_consumer(topic, **wanted, poll_s=poll_s) for name, client in self._clients.items()}
+        settings = ShareSettings(**wanted)
+        parts = {name: client.share_consumer(topic, **wanted) for name, client in self._clients.items()}
         timeout_s = next(iter(self._clients.values())).channels.options.timeout_s
         consumer = ShardedShareConsumer(parts, topic, settings, retry=self._retry, timeout_s=timeout_s)
         self._closers.push(consumer)
         return consumer
-
-    def close(self) -> None:
-        """Close producers (waits for their messages), consumers and connections. May be repeated."""
-        self._begin_close()
-        self._closers.close()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._begin_close()
-        self._closers.__exit__(kind, error, traceback)
-
-    def _begin_close(self) -> None:
-        """Let all producers accept no more messages at the same time."""
-        for producer in self._producers:
-            producer.begin_close()
 
 
 def connect_shards(

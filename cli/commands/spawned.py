@@ -10,6 +10,7 @@ Invariant: no process outlives PARENT. The kernel is asked to send SIGTERM when 
 before that is detected by its process id. Called by `reput up` only; Linux.
 """
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -37,7 +38,8 @@ def main(arguments: list[str]) -> int:
         return 1
     _rename(str(parent))
     for service in filter(str.isidentifier, services):
-        importlib.import_module(f"services.{service}.bootstrap")
+        with contextlib.suppress(ImportError):  # the child of this service reports it, and the others start
+            importlib.import_module(f"services.{service}.bootstrap")
     importlib.import_module("libs.runtime.process")
     gc.collect()
     gc.freeze()  # the collector of a child touches no page that all share

@@ -7,6 +7,7 @@ fault.
 """
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -91,6 +92,10 @@ USER_PROPERTY_COUNT_MAX, USER_PROPERTIES_SIZE_BYTES_MAX = 128, 16 << 10
 """The limit of the size includes the tag and the keys. The limit of the number does not."""
 GROUP_SIZE_BYTES_MAX = 64
 ID_SIZE_BYTES_MAX = 255
+UTF8_SIZE_BYTES_MAX = 4
+"""The size of the largest character in UTF-8."""
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+"""The characters that texts must not have."""
 DIGESTS = {"MD5": hashlib.md5, "SHA1": hashlib.sha1}
 """The digests that all clients write in the same way. Clients write a CRC-32 differently, so it is not checked."""
 
@@ -136,6 +141,8 @@ class Message:
 
     def _check_size(self) -> None:
         texts = [self.tag, *self.keys, *self.user.keys(), *self.user.values()]
+        if UTF8_SIZE_BYTES_MAX * sum(map(len, texts)) <= USER_PROPERTIES_SIZE_BYTES_MAX:
+            return
         size = sum(len(text.encode()) for text in texts)
         if size > USER_PROPERTIES_SIZE_BYTES_MAX:
             text = f"user properties, tag and keys have {size} bytes, the limit is {USER_PROPERTIES_SIZE_BYTES_MAX}"
@@ -224,8 +231,7 @@ def check_digest(body: bytes, kind: str, digest: str) -> None:
 
 def _check_text(text: str, code: str, what: str, size_bytes_max: int | None = None) -> None:
     """Return if a text can be stored. A text without its own limit is limited by the user properties' size."""
-    size = len(text.encode())
-    if size_bytes_max is not None and size > size_bytes_max:
+    if size_bytes_max is not None and (size := len(text.encode())) > size_bytes_max:
         raise Refused(code, f"{what} has {size} bytes, the limit is {size_bytes_max}")
-    if any(character < " " or character == "\x7f" for character in text):
+    if CONTROL.search(text):
         raise Refused(code, f"{what} must have no control characters")

@@ -9,8 +9,10 @@ DEAD_LETTERS, RETRIES = "%DLQ%", "%RETRY%"
 
 def stored_name(namespace: str, name: str) -> str:
     """Return the store's name of a topic or group."""
+    if not namespace:
+        return name
     prefix, rest = _split(name)
-    return f"{prefix}{namespace}%{rest}" if namespace else name
+    return f"{prefix}{namespace}%{rest}"
 
 
 def shown_name(namespace: str, stored: str) -> str:
@@ -21,7 +23,7 @@ def shown_name(namespace: str, stored: str) -> str:
 
 def is_of_group(stored: str) -> bool:
     """Return whether a topic belongs to a group. Clients receive from it, but neither create it nor send to it."""
-    return bool(_split(stored)[0])
+    return stored.startswith((DEAD_LETTERS, RETRIES))
 
 
 def _split(name: str) -> tuple[str, str]:

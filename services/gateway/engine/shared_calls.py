@@ -22,7 +22,7 @@ Entry = TypeVar("Entry")
 Outcome = TypeVar("Outcome")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Waiting(Generic[Entry, Outcome]):
     entries: Sequence[Entry]
     size: int
@@ -56,8 +56,8 @@ class SharedCalls(Generic[Entry, Outcome]):
 
         The entries of a cancelled caller are still sent.
         """
-        size = sum(map(self._size_of, entries))
-        waiting = _Waiting[Entry, Outcome](entries, size, asyncio.get_running_loop().create_future())
+        future = asyncio.get_running_loop().create_future()
+        waiting: _Waiting[Entry, Outcome] = _Waiting(entries, sum(map(self._size_of, entries)), future)
         self._waiting.append(waiting)
         if len(self._waiting) == 1 and self._call_count < CALL_COUNT_MAX:
             self._call_count += 1

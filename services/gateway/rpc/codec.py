@@ -43,28 +43,28 @@ async def to_store(
     sent: wire.Message, topic: str, caller: Caller, bodies: Bodies, *, body_size_bytes_max: int
 ) -> AppendMessage:
     """Return a sent message in the form for the append. Raises Refused."""
-    system = sent.system_properties
-    _check_kind(sent)
+    system, group, is_half = sent.system_properties, group_of(sent), is_transaction(sent)
+    _check_kind(system, is_half=is_half, is_fifo=bool(group))
     if system.body_encoding not in ENCODINGS:
         text = f"body_encoding is {system.body_encoding}, and must be IDENTITY ({wire.ENCODING_IDENTITY}) or GZIP"
         raise Refused("BAD_REQUEST", f"{text} ({wire.ENCODING_GZIP})")
-    if not sent.body:
+    if not (body := sent.body):
         raise Refused("MESSAGE_BODY_EMPTY", "the message has no body")
-    if len(sent.body) > body_size_bytes_max:
-        text = f"the body has {len(sent.body)} bytes, the limit is {body_size_bytes_max}"
+    if len(body) > body_size_bytes_max:
+        text = f"the body has {len(body)} bytes, the limit is {body_size_bytes_max}"
         raise Refused("MESSAGE_BODY_TOO_LARGE", text)
-    kind = DIGEST_NAMES.get(system.body_digest.type, "")
-    messages.check_digest(sent.body, kind, system.body_digest.checksum)
+    digest = system.body_digest
+    messages.check_digest(body, DIGEST_NAMES.get(digest.type, ""), digest.checksum)
     message = messages.Message(
         id=system.message_id,
         tag=system.tag,
         keys=system.keys,
-        group=group_of(sent),
+        group=group,
         user=sent.user_properties,
         born_host=system.born_host,
         trace=system.trace_context or sent.user_properties.get(messages.TRACE, ""),
-        producer_group=topic if is_transaction(sent) else "",
-        immunity_s=-(-milliseconds(system.orphaned_transaction_recovery_duration) // 1000),
+        producer_group=topic if is_half else "",
+        immunity_s=-(-milliseconds(system.orphaned_transaction_recovery_duration) // 1000) if is_half else 0,
         deliver_ms=delivery_ms(system),
     )
     message.check()
@@ -72,7 +72,7 @@ async def to_store(
     is_packed = system.body_encoding == wire.ENCODING_GZIP
     return AppendMessage(
         topic=topic,
-        body=await bodies.packed(sent.body) if is_packed else sent.body,
+        body=await bodies.packed(body) if is_packed else body,
         properties=message.properties(born_ms),
         sys_flag=ZLIB_FLAGS if is_packed else 0,
         born_time_ms=born_time_within(born_ms),
@@ -95,28 +95,27 @@ def delivery_ms(system: wire.SystemProperties) -> int:
     return max(milliseconds(system.delivery_timestamp), 1) if system.HasField("delivery_timestamp") else 0
 
 
-def _check_kind(sent: wire.Message) -> None:
+def _check_kind(system: wire.SystemProperties, *, is_half: bool, is_fifo: bool) -> None:
     """Return if a message is of a kind that is served. Raises Refused.
 
     The fields decide about the kind, as with RocketMQ's proxy: some libraries give every message the type NORMAL, also
     a message with a message group or a delivery time. A message without the field that its type needs is refused.
     """
-    system = sent.system_properties
     what = NOT_YET.get(system.message_type)
     if what is not None:
         raise Refused("UNSUPPORTED", f"{what} messages are not served yet")
     for field in OF_OTHER_KINDS:
         if system.HasField(field):
             raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", f"{field} belongs to messages that are not served yet")
-    is_half, is_delayed = system.message_type == wire.MESSAGE_TYPE_TRANSACTION, system.HasField("delivery_timestamp")
-    is_fifo = bool(group_of(sent))
-    if system.HasField("orphaned_transaction_recovery_duration") and not is_half:
-        text = "orphaned_transaction_recovery_duration belongs to messages of the type TRANSACTION"
-        raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", text)
-    immunity_ms = milliseconds(system.orphaned_transaction_recovery_duration)
-    if not 0 <= immunity_ms <= IMMUNITY_MS_MAX:
-        text = f"orphaned_transaction_recovery_duration is {immunity_ms} ms, and must be 0 to {IMMUNITY_MS_MAX}"
-        raise Refused("BAD_REQUEST", text)
+    is_delayed = system.HasField("delivery_timestamp")
+    if system.HasField("orphaned_transaction_recovery_duration"):
+        if not is_half:
+            text = "orphaned_transaction_recovery_duration belongs to messages of the type TRANSACTION"
+            raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", text)
+        immunity_ms = milliseconds(system.orphaned_transaction_recovery_duration)
+        if not 0 <= immunity_ms <= IMMUNITY_MS_MAX:
+            text = f"orphaned_transaction_recovery_duration is {immunity_ms} ms, and must be 0 to {IMMUNITY_MS_MAX}"
+            raise Refused("BAD_REQUEST", text)
     if is_half and is_fifo:
         text = "a message of the type TRANSACTION must have no message group"
         raise Refused("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", text)

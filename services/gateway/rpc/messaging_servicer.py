@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """MessagingService: the methods of the protocol. An error becomes a status in the answer."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar, cast
 
 from libs.machine.clock import Clock
-from libs.machine.loop import in_steps
 from libs.requests.errors import BadArgument, PeerError, ServiceError
 from libs.runtime.rpc.errors import HeldAnswer
 from libs.runtime.trust.rights.access import Access
@@ -85,7 +85,7 @@ class MessagingServicer:
 
     def admit(self, context: Context, request: Any, *, is_stream: bool = False) -> Caller:
         """Return the caller, after the checks of its access key, its quota and its rights. Raises Refused."""
-        caller = self._rights.admit(context, size_bytes=request.ByteSize(), is_stream=is_stream)
+        caller = self._rights.admit(context, request, is_stream=is_stream)
         self._rights.check(request, caller)
         return caller
 
@@ -146,12 +146,11 @@ class MessagingServicer:
         (topic,) = topics
         if is_of_group(topic):
             raise Refused("ILLEGAL_TOPIC", f"topic {topic} is of a group: messages are received from it, and not sent")
-        most = self._body_size_bytes_max
-        stored = [
-            await to_store(message, topic, caller, self._bodies, body_size_bytes_max=most)
-            async for some in in_steps(request.messages, count=SEND_STEP_COUNT)
-            for message in some
-        ]
+        most, stored = self._body_size_bytes_max, []
+        for number, message in enumerate(request.messages, 1):
+            stored.append(await to_store(message, topic, caller, self._bodies, body_size_bytes_max=most))
+            if number % SEND_STEP_COUNT == 0:
+                await asyncio.sleep(0)
         sent = await self._log.send(stored)
         if any(map(is_transaction, request.messages)):
             self._producers.publishes(caller.client, [topic], in_transactions=True)
@@ -199,7 +198,7 @@ class MessagingServicer:
         and Go. A client for Node.js looks at the status. Raises BadArgument.
         """
         try:
-            caller = self._rights.admit(context, is_stream=True)
+            caller = self._rights.admit(context, None, is_stream=True)
             checked = self._rights.checked(requests, caller, context)
             async with contextlib.aclosing(self._telemetry.answers(caller, checked, context)) as answers:
                 async for answer in answers:

@@ -28,14 +28,18 @@ class CallerRights:
         self._keys = keys
         self._access = access if access is not None and access.is_set else None
 
-    def admit(self, context: Context, *, size_bytes: int = 0, is_stream: bool = False) -> Caller:
-        """Return the caller, after the check of its access key and its quota. Raises Refused."""
+    def admit(self, context: Context, request: Any | None, *, is_stream: bool = False) -> Caller:
+        """Return the caller, after the check of its access key and its quota. A quota counts the request's bytes.
+
+        Raises Refused.
+        """
         key = self._keys.check(context)
         caller = Caller.of(context)
         if self._access is None:
             return caller
         subject = self._subject_of(key, context)
         if subject.quota is not None:
+            size_bytes = 0 if request is None else request.ByteSize()
             try:
                 self._access.count(subject.quota, context, size_bytes, is_stream=is_stream)
             except QuotaExceeded as error:

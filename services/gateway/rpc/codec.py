@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translation of messages between the protocol and the store."""
 
+import functools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -35,7 +36,16 @@ OF_OTHER_KINDS: Sequence[OtherField] = (
 
 IMMUNITY_MS_MAX = 1000 * IMMUNITY_S_MAX
 
+KINDS = {
+    "NORMAL": wire.MESSAGE_TYPE_NORMAL,
+    "FIFO": wire.MESSAGE_TYPE_FIFO,
+    "DELAY": wire.MESSAGE_TYPE_DELAY,
+    "TRANSACTION": wire.MESSAGE_TYPE_TRANSACTION,
+}
+"""The types of messages, by the kinds of `messages.kind_of`."""
 ENCODINGS = (wire.ENCODING_UNSPECIFIED, wire.ENCODING_IDENTITY, wire.ENCODING_GZIP)
+HOST_COUNT = 1_024
+"""Texts of hosts that are kept."""
 DIGEST_NAMES = {wire.DIGEST_TYPE_MD5: "MD5", wire.DIGEST_TYPE_SHA1: "SHA1"}
 
 
@@ -159,14 +169,15 @@ async def _shown(stored: StoredMessage, caller: Caller, bodies: Bodies) -> wire.
     The encoding of a body that can't be inflated is IDENTITY, too: a library that can't inflate a body drops all
     messages of the same answer.
     """
-    message = messages.from_properties(stored.properties, stored.offset_message_id)
+    properties = {name: stored.properties[name] for name in stored.properties}
+    message = messages.from_properties(properties, stored.offset_message_id)
     body = await bodies.inflated(stored.body, stored.sys_flag)
     system = wire.SystemProperties(
         keys=message.keys,
         message_id=message.id,
         body_digest=wire.Digest(type=wire.DIGEST_TYPE_MD5, checksum=body.digest),
         body_encoding=wire.ENCODING_IDENTITY,
-        message_type=wire.MessageType.Value(f"MESSAGE_TYPE_{messages.kind_of(stored.properties)}"),
+        message_type=KINDS[messages.kind_of(properties)],
         born_timestamp=timestamp(stored.born_time_ms),
         born_host=message.born_host or host_text(stored.born_host),
         store_timestamp=timestamp(stored.store_time_ms),
@@ -192,7 +203,12 @@ async def _shown(stored: StoredMessage, caller: Caller, bodies: Bodies) -> wire.
 
 def host_text(host: Host) -> str:
     """Return a host as text, "" without an address."""
-    return str(StoredHost(host.address, host.port)) if host.address else ""
+    return _host_text(host.address, host.port) if host.address else ""
+
+
+@functools.lru_cache(HOST_COUNT)
+def _host_text(address: bytes, port: int) -> str:
+    return str(StoredHost(address, port))
 
 
 def milliseconds(time: Timestamp | Duration) -> int:

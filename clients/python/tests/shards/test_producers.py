@@ -38,8 +38,13 @@ class Shard:
     sealed_after: dict[int, int] = field(default_factory=dict)
     """For a queue the number of messages after which it is sealed."""
     is_silent: bool = False
+    is_whole: bool = False
+    """Whether it has the topic without a share."""
+    answers: threading.Event = field(default_factory=threading.Event)
+    """Answers about topics wait for it."""
 
     def __post_init__(self) -> None:
+        self.answers.set()
         self.log = Log(self._plan)
         self.topics = Unary("reput.commitlog.v1.TopicService", GetTopic=(pb.GetTopicRequest, self._get))
 
@@ -57,6 +62,9 @@ class Shard:
     def _get(self, _request: pb.GetTopicRequest, context: grpc.ServicerContext) -> pb.GetTopicResponse:
         if self.is_silent:
             fail(context, status(grpc.StatusCode.UNAVAILABLE, "STOPPING"))
+        self.answers.wait(LIMIT_S)
+        if self.is_whole:
+            return pb.GetTopicResponse(topic=pb.Topic(name=TOPIC, write_queue_count=8, read_queue_count=8))
         if not self.queues:
             fail(context, status(grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND"))
         for queue in self.queues:
@@ -230,6 +238,40 @@ def test_a_full_window_holds_up_the_sender(kind: str) -> None:
         thread.join(LIMIT_S)
         assert door.error_of(first) is None
     assert len(shards["a"].log.stored) == 2
+
+
+def test_a_shard_that_hangs_stops_no_other(kind: str) -> None:
+    """Its keys wait when its messages have half of the window. Other keys, and messages without a key, go on."""
+    shards = {"a": Shard([queue(0, FIRST)]), "b": Shard([queue(1, SECOND)])}
+    shards["a"].log.gate.clear()
+    other = keys_of(SECOND, 1)[0]
+    with opened(kind, shards, window_bytes=20_000, batch_size_bytes=500) as door:
+        futures: list[Any] = []
+        thread = threading.Thread(target=lambda: futures.extend(door.send("x" * 800, KEY) for _ in range(40)))
+        thread.start()
+        for number in range(40):
+            assert door.error_of(door.send(f"{number}".ljust(800), other)) is None
+        while door.do(lambda: door.producer.metrics()).waiting_message_count < 10:
+            time.sleep(0.01)
+        time.sleep(1.2)
+        for number in range(40):
+            assert door.error_of(door.send(f"{number}".ljust(800))) is None
+        assert thread.is_alive()
+        assert not shards["a"].log.stored
+        shards["a"].log.gate.set()
+        thread.join(LIMIT_S)
+        assert [door.error_of(future) for future in futures] == [None] * 40
+
+
+def test_a_shard_that_hangs_delays_a_new_topic_by_a_second(kind: str) -> None:
+    """A topic that is whole at a shard is known when all have answered, or have taken too long."""
+    shards = {"a": Shard([]), "b": Shard([], is_whole=True)}
+    shards["a"].answers.clear()
+    with opened(kind, shards) as door:
+        begin_s = time.monotonic()
+        assert door.error_of(door.send("x")) is None
+        assert time.monotonic() - begin_s < 10
+        shards["a"].answers.set()
 
 
 def test_a_flush_has_a_limit_and_is_not_for_callbacks() -> None:

@@ -2,6 +2,7 @@
 """The routing of a producer over shards, decision by decision."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from reput_client import NewMessage, NotFoundError, OutcomeUnknownError, QueuePlace, QueueRange, UnavailableError
@@ -300,14 +301,14 @@ def test_messages_that_may_be_stored_say_so_when_they_are_given_up() -> None:
 def test_the_window_is_that_of_all_shards() -> None:
     """Messages that wait count, too. An empty routing takes a message of any size."""
     bench = Bench(window_bytes=200)
-    assert bench.routing.has_room(10_000)
+    assert bench.routing.has_room(10_000, TOPIC)
     bench.add("x" * 100)
-    assert not bench.routing.has_room(100)
+    assert not bench.routing.has_room(100, TOPIC)
     bench.answer("a", share_of(1, *parts(1)))
     bench.answer("b", NotFoundError("x", reason="TOPIC_NOT_FOUND"))
-    assert not bench.routing.has_room(100)
+    assert not bench.routing.has_room(100, TOPIC)
     bench.store("a")
-    assert bench.routing.has_room(10_000)
+    assert bench.routing.has_room(10_000, TOPIC)
     assert (bench.routing.unsettled_bytes, bench.routing.is_idle) == (0, True)
 
 
@@ -328,3 +329,71 @@ def test_the_hash_of_a_key() -> None:
     """The first four bytes of the SHA-256 of its text, as the gateway has it."""
     assert key_hash("") == 0xE3B0C442
     assert key_hash("abc") == 0xBA7816BF
+
+
+def fill(bench: Bench, size_bytes: int, **options: Any) -> int:
+    """Send messages of a size until there is no room for another. Returns their number."""
+    count = 0
+    while bench.routing.has_room(size_bytes, TOPIC, **options):
+        bench.add(f"{options}{count}".ljust(size_bytes, "x"), **options)
+        count += 1
+    return count
+
+
+def test_a_shard_takes_half_of_the_window() -> None:
+    """A shard that does not answer leaves the other half to the messages for others, also before it counts as away."""
+    low, high = keys_of(FIRST, 1)[0], keys_of(SECOND, 1)[0]
+    bench = two_shards(window_bytes=100_000)
+    assert 0 < fill(bench, 1_000, key=low) < 50
+    assert not bench.routing.has_room(1_000, TOPIC, queue_id=0)
+    for number in range(200):
+        assert bench.routing.has_room(1_000, TOPIC, key=high)
+        bench.add(f"high {number}".ljust(1_000, "x"), key=high)
+        bench.store("b")
+        assert bench.routing.has_room(1_000, TOPIC)
+        bench.add(f"any {number}".ljust(1_000, "x"))
+        assert len(bench.store("b")) == 1
+    bench.store("a", 1)
+    assert bench.routing.has_room(1_000, TOPIC, key=low)
+
+
+def test_messages_that_wait_take_half_of_the_window_together() -> None:
+    """Those for a shard that is away, and those whose queue is not known."""
+    low, high = keys_of(FIRST, 1)[0], keys_of(SECOND, 1)[0]
+    bench = two_shards(window_bytes=100_000)
+    bench.add("x" * 20_000, key=low)
+    bench.routing.on_away("a")
+    assert not bench.routing.has_room(40_000, "another")
+    assert not bench.routing.has_room(40_000, TOPIC, key=low)
+    assert bench.routing.has_room(40_000, TOPIC, key=high)
+    assert bench.routing.has_room(40_000, TOPIC)
+
+
+def test_a_silent_shard_gets_no_messages_without_a_key() -> None:
+    """A shard that sends no outcome for half a second counts as away, until its next outcome."""
+    bench = two_shards()
+    bench.add("low", key=keys_of(FIRST, 1)[0])
+    bench.now_s += 0.4
+    bench.routing.expire()
+    assert [bench.add(f"{number}") for number in range(20)]
+    assert len(bench.bodies("a")) > 1
+    bench.store("b")
+    bench.now_s += 0.6
+    bench.routing.expire()
+    before = len(bench.bodies("a"))
+    for number in range(20, 40):
+        bench.add(f"{number}")
+    assert (len(bench.bodies("a")), len(bench.store("b"))) == (before, 20)
+    bench.store("a")
+    for number in range(40, 60):
+        bench.add(f"{number}")
+    assert bench.bodies("a")
+
+
+def test_a_single_shard_takes_the_whole_window() -> None:
+    """There is no other shard to leave room for."""
+    bench = Bench(shards=("a",), window_bytes=100_000)
+    bench.add("begin")
+    bench.answer("a", share_of(1, *parts(1)))
+    bench.store("a")
+    assert fill(bench, 1_000, key="k") > 80

@@ -56,6 +56,8 @@ class Call(NamedTuple, Generic[T]):
     extra_timeout_s: float = 0.0
     parse: Callable[[bytes], Any] | None = None
     """Parses an answer in place of the message's own parser."""
+    timeout_s: float | None = None
+    """Takes the place of the client's time-out."""
 
     @property
     def method(self) -> Method:

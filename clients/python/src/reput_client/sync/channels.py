@@ -36,7 +36,8 @@ class Channels:
 
     def run(self, call: Call[T], retry: RetryPolicy | None = None) -> T:
         """Run a call, with retries by `retry` until the time-out. None is the client's policy. Raises ReputError."""
-        end_s = end_of_call(self.options.timeout_s + call.extra_timeout_s)
+        timeout_s = self.options.timeout_s if call.timeout_s is None else call.timeout_s
+        end_s = end_of_call(timeout_s + call.extra_timeout_s)
         attempts = Attempts(retry or self.retry)
         while True:
             target = self.target(call.method.service)

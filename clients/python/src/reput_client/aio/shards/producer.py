@@ -28,6 +28,7 @@ from reput_client.core.shards.chunks import key_of
 from reput_client.core.shards.counting import Hurry, all_of, is_away, metrics_of
 from reput_client.core.shards.entries import Encoded
 from reput_client.core.shards.routing import Routing
+from reput_client.core.shards.targets import ASK_S
 from reput_client.core.sharing.outage import AT_ONCE
 from reput_client.core.telemetry.metrics import ProducerMetrics
 from reput_client.core.telemetry.unread import Unread
@@ -139,13 +140,17 @@ class AsyncShardedProducer(AsyncClosing, Sender[Coroutine[Any, Any, "asyncio.Fut
 
     async def _add(self, message: NewMessage, encoded: Encoded) -> None:
         """Add a message to the routing. Waits for room."""
-        size_bytes = len(encoded[0])
-        if not self._is_closing and not self._routing.has_room(size_bytes):
+        topic, key, queue_id = message.topic, key_of(message), message.queue_id
+
+        def has_room() -> bool:
+            return self._is_closing or self._routing.has_room(len(encoded[0]), topic, key=key, queue_id=queue_id)
+
+        if not has_room():
             self._push()
-            await self._wait_for(lambda: self._is_closing or self._routing.has_room(size_bytes))
+            await self._wait_for(has_room)
         if self._is_closing:
             raise ReputError("the producer is closed", code=grpc.StatusCode.CANCELLED)
-        self._routing.add(message.topic, encoded, key=key_of(message), queue_id=message.queue_id)
+        self._routing.add(topic, encoded, key=key, queue_id=queue_id)
 
     def _push(self) -> list[Hurry]:
         """Give messages to the producers of their shards. Returns the functions that hurry them."""
@@ -200,8 +205,8 @@ class AsyncShardedProducer(AsyncClosing, Sender[Coroutine[Any, Any, "asyncio.Fut
         while True:
             name = await self._question(shard)
             try:
-                request = topic_service_pb2.GetTopicRequest(name=name)
-                answer: Topic | ReputError = await self._channels[shard].run(Call(request, topic_in), AT_ONCE)
+                call = Call(topic_service_pb2.GetTopicRequest(name=name), topic_in, timeout_s=ASK_S)
+                answer: Topic | ReputError = await self._channels[shard].run(call, AT_ONCE)
             except ReputError as error:
                 answer = error
             self._routing.answer(shard, name, answer)

@@ -10,7 +10,8 @@ wait for each other.
 
 Invariants: `unsettled_bytes` is the size of all messages that were added and not settled, held or sent. It bounds the
 sizes at the producers of the shards, which therefore have room for each message that is sent. Each message is settled
-a single time.
+a single time. A shard takes at most half of the window, and so do all messages that wait, held or at shards that are
+away. So a shard that is away, or hangs, does not stop the messages for other shards.
 
 Callers: a single caller at a time (with a lock or an event loop). Messages to send, and outcomes, are collected for
 `pop_sends` and `pop_failed`. `clock` returns seconds of a monotonic clock, `chance` a number from 0 to 1.
@@ -30,20 +31,26 @@ from reput_client.core.types import Topic
 
 AWAY_S = 1.0
 """A shard that could not be reached gets no message without a key for so long."""
-EXPIRY_LOOK_S = 1.0
-"""How often waiting messages are looked at for the end of their time."""
+SILENT_S = 0.5
+"""A shard that has sent no outcome for so long, although it has messages, is away."""
+EXPIRY_LOOK_S = 0.5
+"""How often waiting messages are looked at for the end of their time, and shards for their silence."""
 
 Placed: TypeAlias = tuple[bytes, str, Entry]
 """A message for the producer of a shard: the chunk has the queue."""
 
 
 class _Shard:
-    """The messages without an outcome at a shard, and whether it is away."""
+    """The messages without an outcome at a shard, and whether it is away.
 
-    __slots__ = ("away_until_s", "is_broken", "sends", "unsettled_count")
+    `heard_s` is the time of the last outcome, or of the first message after it.
+    """
+
+    __slots__ = ("away_until_s", "heard_s", "is_broken", "sends", "unsettled_bytes", "unsettled_count")
 
     def __init__(self) -> None:
-        self.unsettled_count, self.away_until_s, self.is_broken = 0, 0.0, False
+        self.unsettled_count = self.unsettled_bytes = 0
+        self.away_until_s, self.heard_s, self.is_broken = 0.0, 0.0, False
         self.sends: list[Placed] = []
 
 
@@ -61,6 +68,8 @@ class Routing:
     ) -> None:
         self.unsettled_bytes = self.unsettled_count = self.added_count = self.failed_count = 0
         self._window_bytes, self._patience_s = window_bytes, patience_s
+        self._part_bytes = window_bytes if len(shards) == 1 else window_bytes // 2
+        """The part of the window that a shard, or the messages that wait, may take."""
         self._clock, self._chance = clock, chance
         self._shards = {shard: _Shard() for shard in shards}
         self._topics: dict[str, TopicQueue] = {}
@@ -73,10 +82,17 @@ class Routing:
         """Whether every message is settled, and its outcome popped."""
         return self.unsettled_count == 0 and not self._failed
 
-    def has_room(self, size_bytes: int) -> bool:
+    def has_room(self, size_bytes: int, topic: str, *, key: str | None = None, queue_id: int | None = None) -> bool:
         """Return whether a message with a chunk of this size may be added now."""
         size_bytes += QUEUE_FIELD_SIZE_MAX
-        return self.unsettled_bytes == 0 or self.unsettled_bytes + size_bytes <= self._window_bytes
+        if self.unsettled_bytes == 0 or self.unsettled_bytes + size_bytes <= self._part_bytes:
+            return True
+        if self.unsettled_bytes + size_bytes > self._window_bytes:
+            return False
+        shards = self._shards_of(topic, key, queue_id)
+        if shards and all(shard.is_broken for shard in shards):
+            shards = []
+        return self._has_part(size_bytes, shards)
 
     def add(self, topic: str, encoded: Encoded, *, key: str | None = None, queue_id: int | None = None) -> None:
         """Add a message. A queue that the program has chosen takes precedence over the key."""
@@ -173,11 +189,17 @@ class Routing:
             self._advance(queue, value)
 
     def expire(self) -> None:
-        """Fail the messages that have waited too long for a queue. To be called about once in a second."""
+        """Fail the messages that have waited too long for a queue, and record which shards are silent.
+
+        To be called each EXPIRY_LOOK_S.
+        """
         now_s = self._clock()
         if now_s < self._expiry_s:
             return
         self._expiry_s = now_s + EXPIRY_LOOK_S
+        for shard in self._shards.values():
+            if shard.unsettled_count and now_s - shard.heard_s > SILENT_S:
+                shard.is_broken = self._has_away = True
         for queue in self._topics.values():
             for entry in queue.take(now_s - self._patience_s):
                 self._fail(entry, self._expired(entry))
@@ -210,6 +232,27 @@ class Routing:
         """Return whether a shard has to be asked earlier than `question_wait_s` last told."""
         has_questions, self._has_questions = self._has_questions, False
         return has_questions
+
+    def _shards_of(self, topic: str, key: str | None, queue_id: int | None) -> list[_Shard]:
+        """Return the shards that may get a message. None of them, if its queue is not known."""
+        queue = self._topics.get(topic)
+        if queue is None:
+            return []
+        if queue_id is not None:
+            found = [queue.of_queue(queue_id)]
+        else:
+            found = [*queue.open] if key is None else [queue.of_hash(key_hash(key))]
+        return [self._shards[target.shard] for target in found if target is not None]
+
+    def _has_part(self, size_bytes: int, shards: Sequence[_Shard]) -> bool:
+        """Return whether one of the shards has room for a message. Without shards, the messages that wait have it."""
+        used = [shard.unsettled_bytes for shard in shards] or [self._waiting_bytes]
+        return min(used) == 0 or min(used) + size_bytes <= self._part_bytes
+
+    @property
+    def _waiting_bytes(self) -> int:
+        """The size of the messages that are held, or at shards that are away."""
+        return self.unsettled_bytes - sum(one.unsettled_bytes for one in self._shards.values() if not one.is_broken)
 
     def _begin(self, topic: str) -> TopicQueue:
         queue = self._topics[topic] = TopicQueue(topic, list(self._shards))
@@ -248,7 +291,7 @@ class Routing:
 
     def _draw(self, targets: Sequence[Target]) -> Target | None:
         """Return of two queues at random the queue with fewer messages, and none of a shard that is away."""
-        if self._has_away:
+        if self._has_away or self.unsettled_bytes > self._part_bytes:
             targets = self._reachable(targets)
         count = len(targets)
         if count <= 1:
@@ -259,7 +302,7 @@ class Routing:
         return right if right.unsettled_count < left.unsettled_count else left
 
     def _reachable(self, targets: Sequence[Target]) -> Sequence[Target]:
-        """Return the queues of shards that are not away. All queues, if all shards are away.
+        """Return the queues of shards that are not away and have room. All queues, if no shard is so.
 
         A shard is away for AWAY_S, and for as long as messages wait for it that it has not answered since.
         """
@@ -270,13 +313,17 @@ class Routing:
             if shard.away_until_s > now_s or (shard.is_broken and shard.unsettled_count)
         }
         self._has_away = bool(away)
+        away |= {name for name, shard in self._shards.items() if shard.unsettled_bytes >= self._part_bytes}
         return [target for target in targets if target.shard not in away] or targets
 
     def _send(self, flow: Flow | None, entry: Entry, target: Target) -> None:
         shard = self._shards[target.shard]
         entry.target = target
         target.unsettled_count += 1
+        if not shard.unsettled_count:
+            shard.heard_s = self._clock()
         shard.unsettled_count += 1
+        shard.unsettled_bytes += entry.size_bytes
         if flow is not None:
             flow.unsettled_count += 1
         needs_field = target.field is not None and entry.queue_id is None
@@ -289,7 +336,10 @@ class Routing:
         target, entry.target = entry.target, None
         assert target is not None
         target.unsettled_count -= 1
-        self._shards[target.shard].unsettled_count -= 1
+        shard = self._shards[target.shard]
+        shard.unsettled_count -= 1
+        shard.unsettled_bytes -= entry.size_bytes
+        shard.heard_s = self._clock()
         if entry.key_hash is not None:
             entry.topic.flows[entry.key_hash].unsettled_count -= 1
         return target

@@ -22,6 +22,8 @@ from reput_client.core.types import QueueRange, Topic, TopicShare
 TOPIC_NOT_FOUND = "TOPIC_NOT_FOUND"
 KEPT_S = 10.0
 """After so long the shards are asked again, if the topic is in use."""
+ASK_S = 1.0
+"""How long a shard may take for an answer. A shard that hangs delays a topic that it does not have for so long."""
 LOOK_S = 0.05
 """How often the shards are asked while messages wait for a queue."""
 LOOK_AWAY_S = 0.25

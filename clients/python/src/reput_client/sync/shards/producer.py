@@ -30,6 +30,7 @@ from reput_client.core.shards.chunks import key_of
 from reput_client.core.shards.counting import Hurry, all_of, is_away, metrics_of
 from reput_client.core.shards.entries import Encoded
 from reput_client.core.shards.routing import Routing
+from reput_client.core.shards.targets import ASK_S
 from reput_client.core.sharing.outage import AT_ONCE
 from reput_client.core.telemetry.metrics import ProducerMetrics
 from reput_client.core.telemetry.unread import Unread
@@ -176,12 +177,17 @@ class ShardedProducer(Closing, Sender["Future[SendResult]"]):
 
     def _add(self, message: NewMessage, encoded: Encoded) -> None:
         """Add a message to the routing, under the lock. Waits for room."""
-        if not self._routing.has_room(len(encoded[0])):
+        topic, key, queue_id = message.topic, key_of(message), message.queue_id
+
+        def has_room() -> bool:
+            return self._is_closing or self._routing.has_room(len(encoded[0]), topic, key=key, queue_id=queue_id)
+
+        if not has_room():
             self._push()
-            self._changed.wait_for(lambda: self._is_closing or self._routing.has_room(len(encoded[0])))
+            self._changed.wait_for(has_room)
         if self._is_closing:
             raise ReputError("the producer is closed", code=grpc.StatusCode.CANCELLED)
-        self._routing.add(message.topic, encoded, key=key_of(message), queue_id=message.queue_id)
+        self._routing.add(topic, encoded, key=key, queue_id=queue_id)
 
     def _push(self) -> list[Hurry]:
         """Give messages to the producers of their shards, under the lock. Returns the functions that hurry them."""
@@ -238,8 +244,8 @@ class ShardedProducer(Closing, Sender["Future[SendResult]"]):
         """Ask a shard about topics, as the routing needs it, until the producer is closed. This is a thread."""
         while (name := self._question(shard)) is not None:
             try:
-                request = topic_service_pb2.GetTopicRequest(name=name)
-                answer: Topic | ReputError = self._channels[shard].run(Call(request, topic_in), AT_ONCE)
+                call = Call(topic_service_pb2.GetTopicRequest(name=name), topic_in, timeout_s=ASK_S)
+                answer: Topic | ReputError = self._channels[shard].run(call, AT_ONCE)
             except ReputError as error:
                 answer = error
             with self._settling():

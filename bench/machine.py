@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
+from reput_client.core import speedups
 
 TOUCHED_MIB = 512
 
@@ -24,6 +25,7 @@ def machine(data_dir: Path) -> dict[str, object]:
         "memory_gib": round(psutil.virtual_memory().total / (1 << 30), 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
+        "python_client": "with its compiled parts" if speedups.IS_COMPILED else "without its compiled parts",
         "file_system": file_system(data_dir),
         "free_disk_gib": round(psutil.disk_usage(str(data_dir)).free / (1 << 30), 1),
         "load_average_before": [round(load, 2) for load in os.getloadavg()],

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import uvloop
+from reput.commitlog.v1.append_service_pb2 import AppendMessage
 from reput.commitlog.v1.topic_service_pb2 import Topic
 
 from libs.machine.clock import SystemClock
@@ -28,6 +29,7 @@ from services.gateway.rpc.caller import WorkCanceller
 from services.gateway.rpc.consumer_methods import ConsumerMethods
 from services.gateway.rpc.messaging_servicer import SERVED_AS, MessagingServicer
 from services.gateway.rpc.routes import Routes
+from services.gateway.rpc.store.ports import BROKER, Sent, TopicQueues
 from services.gateway.rpc.telemetry import Telemetry
 from services.gateway.rpc.wire import messaging_pb2 as wire
 
@@ -38,20 +40,23 @@ BODY_SIZE_BYTES_MAX = 4 << 20
 class NoLog:
     """Answers as a log does that has every topic, and stores nothing."""
 
-    async def append(self, messages: Sequence[object]) -> Sequence[int]:
-        """See LogClient."""
-        return range(len(messages))
+    creates_topics = False
 
-    async def topic(self, name: str) -> Topic:
-        """See LogClient."""
-        return Topic(
+    async def send(self, messages: Sequence[AppendMessage]) -> Sequence[Sent]:
+        """See Log."""
+        return [Sent("", offset) for offset in range(len(messages))]
+
+    async def queues(self, name: str) -> TopicQueues:
+        """See Log."""
+        topic = Topic(
             name=name, read_queue_count=QUEUE_COUNT, write_queue_count=QUEUE_COUNT, is_readable=True, is_writable=True
         )
+        return TopicQueues(topic, {BROKER: range(QUEUE_COUNT)})
 
 
 async def serve() -> None:
     """Answer until the process is ended."""
-    log, delivery, canceller, clock = cast("Any", NoLog()), cast("Any", None), WorkCanceller(), SystemClock()
+    log, delivery, canceller, clock = NoLog(), cast("Any", None), WorkCanceller(), SystemClock()
     renewals, producers = Renewals(delivery, clock, count_max=1), Producers()
     bodies = Bodies(size_bytes_max=BODY_SIZE_BYTES_MAX)
     servicer = MessagingServicer(

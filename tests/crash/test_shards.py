@@ -54,6 +54,11 @@ def never_settled(history: History) -> None:
     history.deliveries[1].settle_began_ms = history.deliveries[1].settled_ms = None
 
 
+def opened_again(history: History) -> None:
+    """A sealed queue is open later."""
+    history.states = [{0: "open"}, {0: "sealed", 1: "open"}, {}, {0: "open", 1: "open"}]
+
+
 def backwards(history: History) -> None:
     """An earlier message comes again after a later one."""
     history.deliveries[1].settled_ms = None
@@ -74,6 +79,7 @@ def stored_twice(history: History) -> None:
         (too_early, "before key:1"),
         (never_settled, "before key:1"),
         (backwards, "after key:2"),
+        (opened_again, "was sealed, and is open later"),
         (stored_twice, "was sent 1 times"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",

@@ -52,6 +52,8 @@ class History:
     deliveries: list[Delivery] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     """Commands that changed the topic, and how each ended."""
+    states: list[dict[int, str]] = field(default_factory=list)
+    """The states of the queues, each time that a command was asked for them."""
     kills: list[tuple[str, float, float]] = field(default_factory=list)
     """Processes that were killed, when, and when they served again."""
 

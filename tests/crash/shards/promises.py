@@ -13,7 +13,7 @@ SHOWN_COUNT = 5
 def check(history: History) -> tuple[list[str], Counter[str]]:
     """Return the faults, in words, and the counts of messages that came or were stored repeatedly, by cause."""
     wrong: list[str] = []
-    for rule in (lost, unasked, after_ack, out_of_order):
+    for rule in (lost, unasked, after_ack, out_of_order, opened_again):
         found = list(rule(history))
         wrong += found[:SHOWN_COUNT]
         if len(found) > SHOWN_COUNT:
@@ -72,6 +72,16 @@ def out_of_order(history: History) -> Iterator[str]:
                         f"{key}:{former} came from {again.place} (attempt {again.attempt}) after {key}:{later} from "
                         f"{first.place}"
                     )
+
+
+def opened_again(history: History) -> Iterator[str]:
+    """A queue that is sealed stays sealed."""
+    sealed: set[int] = set()
+    for states in history.states:
+        for queue_id, state in states.items():
+            if state != "sealed" and queue_id in sealed:
+                yield f"queue {queue_id} was sealed, and is {state} later"
+        sealed |= {queue_id for queue_id, state in states.items() if state == "sealed"}
 
 
 def doubled(history: History) -> Iterator[tuple[str, bool]]:

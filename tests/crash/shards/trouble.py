@@ -29,6 +29,7 @@ class Trouble:
         await asyncio.gather(self._change(), self._kill())
         await self._store.start()
         await self._command("finish", TOPIC)
+        await self._queues()
 
     async def _change(self) -> None:
         for _ in range(CHANGE_COUNT):
@@ -56,8 +57,7 @@ class Trouble:
 
     async def _chosen(self) -> list[str]:
         """Return a command that fits the queues of the topic, nothing if they can't be read now."""
-        rows = await self._command("topic", TOPIC)
-        is_open = [row for row in rows or () if row["state"] == "open"]
+        is_open = [row for row in await self._queues() if row["state"] == "open"]
         if not is_open:
             return []
         is_open.sort(key=lambda row: row["first_hash"])
@@ -70,6 +70,12 @@ class Trouble:
             return ["move", TOPIC, queue, "--to", self._chance.choice(names)]
         to = [part for name in self._chance.choices(names, k=2) for part in ("--to", name)]
         return ["split", TOPIC, queue, *to]
+
+    async def _queues(self) -> list[dict[str, Any]]:
+        """Return the queues of the topic, and note their states. Nothing if they can't be read now."""
+        rows = await self._command("topic", TOPIC) or []
+        self._history.states.append({row["queue_id"]: row["state"] for row in rows})
+        return rows
 
     async def _command(self, verb: str, *arguments: str, kill_s: float | None = None) -> list[dict[str, Any]] | None:
         """Run a command of `reput shards`, and kill it after a time. Returns its rows, None after an error."""

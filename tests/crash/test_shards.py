@@ -59,6 +59,11 @@ def opened_again(history: History) -> None:
     history.states = [{0: "open"}, {0: "sealed", 1: "open"}, {}, {0: "open", 1: "open"}]
 
 
+def internal_error(history: History) -> None:
+    """A shard can't answer a command."""
+    history.changes = ["split orders 0: 0", "finish orders: 5 error: shard a: INTERNAL: internal error"]
+
+
 def backwards(history: History) -> None:
     """An earlier message comes again after a later one."""
     history.deliveries[1].settled_ms = None
@@ -79,6 +84,7 @@ def stored_twice(history: History) -> None:
         (too_early, "before key:1"),
         (never_settled, "before key:1"),
         (backwards, "after key:2"),
+        (internal_error, "INTERNAL"),
         (opened_again, "was sealed, and is open later"),
         (stored_twice, "was sent 1 times"),
     ],

@@ -31,6 +31,7 @@ PLANTS = (
         "        msgspec.convert(replace(queue, is_sealed=False), _Queue, from_attributes=True)\n"
         "        for queue in share.queues\n"
         "    ]\n",
+        seed=2,
     ),
     Planted(
         "an empty queue is finished although its own parents are not",

@@ -358,7 +358,7 @@ def test_a_shard_takes_half_of_the_window() -> None:
 
 
 def test_messages_that_wait_take_half_of_the_window_together() -> None:
-    """Those for a shard that is away, and those whose queue is not known."""
+    """Messages for a shard that is away, and messages whose queue is not known, count together."""
     low, high = keys_of(FIRST, 1)[0], keys_of(SECOND, 1)[0]
     bench = two_shards(window_bytes=100_000)
     bench.add("x" * 20_000, key=low)

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tools of the deployment tests, which `tools.sh` and `engine.sh` provide, and a way to run them."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ CHART = ROOT / "deploy/k8s/reput"
 TOOLS = Path(os.environ.get("REPUT_DEPLOY_TOOLS", Path(tempfile.gettempdir()) / "reput-deploy-tools"))
 SCHEMA_FILE = "{{.NormalizedKubernetesVersion}}{{.StrictSuffix}}/{{.ResourceKind}}{{.KindSuffix}}.json"
 RUN_TIMEOUT_S = 900.0
+HEALTHY_S = 240
+Compose = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def tool(name: str) -> str:
@@ -37,6 +41,30 @@ def compose_command() -> list[str]:
     if run(docker, "compose", "version", must_succeed=False).returncode != 0:
         pytest.skip("docker compose is missing: tests/e2e/deploy/engine.sh provides it")
     return [docker, "compose"]
+
+
+@contextlib.contextmanager
+def composed(project: str, *files: str) -> Iterator[Compose]:
+    """Run `docker compose` for a project of its own, which is built, up and healthy, and remove it in the end."""
+    command = [*compose_command(), *(word for file in files for word in ("--file", file)), "--project-name", project]
+    if run(tool("docker"), "version", must_succeed=False).returncode != 0:
+        pytest.skip("no Docker engine answers: tests/e2e/deploy/engine.sh provides one")
+
+    def in_project(*arguments: str, must_succeed: bool = True) -> subprocess.CompletedProcess[str]:
+        return run(*command, *arguments, must_succeed=must_succeed)
+
+    in_project("down", "--volumes", "--remove-orphans")
+    try:
+        in_project("build")
+        in_project("up", "--detach", "--wait", "--wait-timeout", str(HEALTHY_S))
+        yield in_project
+    finally:
+        in_project("down", "--volumes", "--remove-orphans", "--timeout", "10")
+
+
+def start_all(compose: Compose) -> None:
+    """Start all services of a project that do not run, and wait until all are healthy."""
+    compose("up", "--detach", "--wait", "--no-build", "--wait-timeout", str(HEALTHY_S))
 
 
 def run(*command: str | Path, must_succeed: bool = True, stdin: str = "") -> subprocess.CompletedProcess[str]:

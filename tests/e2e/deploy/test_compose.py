@@ -11,14 +11,14 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.deploy.commands import ROOT, compose_command, run, tool
+from tests.e2e.deploy.commands import ROOT, Compose, composed, run, start_all, tool
 
 pytestmark = [pytest.mark.containers, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -26,28 +26,13 @@ PROJECT = "reput-e2e"
 WITH_FILES = {"commitlog": 7101, "indexer": 7102, "janitor": 7103}
 SERVICES = {**WITH_FILES, "delivery": 7104, "gateway": 8081}
 METRICS = range(7201, 7207)
-WAIT_S = 240
-
-Compose = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
 def compose() -> Iterator[Compose]:
-    """`docker compose` for this test's own project, which is up and healthy. All of it is removed in the end."""
-    command = compose_command()
-    if run(tool("docker"), "version", must_succeed=False).returncode != 0:
-        pytest.skip("no Docker engine answers: tests/e2e/deploy/engine.sh provides one")
-
-    def in_project(*arguments: str, must_succeed: bool = True) -> subprocess.CompletedProcess[str]:
-        return run(*command, "--project-name", PROJECT, *arguments, must_succeed=must_succeed)
-
-    in_project("down", "--volumes", "--remove-orphans")
-    try:
-        in_project("build")
-        in_project("up", "--detach", "--wait", "--wait-timeout", str(WAIT_S))
-        yield in_project
-    finally:
-        in_project("down", "--volumes", "--remove-orphans", "--timeout", "10")
+    """`docker compose` for this test's own project."""
+    with composed(PROJECT) as compose:
+        yield compose
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -81,11 +66,6 @@ def state(compose: Compose, service: str) -> Any:
     """Return the engine's description of a service's container."""
     container = compose("ps", "--all", "--quiet", service).stdout.strip()
     return json.loads(run(tool("docker"), "inspect", container).stdout)[0]
-
-
-def wait_up(compose: Compose) -> None:
-    """Start all services that do not run and wait until all are healthy."""
-    compose("up", "--detach", "--wait", "--no-build", "--wait-timeout", str(WAIT_S))
 
 
 def test_services_start_in_order(compose: Compose) -> None:
@@ -206,14 +186,14 @@ def test_answers_survive_a_kill(compose: Compose, record: Path, service: str) ->
     """After SIGKILL and a new start of a container every answer is the same as before, without any manual step."""
     compose("kill", "--signal", "KILL", service)
     assert state(compose, service)["State"]["ExitCode"] == 137
-    wait_up(compose)
+    start_all(compose)
     ask(record)
 
 
 def test_answers_survive_a_kill_of_all(compose: Compose, record: Path) -> None:
     """After SIGKILL of all containers at once every answer is the same as before."""
     compose("kill", "--signal", "KILL")
-    wait_up(compose)
+    start_all(compose)
     ask(record)
 
 
@@ -240,7 +220,7 @@ def test_stop_is_orderly(compose: Compose, record: Path, service: str) -> None:
 def test_data_survives_new_containers(compose: Compose, record: Path) -> None:
     """The volumes hold all data: with new containers the answers are the same."""
     compose("down")
-    wait_up(compose)
+    start_all(compose)
     ask(record)
 
 
@@ -248,7 +228,7 @@ def test_indexer_is_rebuilt_from_the_log(compose: Compose, record: Path) -> None
     """An Indexer that lost its volume builds the same queues and indexes again."""
     compose("rm", "--stop", "--force", "indexer")
     run(tool("docker"), "volume", "rm", f"{PROJECT}_indexer-data")
-    wait_up(compose)
+    start_all(compose)
     ask(record)
 
 

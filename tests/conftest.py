@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every test can rely on: the build of the kernel is the one that was asked for, and chance can be repeated."""
 
+import gc
 import logging
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import hypothesis
 import pytest
@@ -37,14 +38,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return how many tests run at once: one more than the processors, as many of them wait most of the time."""
-    return min(len(os.sched_getaffinity(0)) + 1, WORKER_COUNT_MAX)
+    """Return how many tests run at once: twice the processors, as many of them wait most of the time."""
+    return min(2 * len(os.sched_getaffinity(0)), WORKER_COUNT_MAX)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run first what takes long, where several run at once."""
-    if config.getoption("numprocesses", None):
+    """Run the longest tests first, where several run at once."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: not {"e2e", "smoke"} & set(item.path.parts))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep modules and items, which never go, out of all garbage collections: some tests collect often."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -12,10 +12,11 @@ TESTS ?=
 
 # Which folders a verb runs; paths in TESTS stand in for them.
 FAST := tests/unit tests/golden tests/property tests/smoke clients/python/tests
-SERVICES := clients/pytest/tests clients/kombu/tests clients/faststream/tests clients/outbox/tests tests/e2e tests/crash tests/cost tests/harm tests/clients tests/interop
+SERVICES := tests/exhaustive clients/pytest/tests clients/kombu/tests clients/faststream/tests clients/outbox/tests tests/e2e tests/crash tests/cost tests/harm tests/clients tests/interop
 # the folders whose code calls the kernel, directly or through a format
 PURE := $(addprefix tests/unit/libs/,kernel formats filters log) $(addprefix tests/unit/services/,commitlog indexer delivery/rpc) \
 	$(wildcard tests/unit/cli/test_inspect*.py) tests/golden tests/property \
+	$(addprefix tests/exhaustive/,commitlog indexer log replication cli/test_inspect.py) \
 	tests/cost/test_append.py tests/cost/test_dispatch.py
 SPARK := tests/spark clients/spark/tests
 folders = $(if $(filter tests/% clients/%,$(TESTS)),,$(1)) $(TESTS)
@@ -45,7 +46,7 @@ demo: $(READY) ## run everything on a real data set and check every answer; KEEP
 test: $(READY) ## the tests without services, and each main path through services once; TESTS='-k name' narrows them
 	@$(PARALLEL) --dist loadfile $(call folders,$(FAST))
 
-test-services: $(READY) $(ETCD) ## services as processes: killed, cut off, filled up; the command line, elections, wheels, the simulators
+test-services: $(READY) $(ETCD) ## services as processes: killed, cut off, filled up; the command line, elections, wheels, the simulators; searches of every crash point and random histories
 	@$(PARALLEL) --dist loadfile $(call folders,$(SERVICES))
 
 test-spark: $(READY) ## the Spark connector, by itself and in Spark

@@ -22,7 +22,7 @@ module = importlib.util.module_from_spec(spec)
 sys.modules[name] = module
 spec.loader.exec_module(module)
 from tests.attack.frames import Frames
-from tests.unit.libs.runtime.http2 import test_session_builds as builds
+from tests.exhaustive.http2 import test_session_builds as builds
 chance, end_s, count = random.Random(int(sys.argv[3])), time.monotonic() + float(sys.argv[2]), 0
 while time.monotonic() < end_s:
     builds.same(chance, builds.cut(builds.harmed(builds.session(chance), chance), chance))

@@ -10,14 +10,18 @@ from libs.machine.fs import Fs
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs
 from services.indexer.config import IndexerConfig
+from services.indexer.engine.answer.query import KeyQuery
 from services.indexer.engine.build import NO_SINK, build
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.source import LogSink
+from services.indexer.engine.upkeep.queue_removal import RemovedQueues
 from tests.support.fake_log import FakeLog
+from tests.support.patience import eventually
 
 DATA_DIR = Path("/data")
 COMMIT_LOG = DATA_DIR / "commitlog"
 SEGMENT_SIZE_BYTES = 1 << 12
+PROGRESS = DATA_DIR / "reput" / "index_progress"
 SMALL = IndexerConfig(
     data_dir=DATA_DIR,
     queue_file_size_bytes=20 * 16,
@@ -95,3 +99,26 @@ def files(fs: MemoryFs, directory: Path = DATA_DIR) -> dict[str, bytes]:
         path = directory / name
         found.update(files(fs, path) if fs.is_directory(path) else {str(path.relative_to(DATA_DIR)): fs.read(path)})
     return found
+
+
+def removed_names(removed: RemovedQueues) -> list[tuple[str, int]]:
+    """Topic and queue id of the removed queues."""
+    return [(end.topic, end.queue_id) for end in removed.ends]
+
+
+def derived(fs: MemoryFs, room: str) -> dict[str, bytes]:
+    """Return the files of a room of the store with their bytes."""
+    return {name: data for name, data in files(fs).items() if name.startswith(room)}
+
+
+async def assert_complete(fs: MemoryFs, log: FakeLog) -> None:
+    """The queues' files equal a clean build's, and every record is found by its key exactly once."""
+    async with running(log, fs) as indexer:
+        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
+        found = await indexer.answers.queries.by_key(KeyQuery("T", "all"), page_size=1000, page_token="")
+        assert [view.physical_offset for view in found.found.views()] == [
+            made.physical_offset for made in reversed(log.records)
+        ]
+    clean = MemoryFs()
+    feed(make_indexer(log, clean), log)
+    assert derived(fs, "consumequeue") == derived(clean, "consumequeue")

@@ -41,6 +41,8 @@ from tests.support.memory_transactions import MemoryHalves
 from tests.support.patience import eventually
 
 RECORD_SIZE_BYTES = 100
+LOST = (JournalLost, DependencyUnavailable, NotOwner)
+"""Errors of a call that was not answered, or came too early. The caller repeats it."""
 
 
 class MemoryStore:

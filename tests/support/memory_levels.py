@@ -60,6 +60,10 @@ class MemoryLevels:
             if text.startswith("!!") or (text.startswith("!") and letter.queue_id is not None):
                 raise AppendRefused(f"QUEUE_OUT_OF_RANGE: {text}")
 
+    def texts(self) -> list[str]:
+        """Return the texts of delivered messages, in the order of the log."""
+        return [text for _, _, text in self.delivered]
+
     async def keep(self, letter: Copy) -> None:
         """Append a delivered message to its topic."""
         self.delivered.append((letter.topic, letter.queue_id, letter.message.text))

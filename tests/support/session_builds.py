@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from libs.runtime.http2.session import build
 from libs.runtime.http2.session.build import Build, compiled
 from libs.runtime.http2.session.plain import PlainSession
 
@@ -21,3 +22,10 @@ def build_of(name: str) -> Build:
         if os.environ.get("REPUT_REQUIRE_EXTENSIONS") == "1":
             raise
         pytest.skip("the compiled session is not built")
+
+
+@pytest.fixture(params=BUILDS)
+def each_session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers use a build of the session, and the test runs once for each build."""
+    chosen = build_of(request.param)
+    monkeypatch.setattr(build, "best", lambda: (chosen, ""))

@@ -3,6 +3,7 @@
 
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 import reput_client
@@ -25,6 +26,11 @@ def test_all_is_the_door(module) -> None:
     assert module.__all__ == sorted(module.__all__)
     names = {name for name in dir(module) if not name.startswith("_")} - IMPORTING
     assert {name for name in names if not inspect.ismodule(getattr(module, name))} == set(module.__all__)
+
+
+def test_types_are_shipped() -> None:
+    """Type checkers look at the annotations of the package."""
+    assert Path(inspect.getfile(reput_client)).with_name("py.typed").exists()
 
 
 def test_everything_is_documented(subtests: pytest.Subtests) -> None:

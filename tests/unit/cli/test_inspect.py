@@ -5,55 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from cli.inspect.damage import fields_of
 from cli.inspect.inspection import Finding, Item, UnknownKind
 from cli.inspect.store import detect_kind, inspect_file
 from libs.formats.epoch import Epoch
-from libs.formats.records import record
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from tests.support.frame_cases import flipped
 from tests.support.golden import golden
-from tests.support.inspections import findings_in
-from tests.support.records import IPV6_BORN, IPV6_STORE, encoded, run_of
-
-BASE = 3 * 2**30
-TAIL_SIZE_BYTES = 400
-
-
-def segment_path(folder: Path, data: bytes) -> Path:
-    """A segment file of this content in RocketMQ's layout."""
-    path = folder / "commitlog" / f"{BASE:020d}"
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(data)
-    return path
-
-
-def findings_of(path: Path) -> list[Finding]:
-    return findings_in(inspect_file(path, limit=0))
-
-
-def good_segment(*, end: str, crc_property: bool = True) -> tuple[bytes, list[int]]:
-    """Five records of different shape with the given end of the segment, and the start of each record."""
-    shapes: list[dict[str, object]] = [
-        {"topic": "first"},
-        {"topic": "second", "properties": b"KEYS\x01a b"},
-        {"topic": "t" * 130, "version": 2, "body": b""},
-        {"topic": "fourth", "born_host": IPV6_BORN, "store_host": IPV6_STORE, "body": bytes(range(200))},
-        {"topic": "fifth", "properties": b""},
-    ]
-    data, starts = b"", []
-    for shape in shapes:
-        starts.append(len(data))
-        data += encoded(BASE + len(data), crc_property=crc_property, **shape)
-    if end == "blank":
-        data += record.encode_blank(TAIL_SIZE_BYTES) + encoded(BASE)[: TAIL_SIZE_BYTES - 8]
-        data = data.ljust(
-            starts[-1] + len(encoded(BASE, crc_property=crc_property, **shapes[-1])) + TAIL_SIZE_BYTES, b"\0"
-        )
-    elif end == "unwritten":
-        data += bytes(TAIL_SIZE_BYTES)
-    return data, starts
+from tests.support.inspections import BASE, TAIL_SIZE_BYTES, findings_in, findings_of, good_segment, segment_path
+from tests.support.records import encoded, run_of
 
 
 @pytest.mark.parametrize("end", ["blank", "unwritten", "exact"])
@@ -72,46 +32,6 @@ def test_sound_segment_prints_every_record(tmp_path: Path, end: str, crc_propert
     assert records[3].fields["born_host"] == "[2001:db8::a]:50123"
     assert inspection.summary["record_count"] == 5
     assert len([item for item in items if item.kind == "blank"]) == (end == "blank")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("end", "bits"), [("blank", 0x01), ("unwritten", 0x80), ("exact", 0xFF)])
-def test_every_flipped_byte_names_its_record_and_field(tmp_path: Path, end: str, bits: int) -> None:
-    """With the CRC property each flipped byte of a record gives a single finding.
-
-    The finding has the record and the field.
-    """
-    data, starts = good_segment(end=end)
-    path = segment_path(tmp_path, data)
-    for number, start in enumerate(starts):
-        shape = record.check_header(data, start)
-        for field, field_start, field_end in fields_of(shape):
-            for position in range(field_start, field_end):
-                path.write_bytes(flipped(data, position, bits))
-                found = findings_of(path)
-                what = f"{field} at {position - start}: {found}"
-                assert len(found) == 1, what
-                assert found[0].item == f"record {number} at physical offset {BASE + start}", what
-                assert found[0].field == field, what
-
-
-def test_flips_without_crc_property_are_named_as_far_as_they_show(tmp_path: Path) -> None:
-    """Without the CRC property, lengths, magic, offset and body are named; nothing is named wrongly."""
-    data, starts = good_segment(end="blank", crc_property=False)
-    path = segment_path(tmp_path, data)
-    named = {"total size", "magic", "body CRC", "physical offset", "body size", "body", "topic size", "properties size"}
-    for number, start in enumerate(starts):
-        shape = record.check_header(data, start)
-        fields = [field for field in fields_of(shape) if field[0] not in ("properties", "CRC property")]
-        for field, field_start, field_end in (*fields, ("properties", shape.properties_at, shape.end)):
-            for position in range(field_start, field_end):
-                path.write_bytes(flipped(data, position, 0x81))
-                found = findings_of(path)
-                what = f"{field} at {position - start}: {found}"
-                assert len(found) == 1 or (field not in named and len(found) == 0) or field == "store time", what
-                if found and field != "store time":
-                    assert f"record {number} " in found[0].item, what
-                    assert field in found[0].field, what
 
 
 def test_damage_of_many_bytes_is_one_finding_and_the_walk_goes_on(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from libs.figures import size_text
 from libs.formats import store_layout
 from libs.formats.epoch import Epoch
 from libs.formats.state import epoch_file, store_checkpoint
-from tests.unit.cli.verify.damage import Target
-from tests.unit.cli.verify.made_store import SEGMENT_SIZE
+from tests.support.damage import Target
+from tests.support.made_store import SEGMENT_SIZE
 from tests.unit.cli.verify.test_command import run
 
 

@@ -13,8 +13,10 @@ from cli.exit_codes import ExitCode
 from cli.verify.codes import CODES
 from libs.formats.records.delay_level import DELAY_LEVELS_TEXT
 from libs.machine.posix_fs import PosixFs
-from tests.unit.cli.verify.damage import Target
-from tests.unit.cli.verify.made_store import MESSAGE_COUNT, index
+from tests.support.damage import Target
+from tests.support.index_damage import INDEX, QUEUES
+from tests.support.log_damage import FILES, LOG
+from tests.support.made_store import MESSAGE_COUNT, index
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
@@ -131,9 +133,6 @@ def test_directory_without_a_store_is_not_found(tmp_path: Path, monkeypatch: pyt
 
 def test_every_code_is_planted_by_a_test() -> None:
     """Each documented code is found in a case of the damage tests, or is listed here as found in another test."""
-    from tests.unit.cli.verify.test_damage_indexes import INDEX, QUEUES
-    from tests.unit.cli.verify.test_damage_log import FILES, LOG
-
     cases = [*LOG, *FILES, *QUEUES, *INDEX]
     planted = {case.code for case in cases}.union(*(case.others for case in cases))
     elsewhere = {"CUT_COPY", "NO_QUEUES", "NO_INDEX", "INDEX_FILE_GIVEN_UP", "NOT_CHECKED", "QUEUE_NOT_CHECKED"}

@@ -10,8 +10,7 @@ from libs.machine.testing.faulty_fs import Fault, FaultyFs
 from libs.machine.testing.manual_clock import ManualClock
 from services.indexer.engine.offline_rebuild import rebuild
 from tests.support.commitlog import append, log_on, message
-from tests.unit.cli.verify.made_store import SEGMENT_SIZE, commit_log_config, indexer_config
-from tests.unit.cli.verify.test_store import verified
+from tests.support.made_store import SEGMENT_SIZE, commit_log_config, indexer_config, verified
 
 
 async def _make(data_dir: Path) -> None:

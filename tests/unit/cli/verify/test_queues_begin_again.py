@@ -11,9 +11,8 @@ from libs.machine.posix_fs import PosixFs
 from libs.machine.testing.manual_clock import ManualClock
 from services.indexer.engine.offline_rebuild import rebuild
 from tests.support.commitlog import append, log_on, message
+from tests.support.made_store import QUEUE_FILE_SIZE, SEGMENT_SIZE, commit_log_config, indexer_config, verified
 from tests.support.records import encoded
-from tests.unit.cli.verify.made_store import QUEUE_FILE_SIZE, SEGMENT_SIZE, commit_log_config, indexer_config
-from tests.unit.cli.verify.test_store import verified
 
 OLD_COUNT, NEW_COUNT = 40, 9
 

@@ -9,21 +9,13 @@ import pytest
 
 from cli.verify.files import Files
 from libs.machine.posix_fs import PosixMappedFile
-from tests.unit.cli.verify.made_store import SEGMENT_SIZE
-from tests.unit.cli.verify.test_store import verified
-
-NO_DAMAGE = ("lock", "indexer.lock", "topics.json.bak")
-"""An empty lock file, and a backup that is not read, are in order."""
-
-
-def _files(store: Path) -> list[Path]:
-    return sorted(path for path in store.rglob("*") if path.is_file() and path.name not in NO_DAMAGE)
+from tests.support.made_store import SEGMENT_SIZE, files_of, verified
 
 
 def _one_of_each_kind(store: Path) -> list[Path]:
     """The first file of a log, a queue, an index, and all small files."""
     chosen: dict[str, Path] = {}
-    for path in _files(store):
+    for path in files_of(store):
         kind = path.relative_to(store).parts[0] if path.name.isdecimal() else path.name
         chosen.setdefault(kind, path)
     assert len(chosen) > 8
@@ -53,26 +45,9 @@ def test_rubbish_in_any_file_is_found(store: Path, chance: random.Random, kind: 
 
 def test_all_files_at_once_may_be_noise(store: Path, chance: random.Random) -> None:
     """A store of noise alone gives findings, and no exception."""
-    for path in _files(store):
+    for path in files_of(store):
         path.write_bytes(chance.randbytes(path.stat().st_size))
     assert verified(store)[2].fault_count > 10
-
-
-def test_random_flips_are_found_or_harmless(store: Path, chance: random.Random) -> None:
-    """A wrong byte anywhere in the log's records, in queues or index files is found."""
-    files = [path for path in _files(store) if path.parent.name == "commitlog"]
-    files += [path for path in _files(store) if path.parts[-4:-3] == ("consumequeue",) or path.parent.name == "index"]
-    for _ in range(100):
-        path = chance.choice(files)
-        data = bytearray(path.read_bytes())
-        position = chance.randrange(len(data))
-        data[position] ^= 1 << chance.randrange(8)
-        original = path.read_bytes()
-        path.write_bytes(data)
-        found = verified(store)[1]
-        is_behind_blank = path.parent.name == "commitlog" and not any(original[position : position + 40])
-        assert found or is_behind_blank, (path, position)
-        path.write_bytes(original)
 
 
 def test_directories_where_files_should_be(store: Path) -> None:

@@ -6,20 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.verify.codes import Area
-from cli.verify.findings import Finding, Report
-from cli.verify.store import Summary, verify_store
 from libs.machine.posix_fs import PosixFs
 from libs.machine.testing.manual_clock import ManualClock
 from tests.support.commitlog import log_on
-from tests.unit.cli.verify.made_store import MESSAGE_COUNT, SEGMENT_SIZE, commit_log_config, index
-
-
-def verified(data_dir: Path, *, only: Area | None = None, limit: int = 100) -> tuple[Summary, list[Finding], Report]:
-    """The results of a check of the store."""
-    shown: list[Finding] = []
-    report = Report(show=shown.append, limit=limit, areas=frozenset([only]) if only else frozenset(Area))
-    return verify_store(data_dir, report), shown, report
+from tests.support.made_store import MESSAGE_COUNT, SEGMENT_SIZE, commit_log_config, index, verified
 
 
 def test_sound_store_has_neither_fault_nor_note(store: Path) -> None:

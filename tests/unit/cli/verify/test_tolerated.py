@@ -19,17 +19,17 @@ from libs.machine.posix_fs import PosixFs
 from libs.machine.testing.manual_clock import ManualClock
 from tests.support import reference
 from tests.support.commitlog import BORN_HOST, log_on, message, request
-from tests.support.records import STORE_TIME_MS, encoded
-from tests.unit.cli.verify.damage import Target
-from tests.unit.cli.verify.made_store import (
+from tests.support.damage import Target
+from tests.support.made_store import (
     ENTRY_CAPACITY,
     QUEUE_FILE_SIZE,
     SEGMENT_SIZE,
     SLOT_COUNT,
     commit_log_config,
     index,
+    verified,
 )
-from tests.unit.cli.verify.test_store import verified
+from tests.support.records import STORE_TIME_MS, encoded
 
 LONG, INT = struct.Struct(">q"), struct.Struct(">i")
 

@@ -2,122 +2,24 @@
 """TopicStore: a change that was answered survives, whatever fails, and none costs more among more topics."""
 
 import asyncio
-import contextlib
-import random
 import threading
 from pathlib import Path
 
 import pytest
 
-from libs.formats import store_layout
 from libs.formats.config import topics_json
 from libs.formats.config.config_json import DataVersion
 from libs.formats.config.topics_json import TopicConfig, TopicsFile
 from libs.formats.errors import NewerVersion
 from libs.formats.state import checksummed, topic_journal
-from libs.formats.state.topic_journal import TopicChange
 from libs.log.errors import ConfigFileDamaged
 from libs.log.state import topic_store, topics_file
-from libs.log.state.topic_store import TopicStore
 from libs.machine.failpoints import armed
 from libs.machine.fs import Fs
-from libs.machine.testing.faulty_fs import Fault, FaultyFs, by_chance, no_faults
-from libs.machine.testing.memory_fs import MemoryFs, PowerCut, everything_survives
+from libs.machine.testing.faulty_fs import Fault, FaultyFs, no_faults
+from libs.machine.testing.memory_fs import MemoryFs, everything_survives
 from tests.support.patience import LIMIT_S
-
-DATA_DIR = Path("/store")
-TOPICS, JOURNAL = DATA_DIR / store_layout.TOPICS, DATA_DIR / store_layout.TOPIC_JOURNAL
-Queues = dict[str, int]
-
-
-def new_disk() -> MemoryFs:
-    """Return a disk with the directories of a store."""
-    fs = MemoryFs()
-    for name in (store_layout.CONFIG, store_layout.REPUT):
-        fs.make_directory(DATA_DIR / name)
-    return fs
-
-
-def opened(fs: Fs) -> TopicStore:
-    """Return the store of a disk, loaded."""
-    store = TopicStore(fs, DATA_DIR)
-    store.load()
-    return store
-
-
-def queues_of(store: TopicStore) -> Queues:
-    """Return the queues of each topic."""
-    return {name: topic.write_queue_count for name, topic in store.topics.items()}
-
-
-def next_version(store: TopicStore) -> DataVersion:
-    """Return the version of the next change."""
-    return DataVersion(store.version.counter + 1, 5)
-
-
-async def put(store: TopicStore, name: str, queue_count: int = 1) -> None:
-    """Make a topic, or change it."""
-    await store.change(TopicChange(store.version, next_version(store), {name: TopicConfig(name, 1, queue_count)}))
-
-
-async def remove(store: TopicStore, name: str) -> None:
-    """Remove a topic."""
-    await store.change(TopicChange(store.version, next_version(store), removed=(name,)))
-
-
-async def change_by_chance(store: TopicStore, chance: random.Random) -> Queues:
-    """Change, remove or replace topics by chance. Returns the wanted queues. Raises the error of a failed change."""
-    now = queues_of(store)
-    match chance.choice(("put", "put", "put", "remove", "replace")):
-        case "put":
-            name, queue_count = chance.choice("abcdef"), chance.randrange(1, 9)
-            wanted, work = now | {name: queue_count}, put(store, name, queue_count)
-        case "remove":
-            name = chance.choice("abcdef")
-            wanted, work = {other: count for other, count in now.items() if other != name}, remove(store, name)
-        case _:
-            wanted = {name: chance.randrange(1, 9) for name in chance.sample("abcdef", 3)}
-            topics = {name: TopicConfig(name, 1, count) for name, count in wanted.items()}
-            work = store.replace(TopicsFile(topics, DataVersion(chance.randrange(1 << 40), 9)))
-    try:
-        await work
-    except OSError as error:
-        error.wanted = wanted  # type: ignore[attr-defined]
-        raise
-    return wanted
-
-
-@pytest.mark.parametrize("seed", range(60))
-async def test_an_answered_change_survives_faults_and_crashes(seed: int) -> None:
-    """Changes, saves, failed calls, kills and power cuts in any order: each start finds the answered changes.
-
-    A change that was answered with an error may be there or not, and nothing else is.
-    """
-    chance = random.Random(seed)
-    disk = new_disk()
-    fs = FaultyFs(disk)
-    store, possible = opened(fs), [Queues()]
-    for _ in range(120):
-        fs.plan = by_chance(chance.randrange(1 << 30), 0.3) if chance.random() < 0.3 else no_faults
-        assert queues_of(store) in possible
-        match chance.choice(("change", "change", "change", "save", "kill", "power")):
-            case "change":
-                try:
-                    possible = [await change_by_chance(store, chance)]
-                except OSError as error:
-                    possible.append(error.wanted)  # type: ignore[attr-defined]
-            case "save":
-                with contextlib.suppress(OSError):
-                    await store.save()
-                    assert not disk.exists(JOURNAL)
-                    assert not disk.exists(TOPICS) or topics_file.load(disk, DATA_DIR) == store.file()
-            case event:
-                fs.plan = no_faults
-                cut = PowerCut(chance, page_ratio=chance.random(), name_ratio=chance.random(), torn_ratio=0.3)
-                disk.crash(*((everything_survives,) if event == "kill" else (cut.survives, cut.tear)))
-                store = opened(fs)
-                assert queues_of(store) in possible, event
-                possible = [queues_of(store)]
+from tests.support.topic_stores import JOURNAL, TOPICS, new_disk, opened, put, queues_of, remove
 
 
 @pytest.mark.parametrize(

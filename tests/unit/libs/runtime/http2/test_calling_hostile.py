@@ -3,23 +3,21 @@
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
-from unittest.mock import Mock
 
 import grpc
 import ngh2
 import pytest
 
 from libs.runtime.http2.calling import link as links
-from libs.runtime.http2.calling.call import REPEAT_COUNT_MAX, Method, OutgoingCall
+from libs.runtime.http2.calling.call import REPEAT_COUNT_MAX
 from libs.runtime.http2.calling.channel import LoopChannel
 from libs.runtime.http2.calling.link import Link
-from libs.runtime.http2.calling.outcome import head_of
-from libs.runtime.http2.framing import PREFIX_SIZE_BYTES, framed
+from libs.runtime.http2.framing import PREFIX_SIZE_BYTES
 from libs.runtime.http2.heads import HEAD
 from tests.support.patience import LIMIT_S, eventually
+from tests.support.scripted_answers import OK_FRAME, C, answer
 from tests.unit.libs.runtime.http2.channels import channel_to, code_of
 from tests.unit.libs.runtime.servers import APPEND
 
@@ -70,25 +68,11 @@ async def scripted(act: Callable[[ngh2.Connection, int], None]) -> AsyncIterator
         await eventually(lambda: not server.open_count)
 
 
-def answer(*frames: bytes, last: tuple[tuple[bytes, bytes], ...] = ((b"grpc-status", b"0"),)) -> Any:
-    """An action that answers with these frames and this end."""
-
-    def act(wire: ngh2.Connection, stream_id: int) -> None:
-        wire.send_response(stream_id, HEAD)
-        for frame in frames:
-            wire.send_data(stream_id, frame)
-        wire.send_trailers(stream_id, last)
-
-    return act
-
-
 def only(*fields: tuple[bytes, bytes]) -> Any:
     """An action that answers with a head alone."""
     return lambda wire, stream_id: wire.send_response(stream_id, fields, end_stream=True)
 
 
-OK_FRAME = b"".join(framed(b"x"))
-C = grpc.StatusCode
 HOSTILE = {
     "no answer": (answer(), C.INTERNAL),
     "two answers": (answer(OK_FRAME, OK_FRAME), C.INTERNAL),
@@ -182,71 +166,6 @@ async def test_a_connection_that_ends_before_its_first_call(monkeypatch: pytest.
         assert [await call for call in calls] == [b"x"] * 3
         assert is_shut[0].is_leaving
         assert server.connection_count == 2
-
-
-class Sink(asyncio.Transport):
-    """A transport that keeps the written bytes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_closed = False
-        self.written = b""
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-    def pause_reading(self) -> None:
-        pass
-
-    resume_reading = pause_reading
-
-
-async def test_mutated_answers() -> None:
-    """With any bytes of a server calls end with a status or wait, and nothing else happens."""
-    outcomes: set[grpc.StatusCode | None] = set()
-    for seed in range(2_000):
-        chance = random.Random(seed)
-        server = ngh2.Connection(ngh2.Role.SERVER, ngh2.Configuration())
-        server.initiate_connection({})
-        arriving = memoryview(bytearray(1 << 16))
-        link = Link(arriving, Mock())
-        sink = Sink()
-        link.connection_made(sink)
-        calls = [OutgoingCall(Method(b"/a/B", None, None, 1_024)) for _ in range(2)]
-        for call in calls:
-            link.begin(call, head_of(b"/a/B", b"a", b"http", None, ()), b"x")
-        link.flush()
-        server.receive_data(sink.written)
-        for event in server.events():
-            if isinstance(event, ngh2.RequestReceived):
-                answer(OK_FRAME)(server, event.stream_id)
-        data = bytearray(server.data_to_send())
-        for _ in range(chance.randrange(1, 5)):
-            at = chance.randrange(len(data))
-            change = chance.randrange(3)
-            if change == 0:
-                data[at] ^= 1 << chance.randrange(8)
-            elif change == 1:
-                del data[at : at + chance.randrange(1, 20)]
-            else:
-                data[at:at] = data[chance.randrange(len(data)) :][: chance.randrange(1, 40)]
-        for start in range(0, len(data), 37):
-            piece = bytes(data[start : start + 37])
-            arriving[: len(piece)] = piece
-            link.buffer_updated(len(piece))
-        await asyncio.sleep(0)
-        link.connection_lost(None)
-        assert all(call.done() for call in calls)
-        outcomes |= {await call.code() for call in calls}
-    assert outcomes >= {C.OK, C.UNAVAILABLE, C.INTERNAL}
 
 
 async def test_no_http2() -> None:

@@ -1,213 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two builds of the session say the same for the same bytes, honest and hostile, in any pieces.
+"""The two builds of the session say the same for the same bytes.
 
-REPUT_HTTP2_CONNECTIONS=100000 tries more connections than the suite does.
+`tests/exhaustive/http2` compares them for random bytes, in random pieces.
 """
 
-import itertools
 import os
 import random
-from collections.abc import Sequence
-from typing import Any
 
 import grpc
 import ngh2
 import pytest
 
-from libs.runtime.http2 import wire as h2
-from libs.runtime.http2.framing import CallRefused, framed
-from libs.runtime.http2.heads import HEAD, Fields, Head, HttpRefused
-from libs.runtime.http2.limits import ConnectionLimits
-from libs.runtime.http2.session.opener import SessionLimits
-from libs.runtime.http2.session.plain import PlainSession
-from libs.runtime.http2.session.whole import WholeCall
-from tests.attack.frames import Frames
-from tests.support.session_builds import build_of
-from tests.unit.libs.runtime.http2.test_hostile import harmed, session
-
-CONNECTION_COUNT = int(os.environ.get("REPUT_HTTP2_CONNECTIONS", "400"))
-MESSAGE_BYTES_MAX = 100_000
-BEGINNINGS = ("WholeCall", "RequestReceived")
-UNARY = ("/s/Echo", "/s/Wait", "/s/Fail", "/s/Many")
-
-
-def head_of(fields: Fields) -> Head | None:
-    """Return the head of a unary call."""
-    try:
-        head = Head(fields)
-        head.check()
-    except (HttpRefused, CallRefused):
-        return None
-    return head if head.method in UNARY else None
-
-
-def opened(name: str) -> PlainSession:
-    limits = ConnectionLimits(call_reset_count_max=50, call_resets_per_s_max=1, connection_call_count_max=100)
-    return build_of(name)(SessionLimits(limits, MESSAGE_BYTES_MAX, head_of))
-
-
-class Side:
-    """A session, with all that it has said for each stream."""
-
-    def __init__(self, name: str) -> None:
-        self.session = opened(name)
-        self.said: dict[int, list[Any]] = {}
-        self.written = b""
-        self.broken: type | None = None
-        self.unacknowledged: dict[int, int] = {}
-
-    def receive(self, data: bytes) -> list[Any]:
-        """Pass bytes on. Returns the streams of new calls, with their kind."""
-        return self._done(lambda: self.session.receive_data(data))
-
-    def _done(self, act: Any) -> list[Any]:
-        if self.broken is not None:
-            return []
-        try:
-            act()
-            found = self.session.events()
-        except h2.WireError as error:
-            self.broken = type(error)
-            return []
-        return [self._note(event) for event in found]
-
-    def _note(self, event: Any) -> tuple[int, str]:
-        kind = type(event).__name__
-        said = self.said.setdefault(getattr(event, "stream_id", 0), [])
-        match event:
-            case WholeCall():
-                said.append((kind, event.head.method, event.head.encoding, event.timeout_s, event.message))
-                assert event.head.invocation_metadata is not None
-            case h2.RequestReceived():
-                said.append((kind, event.headers, event.end_stream))
-            case h2.DataReceived():
-                if said and said[-1][0] == kind:
-                    said[-1] = (kind, said[-1][1] + event.data, event.end_stream)
-                else:
-                    said.append((kind, event.data, event.end_stream))
-                self.unacknowledged[event.stream_id] = self.unacknowledged.get(event.stream_id, 0) + len(event.data)
-            case h2.StreamReset():
-                said.append((kind, event.error_code))
-            case h2.TrailersReceived() | h2.ConnectionClosed():
-                said.append((kind,))
-            case h2.StreamClosed() if any(one[0] in BEGINNINGS for one in said):  # else its head was refused
-                said.append((kind, event.error_code))
-            case _:
-                pass
-        return getattr(event, "stream_id", 0), kind
-
-    def act(self, what: str, stream_id: int, message: bytes) -> str:
-        """Answer, reset or acknowledge. Returns the name of the error."""
-        try:
-            match what:
-                case "answer":
-                    self.session.answer(stream_id, message)
-                case "count":
-                    self.session.answer(stream_id, message, True)
-                case "refuse":
-                    self.session.send_response(stream_id, HEAD, end_stream=True)
-                case "reset":
-                    self.session.reset_stream(stream_id, 0)
-                case "stream":
-                    self.session.send_response(stream_id, HEAD)
-                    self.session.send_message(stream_id, message)
-                    self.session.send_message(stream_id, message)
-                    self.session.send_trailers(stream_id, ((b"grpc-status", b"3"), (b"x", b"y")))
-                case "notice":
-                    self.session.send_shutdown_notice()
-                case "goodbye":
-                    self.session.send_goaway()
-                case _:
-                    size_bytes = self.unacknowledged.pop(stream_id, 0)
-                    self.session.acknowledge_received_data(size_bytes, stream_id)
-        except h2.StreamError:
-            return "stream"
-        except h2.WireError as error:
-            return type(error).__name__
-        return ""
-
-    def send(self, amount: int) -> None:
-        """Take the bytes that are ready."""
-
-        def send() -> None:
-            while parts := self.session.parts_to_send(amount):
-                self.written += b"".join(bytes(part) for part in parts)
-
-        self._done(send)
-
-    @property
-    def outcome(self) -> Any:
-        """All that it has said."""
-        return self.broken, {number: said for number, said in self.said.items() if said}
-
-
-def same(chance: random.Random, pieces: Sequence[bytes]) -> None:
-    """Give both builds the same bytes and answers, and compare all that they say and send."""
-    sides = Side("compiled"), Side("plain")
-    calls: list[int] = []
-    for piece in pieces:
-        found = [side.receive(piece) for side in sides]
-        calls += [stream_id for stream_id, kind in found[1] if kind in BEGINNINGS]
-        assert sides[0].outcome == sides[1].outcome
-        for _ in range(chance.randint(0, 2) if calls else 0):
-            what = chance.choice(("answer", "answer", "count", "refuse", "reset", "stream", "acknowledge", "none"))
-            if chance.random() < 0.01:
-                what = chance.choice(("notice", "goodbye"))
-            stream_id = chance.choice(calls)
-            message = b"m" * chance.choice((0, 1, 100, 5_000, 8_192, 70_000))
-            assert sides[0].act(what, stream_id, message) == sides[1].act(what, stream_id, message), what
-        if chance.random() < 0.5:
-            amount = chance.choice((1, 1_000, 256 << 10))
-            for side in sides:
-                side.send(amount)
-            assert sides[0].outcome == sides[1].outcome
-            if sides[0].broken is None:
-                left = [side.session.take_left_count() for side in sides]
-                assert left[0] == left[1]
-    for side in sides:
-        side.send(1 << 20)
-    assert sides[0].outcome == sides[1].outcome
-    assert frames_of(sides[0].written) == frames_of(sides[1].written)
-
-
-def frames_of(data: bytes) -> dict[int, Any]:
-    """Return what a caller's library reads in the bytes of a server, by stream."""
-    caller = ngh2.Connection(ngh2.Role.CLIENT, ngh2.Configuration())
-    del caller
-    found: dict[int, Any] = {}
-    at = 0
-    while at + 9 <= len(data):
-        size, kind, flags = int.from_bytes(data[at : at + 3], "big"), data[at + 3], data[at + 4]
-        stream_id = int.from_bytes(data[at + 5 : at + 9], "big")
-        body = data[at + 9 : at + 9 + size]
-        said = found.setdefault(stream_id, [])
-        if kind == 0 and said and said[-1][0] == 0:
-            said[-1] = (0, said[-1][1] | flags, said[-1][2] + body)
-        elif kind != 8:  # windows are opened in other steps
-            said.append((kind, flags, body))
-        at += 9 + size
-    return found
-
-
-def cut(data: bytes, chance: random.Random) -> list[bytes]:
-    """Return bytes in random pieces, or whole."""
-    if chance.random() < 0.3:
-        return [data]
-    places = sorted(chance.sample(range(len(data)), min(len(data), chance.choice((1, 5, 40)))))
-    return [data[at:to] for at, to in itertools.pairwise([0, *places, len(data)]) if at < to]
-
-
-def test_harmed_sessions_have_the_same_outcome(chance: random.Random) -> None:
-    """Calls of an honest caller, as they are and with bytes changed, lost, repeated or new."""
-    for _ in range(CONNECTION_COUNT):
-        same(chance, cut(harmed(session(chance), chance), chance))
-
-
-def test_hostile_frames_have_the_same_outcome(chance: random.Random) -> None:
-    """Frames of all kinds, harmed, misplaced and cut off, as the attack sends them."""
-    for _ in range(CONNECTION_COUNT):
-        pieces = list(Frames(chance, [*UNARY, "/s/Each", "/s/Nothing"]).pieces())
-        same(chance, [piece for piece in pieces if piece])
+from libs.runtime.http2.framing import framed
+from libs.runtime.http2.heads import Fields
+from tests.support.harmed_sessions import harmed, session
+from tests.support.session_sides import Side, opened
 
 
 def called(*parts: bytes, more: Fields = ()) -> list[bytes]:
@@ -307,3 +114,15 @@ def test_large_answers_leave_in_pieces_by_reference(name: str) -> None:
     assert got == b"".join(framed(message))
     assert (wire.queued_body_size(stream_id), wire.take_left_count()) == (0, 1)
     assert grpc.StatusCode.OK.value[0] == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_harmed_session_has_the_same_outcome(seed: int) -> None:
+    """Both builds say the same for the bytes of an honest caller that were harmed."""
+    chance = random.Random(seed)
+    data = harmed(session(chance), chance)
+    sides = Side("compiled"), Side("plain")
+    for side in sides:
+        side.receive(data)
+        side.send(1 << 20)
+    assert sides[0].outcome == sides[1].outcome

@@ -1,46 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters of queues that RocketMQ began again: they continue RocketMQ's numbers after every kind of start."""
 
-import random
-
 import pytest
 
 from libs.formats import store_layout
-from libs.formats.indexes.consume_queue import end_after
 from services.commitlog.engine.follow.queue_offset_check import QueueEnd, QueueVerdict
-from services.commitlog.engine.open_log import OpenLog
 from tests.support.commitlog import DATA_DIR, Machine, append, message
-from tests.support.records import encoded
-
-Placed = tuple[int, int]
-"""Queue and queue offset of a record."""
-
-
-def write_foreign(machine: Machine, placed: list[Placed]) -> None:
-    """Append records to the first segment as another program does, while no process has the store open."""
-    data = machine.segment_bytes()
-    end = len(bytes(data).rstrip(b"\0"))
-    for queue_id, queue_offset in placed:
-        made = encoded(
-            end,
-            topic="orders",
-            queue_id=queue_id,
-            queue_offset=queue_offset,
-            body=b"foreign",
-            store_time_ms=machine.clock.now_ms(),
-        )
-        data[end : end + len(made)] = made
-        end += len(made)
-    machine.fs.append(DATA_DIR / "abort", b"4711")
-
-
-def next_of(log: OpenLog, queue_id: int = 0) -> int:
-    return log.topics.table.next_queue_offset(b"orders", queue_id)
-
-
-async def append_offset(log: OpenLog, queue_id: int = 0) -> int:
-    batch = await append(log, message(queue_id=queue_id))
-    return int(memoryview(batch.queue_offsets).cast("q")[0])
+from tests.support.foreign_records import append_offset, next_of, write_foreign
 
 
 @pytest.mark.parametrize("keeps_snapshot", [True, False])
@@ -100,33 +66,3 @@ async def test_a_topic_that_is_deleted_goes_on_counting_for_good() -> None:
     machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
     async with machine.running() as log:
         assert next_of(log) == 10
-
-
-@pytest.mark.parametrize("seed", range(30))
-async def test_any_queue_may_begin_again_at_any_record(seed: int) -> None:
-    """The numbers follow the rules through appends, foreign records, stops, kills and lost snapshots."""
-    chance, machine = random.Random(seed), Machine()
-    wanted = [0, 0, 0]
-    async with machine.running() as log:
-        await append(log, message(topic="other"))
-    for _ in range(8):
-        placed = []
-        for _ in range(chance.randrange(12)):
-            queue_id = chance.randrange(3)
-            usual = [wanted[queue_id]] * 6
-            queue_offset = chance.choice([*usual, 0, wanted[queue_id] + 5, max(0, wanted[queue_id] - 2)])
-            placed.append((queue_id, queue_offset))
-            wanted[queue_id] = end_after([queue_offset], end=wanted[queue_id])
-        write_foreign(machine, placed)
-        if chance.random() < 0.3 and machine.exists(store_layout.QUEUE_SNAPSHOT):
-            machine.fs.remove(DATA_DIR / store_layout.QUEUE_SNAPSHOT)
-        log = await machine.start()
-        assert [next_of(log, queue_id) for queue_id in range(3)] == wanted, (seed, placed)
-        for _ in range(chance.randrange(5)):
-            queue_id = chance.randrange(3)
-            assert await append_offset(log, queue_id) == wanted[queue_id]
-            wanted[queue_id] += 1
-        if chance.random() < 0.5:
-            await machine.kill(log)
-        else:
-            await machine.stop(log)

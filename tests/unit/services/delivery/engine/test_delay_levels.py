@@ -3,9 +3,6 @@
 
 import asyncio
 import contextlib
-import random
-from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,17 +10,14 @@ from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state.system_topics import LEVELS_GROUP
 from libs.machine.failpoints import armed
 from libs.machine.testing.manual_clock import ManualClock
-from libs.requests.errors import DependencyUnavailable
 from services.delivery.engine.delays import level as level_module
 from services.delivery.engine.own.counters import Counters
 from services.delivery.engine.own.group_engine import GroupEngine
-from services.delivery.errors import JournalLost, NotOwner
-from tests.support.memory_delivery import MemoryStore, delivering, engine_of
+from tests.support.memory_delivery import LOST, MemoryStore, delivering, engine_of
 from tests.support.patience import eventually
 
 LEVEL_1_MS, LEVEL_2_MS = 1_000, 5_000
 LONG_MS = 1 << 40
-LOST = (JournalLost, DependencyUnavailable, NotOwner)
 
 
 @pytest.fixture
@@ -44,11 +38,6 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(level_module, "BEHIND_S", 0.01)
 
 
-def texts(store: MemoryStore) -> list[str]:
-    """The texts of delivered messages, in the order of the log."""
-    return [text for _, _, text in store.levels.delivered]
-
-
 async def settle() -> None:
     """Give the levels time for some steps, so that a forbidden step could have happened."""
     await asyncio.sleep(0.05)
@@ -61,14 +50,14 @@ async def test_not_before_it_is_due(store: MemoryStore, clock: ManualClock) -> N
         await engine_of(owner)
         clock.advance(LEVEL_2_MS - 1)
         await settle()
-        assert texts(store) == []
+        assert store.levels.texts() == []
         await store.levels.send(2, "2", clock.now_ms())
         clock.advance(1)
-        await eventually(lambda: texts(store) == ["1"])
+        await eventually(lambda: store.levels.texts() == ["1"])
         await settle()
-        assert texts(store) == ["1"]
+        assert store.levels.texts() == ["1"]
         clock.advance(LEVEL_2_MS)
-        await eventually(lambda: texts(store) == ["1", "2"])
+        await eventually(lambda: store.levels.texts() == ["1", "2"])
         counters = Counters(owner).delay_levels()
         assert (counters.delivered_total, counters.lateness_ms, counters.levels_blocked) == (2, 0, 0)
     assert store.levels.delivered[0] == ("Real", 5, "1")
@@ -84,7 +73,7 @@ async def test_messages_that_come_later_are_counted(store: MemoryStore, clock: M
             await store.levels.send(2, text, clock.now_ms())
         await eventually(lambda: level.waiting_count == 4)
         clock.advance(LEVEL_2_MS)
-        await eventually(lambda: texts(store) == ["1", "2", "3", "4"])
+        await eventually(lambda: store.levels.texts() == ["1", "2", "3", "4"])
         assert (level.waiting_count, Counters(owner).delay_levels().messages_waiting) == (0, 0)
 
 
@@ -94,11 +83,11 @@ async def test_order_within_a_level(store: MemoryStore, clock: ManualClock) -> N
         await store.levels.send(1 + number % 3, str(number), clock.now_ms())
     clock.advance(LONG_MS)
     async with delivering(store, clock) as owner:
-        await eventually(lambda: len(texts(store)) == 1_500)
+        await eventually(lambda: len(store.levels.texts()) == 1_500)
         await eventually(lambda: Counters(owner).delay_levels().delivered_total == 1_500)
         assert Counters(owner).delay_levels().messages_waiting == 0
     for level in range(3):
-        mine = [int(text) for text in texts(store) if int(text) % 3 == level]
+        mine = [int(text) for text in store.levels.texts() if int(text) % 3 == level]
         assert mine == list(range(level, 1_500, 3))
     assert len(store.journal_records) < 60
 
@@ -109,14 +98,14 @@ async def test_a_restart_goes_on(store: MemoryStore, clock: ManualClock) -> None
     await store.levels.send(18, "2", clock.now_ms())
     clock.advance(LONG_MS)
     async with delivering(store, clock):
-        await eventually(lambda: len(texts(store)) == 2)
+        await eventually(lambda: len(store.levels.texts()) == 2)
     assert store.offsets[LEVELS_GROUP] == {(SCHEDULE_TOPIC, 0): 1, (SCHEDULE_TOPIC, 17): 1}
     await store.levels.send(1, "3", clock.now_ms())
     clock.advance(LONG_MS)
     async with delivering(store, clock):
-        await eventually(lambda: len(texts(store)) == 3)
+        await eventually(lambda: len(store.levels.texts()) == 3)
         await settle()
-    assert sorted(texts(store)) == ["1", "2", "3"]
+    assert sorted(store.levels.texts()) == ["1", "2", "3"]
 
 
 async def test_offsets_of_another_program_count(store: MemoryStore, clock: ManualClock) -> None:
@@ -127,12 +116,12 @@ async def test_offsets_of_another_program_count(store: MemoryStore, clock: Manua
     store.levels.indexed_count = 4
     clock.advance(LONG_MS)
     async with delivering(store, clock):
-        await eventually(lambda: texts(store) == ["2", "3"])
+        await eventually(lambda: store.levels.texts() == ["2", "3"])
     store.levels.indexed_count = None
     store.offsets[LEVELS_GROUP][SCHEDULE_TOPIC, 0] = 5
     async with delivering(store, clock) as owner:
         await engine_of(owner)
-        await eventually(lambda: texts(store) == ["2", "3", "5"])
+        await eventually(lambda: store.levels.texts() == ["2", "3", "5"])
 
 
 async def test_offsets_without_an_orderly_stop_do_not_count(store: MemoryStore, clock: ManualClock) -> None:
@@ -142,13 +131,13 @@ async def test_offsets_without_an_orderly_stop_do_not_count(store: MemoryStore, 
     clock.advance(LONG_MS)
     with contextlib.suppress(*LOST):
         async with delivering(store, clock):
-            await eventually(lambda: len(texts(store)) == 3)
+            await eventually(lambda: len(store.levels.texts()) == 3)
             store.next += 1  # another process writes the journal
     store.offsets[LEVELS_GROUP][SCHEDULE_TOPIC, 0] = 1
     async with delivering(store, clock) as owner:
         await engine_of(owner)
         await settle()
-    assert texts(store) == ["0", "1", "2"]
+    assert store.levels.texts() == ["0", "1", "2"]
 
 
 async def test_a_refused_message_stays_the_next(store: MemoryStore, clock: ManualClock) -> None:
@@ -158,7 +147,7 @@ async def test_a_refused_message_stays_the_next(store: MemoryStore, clock: Manua
     await store.levels.send(2, "other", clock.now_ms())
     clock.advance(LONG_MS)
     async with delivering(store, clock) as owner:
-        await eventually(lambda: sorted(texts(store)) == ["1", "2", "other"])
+        await eventually(lambda: sorted(store.levels.texts()) == ["1", "2", "other"])
         await eventually(lambda: Counters(owner).delay_levels().levels_blocked == 1)
         level = (await engine_of(owner)).delay_levels.levels[0]
         assert "QUEUE_OUT_OF_RANGE" in str(level.loop.last_error)
@@ -171,7 +160,7 @@ async def test_a_message_whose_queue_is_gone(store: MemoryStore, clock: ManualCl
         await store.levels.send(1, text, clock.now_ms(), queue_id=7)
     clock.advance(LONG_MS)
     async with delivering(store, clock):
-        await eventually(lambda: len(texts(store)) == 3)
+        await eventually(lambda: len(store.levels.texts()) == 3)
     assert store.levels.delivered == [("t", 7, "1"), ("t", None, "!2"), ("t", 7, "3")]
 
 
@@ -182,7 +171,7 @@ async def test_a_record_without_a_topic_stands_in_the_way(store: MemoryStore, cl
     await store.levels.send(1, "3", clock.now_ms())
     clock.advance(LONG_MS)
     async with delivering(store, clock) as owner:
-        await eventually(lambda: texts(store) == ["1"])
+        await eventually(lambda: store.levels.texts() == ["1"])
         level = (await engine_of(owner)).delay_levels.levels[0]
         await eventually(lambda: "does not name the topic" in str(level.loop.last_error))
 
@@ -196,7 +185,7 @@ async def test_messages_that_are_gone_are_counted(
     store.levels.min_queue_offsets[0] = 3
     clock.advance(LONG_MS)
     async with delivering(store, clock) as owner:
-        await eventually(lambda: texts(store) == ["3"])
+        await eventually(lambda: store.levels.texts() == ["3"])
         assert Counters(owner).delay_levels().lost_total == 3
     assert "3 messages are gone from the log" in caplog.text
 
@@ -207,7 +196,7 @@ async def test_an_index_that_is_behind(store: MemoryStore, clock: ManualClock) -
         await store.levels.send(1, str(number), clock.now_ms())
     clock.advance(LONG_MS)
     async with delivering(store, clock):
-        await eventually(lambda: len(texts(store)) == 3)
+        await eventually(lambda: len(store.levels.texts()) == 3)
     store.levels.indexed_count = 1
     await store.levels.send(1, "3", clock.now_ms())
     clock.advance(LONG_MS)
@@ -215,7 +204,7 @@ async def test_an_index_that_is_behind(store: MemoryStore, clock: ManualClock) -
         level = (await engine_of(owner)).delay_levels.levels[0]
         await eventually(lambda: "ends at 1, before its position 3" in str(level.loop.last_error))
         store.levels.indexed_count = None
-        await eventually(lambda: texts(store) == ["0", "1", "2", "3"])
+        await eventually(lambda: store.levels.texts() == ["0", "1", "2", "3"])
 
 
 async def test_a_copy_of_the_journal_has_the_positions(store: MemoryStore, clock: ManualClock) -> None:
@@ -224,7 +213,7 @@ async def test_a_copy_of_the_journal_has_the_positions(store: MemoryStore, clock
     clock.advance(LONG_MS)
     store.segment_size_bytes = 100
     async with delivering(store, clock) as owner:
-        await eventually(lambda: texts(store) == ["1"])
+        await eventually(lambda: store.levels.texts() == ["1"])
         engine = await engine_of(owner)
         journal = store.offsets["rmq_sys_reput_delivery"]
         before = dict(journal)
@@ -234,7 +223,7 @@ async def test_a_copy_of_the_journal_has_the_positions(store: MemoryStore, clock
     async with delivering(store, clock) as owner:
         assert (await engine_of(owner)).groups.levels == {0: 1}
         await settle()
-    assert texts(store) == ["1"]
+    assert store.levels.texts() == ["1"]
 
 
 async def test_a_copy_while_a_message_is_delivered(store: MemoryStore, clock: ManualClock) -> None:
@@ -243,7 +232,7 @@ async def test_a_copy_while_a_message_is_delivered(store: MemoryStore, clock: Ma
     clock.advance(LONG_MS)
     store.segment_size_bytes = 100
     async with delivering(store, clock):
-        await eventually(lambda: texts(store) == ["1"] and bool(store.offsets["rmq_sys_reput_delivery"]))
+        await eventually(lambda: store.levels.texts() == ["1"] and bool(store.offsets["rmq_sys_reput_delivery"]))
         begin, delays = ((asyncio.Event(), asyncio.Event()) for _ in range(2))
         store.held = begin
         await begin[0].wait()
@@ -254,53 +243,14 @@ async def test_a_copy_while_a_message_is_delivered(store: MemoryStore, clock: Ma
         clock.advance(LONG_MS)
         await settle()
         delays[1].set()
-        await eventually(lambda: texts(store) == ["1", "2"])
+        await eventually(lambda: store.levels.texts() == ["1", "2"])
         await settle()
         store.next += 1  # another process writes the journal
         store.offsets[LEVELS_GROUP].clear()
     async with delivering(store, clock) as owner:
         await engine_of(owner)
         await settle()
-    assert texts(store) == ["1", "2"]
-
-
-def _faults(store: MemoryStore, chance: random.Random) -> Iterator[None]:
-    while True:
-        match chance.randrange(4):
-            case 0:
-                store.lost_answers = 1
-            case 1:
-                store.refused_writes = 1
-            case 2:
-                store.next += 1
-            case _:
-                pass
-        yield
-
-
-@pytest.mark.parametrize("seed", range(8))
-async def test_each_once_whatever_fails(store: MemoryStore, clock: ManualClock, seed: int) -> None:
-    """Lost answers, refused writes and other owners neither lose nor repeat a message, and keep the order."""
-    chance = random.Random(seed)
-    faults, sent = _faults(store, chance), 0
-    for _ in range(6):
-        async with delivering(store, clock) as owner:
-            with contextlib.suppress(*LOST):
-                await engine_of(owner)
-            for _ in range(chance.randrange(1, 12)):
-                await store.levels.send(1 + chance.randrange(2), str(sent), clock.now_ms())
-                sent += 1
-                clock.advance(chance.randrange(3_000))
-                next(faults)
-                await asyncio.sleep(chance.random() * 0.02)
-    store.lost_answers = store.refused_writes = 0
-    clock.advance(LONG_MS)
-    async with delivering(store, clock):
-        await eventually(lambda: len(texts(store)) >= sent)
-    assert Counter(texts(store)) == Counter(map(str, range(sent)))
-    for queue_id, queue in store.levels.queues.items():
-        mine = [one.message.text for one in queue]
-        assert [text for text in texts(store) if text in set(mine)] == mine, queue_id
+    assert store.levels.texts() == ["1", "2"]
 
 
 async def test_a_stop_during_a_write(store: MemoryStore, clock: ManualClock) -> None:
@@ -311,6 +261,6 @@ async def test_a_stop_during_a_write(store: MemoryStore, clock: ManualClock) -> 
         async with delivering(store, clock) as owner:
             engine: GroupEngine = await engine_of(owner)
             await eventually(lambda: engine.delay_levels.levels[0].is_blocked)
-    assert texts(store) == []
+    assert store.levels.texts() == []
     async with delivering(store, clock):
-        await eventually(lambda: texts(store) == ["1"])
+        await eventually(lambda: store.levels.texts() == ["1"])

@@ -16,9 +16,9 @@ from services.indexer.engine.tables.progress import ProgressFile
 from services.indexer.engine.tables.queue import ConsumeQueue
 from tests.support import reference
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import DATA_DIR, SMALL, feed, make_indexer, running
+from tests.support.indexer import DATA_DIR, PROGRESS, SMALL, assert_complete, derived, feed, make_indexer, running
 from tests.support.patience import eventually
-from tests.unit.services.indexer.engine.test_recovery import PROGRESS, assert_complete, derived, filled
+from tests.unit.services.indexer.engine.test_recovery import filled
 
 QUEUE = "consumequeue/T/0/"
 UNIT_SIZE_BYTES = 20

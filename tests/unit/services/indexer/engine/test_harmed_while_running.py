@@ -14,9 +14,8 @@ from services.indexer.engine.answer.query import KeyQuery, TimeQuery
 from services.indexer.engine.answer.tags import parse_tag_expression
 from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import DATA_DIR, SMALL, feed, make_indexer, running
+from tests.support.indexer import DATA_DIR, SMALL, derived, feed, make_indexer, running
 from tests.support.patience import eventually
-from tests.unit.services.indexer.engine.test_recovery import derived
 
 KEY_COUNT = 40
 QUEUE = "consumequeue/T/0/"

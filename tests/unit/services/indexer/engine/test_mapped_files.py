@@ -20,15 +20,16 @@ from services.indexer.engine.tables.progress import ProgressFile
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import (
     DATA_DIR,
+    PROGRESS,
     SEGMENT_SIZE_BYTES,
     SMALL,
+    derived,
     feed,
     make_indexer,
     running,
     write_log,
 )
 from tests.support.patience import LIMIT_S, eventually
-from tests.unit.services.indexer.engine.test_recovery import PROGRESS, derived
 
 QUEUE_COUNT = 150
 MAPPED_MAX = 8

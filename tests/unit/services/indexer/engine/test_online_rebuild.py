@@ -17,9 +17,9 @@ from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from services.indexer.errors import Incomplete, QueueNotFound, RebuildRunning
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import DATA_DIR, feed, make_indexer, running
+from tests.support.indexer import DATA_DIR, assert_complete, feed, make_indexer, running
 from tests.support.patience import eventually
-from tests.unit.services.indexer.engine.test_recovery import assert_complete, filled
+from tests.unit.services.indexer.engine.test_recovery import filled
 
 
 async def caught_up(indexer: Indexer, log: FakeLog) -> None:

@@ -21,17 +21,12 @@ from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.upkeep.queue_removal import STEP_TOPIC_COUNT, RemovedQueues
 from services.indexer.errors import Incomplete
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import DATA_DIR, feed, files, make_indexer, running
+from tests.support.indexer import DATA_DIR, feed, files, make_indexer, removed_names, running
 from tests.support.patience import eventually
 from tests.unit.services.indexer.engine.test_log_history import checked, ends_of, first_of, grown
 from tests.unit.services.indexer.engine.test_pull import query
 
 QUEUES = DATA_DIR / "consumequeue"
-
-
-def names(removed: RemovedQueues) -> list[tuple[str, int]]:
-    """Topic and queue id of the removed queues."""
-    return [(end.topic, end.queue_id) for end in removed.ends]
 
 
 async def trimmed(indexer: Indexer, log: FakeLog, topic: str) -> None:
@@ -56,7 +51,7 @@ async def test_a_queue_without_records_goes() -> None:
         assert removed == told
         last_of_a = max(found.physical_offset for found in log.records if found.topic == "A")
         assert removed.ends[0] == QueueEnd("A", 0, 40, last_of_a)
-        assert names(removed) == [("A", 0), ("B", 0)]
+        assert removed_names(removed) == [("A", 0), ("B", 0)]
         assert removed.file_count == 3 + 1
         assert indexer.indexes.queues.topics() == fs.list(QUEUES) == ["C"]
         assert indexer.indexes.queues.sums.queue_count == 1
@@ -75,7 +70,7 @@ async def test_what_still_has_a_record_stays() -> None:
     async with running(log, fs) as indexer:
         await checked(indexer, log)
         await trimmed(indexer, log, "B")
-        assert names(await indexer.upkeep.removal.remove_expired(dry_run=False)) == [("A", 1)]
+        assert removed_names(await indexer.upkeep.removal.remove_expired(dry_run=False)) == [("A", 1)]
         assert indexer.indexes.queues.queue_ids("A") == [0]
         assert indexer.indexes.queues.queue_ids(SCHEDULE_TOPIC) == [2]
         assert fs.list(QUEUES / "A") == ["0"]
@@ -88,7 +83,7 @@ async def test_files_that_wait_for_their_removal_go_with_their_queue() -> None:
     feed(indexer, log)
     log.trim(first_of(log, "B"))
     assert indexer.upkeep.trim.trim(log.min_physical_offset).queue_file_count == 2
-    assert names(await indexer.upkeep.removal.remove_expired(dry_run=False)) == [("A", 0)]
+    assert removed_names(await indexer.upkeep.removal.remove_expired(dry_run=False)) == [("A", 0)]
     assert fs.list(QUEUES) == ["B"]
     await indexer.close()
 
@@ -132,9 +127,9 @@ async def test_topics_that_the_log_does_not_know_go() -> None:
     log.deleted_topics = {"B", SCHEDULE_TOPIC, "rmq_sys_TRACE"}
     async with running(log, fs) as indexer:
         await checked(indexer, log)
-        assert names(await indexer.upkeep.removal.remove_unused(dry_run=True)) == [("B", 0), ("B", 7)]
+        assert removed_names(await indexer.upkeep.removal.remove_unused(dry_run=True)) == [("B", 0), ("B", 7)]
         assert indexer.indexes.queues.queue_ids("B") == [0, 7]
-        assert names(await indexer.upkeep.removal.remove_unused(dry_run=False)) == [("B", 0), ("B", 7)]
+        assert removed_names(await indexer.upkeep.removal.remove_unused(dry_run=False)) == [("B", 0), ("B", 7)]
         assert indexer.indexes.queues.topics() == ["A", "C", SCHEDULE_TOPIC, "rmq_sys_TRACE"]
         assert "B" not in fs.list(QUEUES)
         log.deleted_topics = set()
@@ -197,7 +192,9 @@ async def test_many_topics() -> None:
     async with running(log) as indexer:
         await checked(indexer, log)
         await trimmed(indexer, log, "z")
-        assert [topic for topic, _ in names(await indexer.upkeep.removal.remove_expired(dry_run=False))] == topics
+        assert [
+            topic for topic, _ in removed_names(await indexer.upkeep.removal.remove_expired(dry_run=False))
+        ] == topics
         assert indexer.indexes.queues.topics() == ["z"]
 
 
@@ -405,59 +402,3 @@ async def test_nobody_waits_while_the_log_is_asked() -> None:
         await indexer.follow.flush.flush(is_thorough=True)
         answer.set()
         assert (await removal).ends == []
-
-
-@pytest.mark.parametrize("seed", range(40))
-async def test_any_order_of_things(seed: int) -> None:
-    """After random appends, trims, removals and crashes only records of unused topics are missing."""
-    chance = random.Random(seed)
-    log, fs = FakeLog(segment_size_bytes=1 << 14), MemoryFs()
-    removed_below: dict[str, int] = {}
-    for _ in range(8):
-        indexer = make_indexer(log, fs)
-        indexer.start()
-        for _ in range(6):
-            await _act(chance, log, indexer, removed_below)
-        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)  # noqa: B023
-        assert indexer.follow.reput.state is not ReputState.STOPPED
-        _check(log, indexer, removed_below)
-        if chance.random() < 0.5:
-            await indexer.close()
-            continue
-        await indexer.abandon()
-        fs.crash(chance.choice((nothing_survives, everything_survives)))
-    assert log.failures == []
-
-
-async def _act(chance: random.Random, log: FakeLog, indexer: Indexer, removed_below: dict[str, int]) -> None:
-    kind = chance.choice(("append", "append", "append", "trim", "expired", "unused"))
-    if kind == "append":
-        for _ in range(chance.randrange(1, 60)):
-            topic = chance.choice("ABCDE")
-            log.deleted_topics.discard(topic)
-            log.append(topic, chance.randrange(2))
-    elif kind == "trim" and log.records:
-        kept = chance.choice(log.records).physical_offset
-        log.trim(max(kept, log.min_physical_offset))
-        await eventually(lambda: indexer.indexes.queues.min_physical_offset == log.min_physical_offset)
-    elif kind == "expired":
-        await eventually(lambda: indexer.follow.completeness.is_complete)
-        await indexer.upkeep.removal.remove_expired(dry_run=False)
-    elif kind == "unused":
-        log.deleted_topics.add(chance.choice("ABCDE"))
-        await eventually(lambda: indexer.follow.completeness.is_complete)
-        end = log.end_physical_offset
-        for topic, _ in names(await indexer.upkeep.removal.remove_unused(dry_run=False)):
-            removed_below[topic] = end
-
-
-def _check(log: FakeLog, indexer: Indexer, removed_below: dict[str, int]) -> None:
-    wanted: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for made in log.records:
-        if made.physical_offset >= max(log.min_physical_offset, removed_below.get(made.topic, 0)):
-            wanted.setdefault((made.topic, made.queue_id), []).append((made.queue_offset, made.physical_offset))
-    for (topic, queue_id), places in wanted.items():
-        queue = indexer.indexes.queues.find(topic, queue_id)
-        assert queue is not None
-        units = queue.read(places[0][0], len(places) + 1)
-        assert units.physical_offsets.tolist() == [physical_offset for _, physical_offset in places]

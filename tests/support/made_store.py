@@ -6,8 +6,14 @@ several, IPv6 clients, consumer offsets. Made once; tests damage copies.
 """
 
 import asyncio
+import shutil
 from pathlib import Path
 
+import pytest
+
+from cli.verify.codes import Area
+from cli.verify.findings import Finding, Report
+from cli.verify.store import Summary, verify_store
 from libs.formats.config import consumer_offsets_json
 from libs.formats.config.consumer_offsets_json import ConsumerOffsetsFile
 from libs.formats.records.delay_level import DELAY_LEVELS_TEXT
@@ -23,6 +29,8 @@ QUEUE_FILE_SIZE = 20 * 32
 SLOT_COUNT = 32
 ENTRY_CAPACITY = 128
 MESSAGE_COUNT = 400
+NO_DAMAGE = ("lock", "indexer.lock", "topics.json.bak")
+"""An empty lock file, and a backup that is not read, are in order."""
 
 
 def commit_log_config(data_dir: Path) -> CommitLogConfig:
@@ -75,3 +83,29 @@ async def _make(data_dir: Path) -> None:
     offsets = ConsumerOffsetsFile({("orders", "readers"): {0: 5, 1: 7}, ("events", "readers"): {0: 1}})
     (data_dir / "config").mkdir(exist_ok=True)
     (data_dir / "config" / "consumerOffset.json").write_text(consumer_offsets_json.dumps(offsets))
+
+
+def verified(data_dir: Path, *, only: Area | None = None, limit: int = 100) -> tuple[Summary, list[Finding], Report]:
+    """The results of a check of the store."""
+    shown: list[Finding] = []
+    report = Report(show=shown.append, limit=limit, areas=frozenset([only]) if only else frozenset(Area))
+    return verify_store(data_dir, report), shown, report
+
+
+@pytest.fixture(scope="session")
+def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store that all tests copy; never to be changed."""
+    path = tmp_path_factory.mktemp("made") / "store"
+    make_store(path)
+    return path
+
+
+@pytest.fixture
+def store(made_store: Path, tmp_path: Path) -> Path:
+    """A copy of the store that may be damaged."""
+    return shutil.copytree(made_store, tmp_path / "store")
+
+
+def files_of(store: Path) -> list[Path]:
+    """The files of a store of which each byte counts."""
+    return sorted(path for path in store.rglob("*") if path.is_file() and path.name not in NO_DAMAGE)

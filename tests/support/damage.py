@@ -12,7 +12,7 @@ from libs.formats.indexes import index_file
 from libs.formats.records import record
 from libs.formats.records.record import Record
 from libs.formats.state import checksummed
-from tests.unit.cli.verify.made_store import QUEUE_FILE_SIZE, SEGMENT_SIZE, SLOT_COUNT
+from tests.support.made_store import QUEUE_FILE_SIZE, SEGMENT_SIZE, SLOT_COUNT
 
 
 class Target:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from clients.python.tests.support import LIMIT_S
+from tests.support.patience import LIMIT_S
 
 PROGRAM = """
 import asyncio

@@ -24,6 +24,7 @@ from tests.support.surroundings import free_port
 
 SERVICES = ("commitlog", "indexer", "delivery")
 """The services that the drivers call."""
+GATEWAYS = ("store", "second_store")
 CALM_S = 2.0
 """The time that a step runs before an event."""
 LOOK_S = 0.1
@@ -68,11 +69,11 @@ class Stage:
 
 
 class OneNode:
-    """A CommitLog and an Indexer as processes at ports that stay the same."""
+    """A CommitLog, an Indexer and two gateways as processes at ports that stay the same."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._ports = {"commitlog": str(free_port()), "indexer": str(free_port()), "store": str(free_port())}
+        self._ports = {name: str(free_port()) for name in ("commitlog", "indexer", *GATEWAYS)}
         self._children: dict[str, ServiceProcess] = {}
 
     async def start_commitlog(self) -> None:
@@ -90,22 +91,36 @@ class OneNode:
         )
         await self._children["indexer"].wait_serving()
 
-    async def start_gateway(self) -> None:
-        """Start the gateway on its port."""
-        self._children["gateway"] = await gateway_of(self.names, "--port", self._ports["store"])
+    async def start_gateway(self, name: str) -> None:
+        """Start a gateway on its port."""
+        self._children[name] = await gateway_of(self.names, "--port", self._ports[name])
 
     async def restart_commitlog(self, _: Mapping[str, Any]) -> None:
         """Kill the CommitLog, and start it again."""
         await self._children["commitlog"].end(signal.SIGKILL)
         await self.start_commitlog()
 
+    async def restart_gateway(self, _: Mapping[str, Any]) -> None:
+        """Kill the first gateway, and start it again."""
+        await self._children["store"].end(signal.SIGKILL)
+        await self.start_gateway("store")
+
+    async def restart_gateway_and_send_50(self, step: Mapping[str, Any]) -> None:
+        """Kill the first gateway, append 50 further messages, and start it again."""
+        await self._children["store"].end(signal.SIGKILL)
+        await self._send_50(step["topic"])
+        await self.start_gateway("store")
+
     async def restart_indexer_and_send_50(self, step: Mapping[str, Any]) -> None:
         """Kill the Indexer, append 50 further messages, and start it again."""
         await self._children["indexer"].end(signal.SIGKILL)
+        await self._send_50(step["topic"])
+        await self.start_indexer()
+
+    async def _send_50(self, topic: str) -> None:
         async with connect(commitlog=self.names["commitlog"]) as client, client.producer() as producer:
             for number in range(100, 150):
-                await producer.send(step["topic"], f"m{number}".encode(), queue_id=0)
-        await self.start_indexer()
+                await producer.send(topic, f"m{number}".encode(), queue_id=0)
 
     @property
     def names(self) -> dict[str, str]:
@@ -114,7 +129,7 @@ class OneNode:
 
     async def end(self) -> None:
         """Stop all services."""
-        for name in ("gateway", "indexer", "commitlog"):
+        for name in (*GATEWAYS, "indexer", "commitlog"):
             if name in self._children:
                 await self._children[name].end()
 
@@ -126,8 +141,12 @@ async def one_node(directory: Path) -> AsyncIterator[Stage]:
     try:
         await node.start_commitlog()
         await node.start_indexer()
-        await node.start_gateway()
-        harms = (node.restart_commitlog, node.restart_indexer_and_send_50)
+        for name in GATEWAYS:
+            await node.start_gateway(name)
+        harms = (
+            *(node.restart_commitlog, node.restart_indexer_and_send_50),
+            *(node.restart_gateway, node.restart_gateway_and_send_50),
+        )
         yield Stage(node.names, {harm.__name__: harm for harm in harms})
     finally:
         await node.end()

@@ -59,6 +59,11 @@ def opened_again(history: History) -> None:
     history.states = [{0: "open"}, {0: "sealed", 1: "open"}, {}, {0: "open", 1: "open"}]
 
 
+def taken_when_sealed(history: History) -> None:
+    """A sealed queue takes a message."""
+    history.taken = ["sealed queue 0 took a message, at 2"]
+
+
 def internal_error(history: History) -> None:
     """A shard can't answer a command."""
     history.changes = ["split orders 0: 0", "finish orders: 5 error: shard a: INTERNAL: internal error"]
@@ -85,6 +90,7 @@ def stored_twice(history: History) -> None:
         (never_settled, "before key:1"),
         (backwards, "after key:2"),
         (internal_error, "INTERNAL"),
+        (taken_when_sealed, "took a message"),
         (opened_again, "was sealed, and is open later"),
         (stored_twice, "was sent 1 times"),
     ],

@@ -92,6 +92,7 @@ def _counts(history: History) -> Counter[str]:
     counts["messages acknowledged"] = sum(one.answered_ms is not None for one in history.sent.values())
     counts["deliveries"] = len(history.deliveries)
     counts["acks answered"] = sum(one.settled_ms is not None for one in history.deliveries)
+    counts["messages that sealed queues refused"] = history.refused_count
     counts["longest send, ms"] = round(history.pause_ms())
     return counts
 

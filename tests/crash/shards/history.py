@@ -54,6 +54,10 @@ class History:
     """Commands that changed the topic, and how each ended."""
     states: list[dict[int, str]] = field(default_factory=list)
     """The states of the queues, each time that a command was asked for them."""
+    taken: list[str] = field(default_factory=list)
+    """Messages that a sealed queue took, in words."""
+    refused_count: int = 0
+    """How many messages for sealed queues were refused, or met a log that was away."""
     kills: list[tuple[str, float, float]] = field(default_factory=list)
     """Processes that were killed, when, and when they served again."""
 

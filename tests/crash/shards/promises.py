@@ -13,7 +13,7 @@ SHOWN_COUNT = 5
 def check(history: History) -> tuple[list[str], Counter[str]]:
     """Return the faults, in words, and the counts of messages that came or were stored repeatedly, by cause."""
     wrong: list[str] = []
-    for rule in (lost, unasked, after_ack, out_of_order, opened_again, internal_errors):
+    for rule in (lost, unasked, after_ack, out_of_order, opened_again, taken_when_sealed, internal_errors):
         found = list(rule(history))
         wrong += found[:SHOWN_COUNT]
         if len(found) > SHOWN_COUNT:
@@ -82,6 +82,11 @@ def opened_again(history: History) -> Iterator[str]:
             if state != "sealed" and queue_id in sealed:
                 yield f"queue {queue_id} was sealed, and is {state} later"
         sealed |= {queue_id for queue_id, state in states.items() if state == "sealed"}
+
+
+def taken_when_sealed(history: History) -> Iterator[str]:
+    """A sealed queue takes no message, whatever its sender knows."""
+    yield from history.taken
 
 
 def internal_errors(history: History) -> Iterator[str]:

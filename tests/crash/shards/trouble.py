@@ -10,6 +10,7 @@ from typing import Any
 from tests.crash.shards.history import History
 from tests.crash.shards.load import TOPIC, now_ms
 from tests.crash.shards.sharded_store import SERVICES, ShardedStore
+from tests.crash.shards.stale import send_to_sealed
 from tests.support.reput_up import REPUT
 
 CHANGE_COUNT, KILL_COUNT = 8, 8
@@ -72,9 +73,10 @@ class Trouble:
         return ["split", TOPIC, queue, *to]
 
     async def _queues(self) -> list[dict[str, Any]]:
-        """Return the queues of the topic, and note their states. Nothing if they can't be read now."""
+        """Return the queues of the topic, note their states and try the seals. Nothing if they can't be read now."""
         rows = await self._command("topic", TOPIC) or []
         self._history.states.append({row["queue_id"]: row["state"] for row in rows})
+        await send_to_sealed(self._store, rows, self._history, self._chance)
         return rows
 
     async def _command(self, verb: str, *arguments: str, kill_s: float | None = None) -> list[dict[str, Any]] | None:

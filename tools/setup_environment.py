@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make setup`: check the requirements of the machine, make .venv from uv.lock, compile the kernel.
 
+It also compiles what the first tests would wait for: the Python client's optional parts, and the modules of the tests.
 Needs only the standard library: it runs before anything is installed. uv itself is installed into .cache/uv, so the
 machine need not have it. All missing requirements are named, with the way to install them, before any work begins.
 """
@@ -68,8 +69,19 @@ def run(command: list[str], **environment: str) -> None:
         raise SystemExit(f"setup: `{' '.join(command)}` failed with exit code {done.returncode}")
 
 
+def collecting(python: str) -> subprocess.Popen[bytes]:
+    """Begin to collect the tests, which leaves the bytecode of their modules in .cache/bytecode.
+
+    Otherwise each process of the first `make test` would compile them. That run shows the errors.
+    """
+    bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "bytecode")}
+    command = [python, "-m", "pytest", "--collect-only", "-qq", "tests/unit", "clients/python/tests"]
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | bytecode, stdout=quiet, stderr=quiet)
+
+
 def main() -> None:
-    """Check the machine, install the packages, compile the kernel."""
+    """Check the machine, install the packages, compile."""
     lines = missing()
     if lines:
         raise SystemExit("setup: this machine lacks\n" + "\n".join(f"  - {line}" for line in lines))
@@ -85,6 +97,9 @@ def main() -> None:
     python = str(ROOT / ".venv" / "bin" / "python")
     parallel = str(os.cpu_count() or 1)
     run([python, "setup.py", "--quiet", "build_ext", "--inplace", "--parallel", parallel], REPUT_REQUIRE_EXTENSIONS="1")
+    print("compiling the Python client's optional parts, and the modules of the tests", flush=True)
+    with collecting(python):
+        run([python, "clients/python/tests/compiled.py"])
     (ROOT / ".venv" / ".ready").touch()
     print("ready: `make demo`, `make test`, or .venv/bin/reput --help", flush=True)
 

@@ -13,7 +13,7 @@ SHOWN_COUNT = 5
 def check(history: History) -> tuple[list[str], Counter[str]]:
     """Return the faults, in words, and the counts of messages that came or were stored repeatedly, by cause."""
     wrong: list[str] = []
-    for rule in (lost, unasked, after_ack, out_of_order, opened_again, taken_when_sealed, internal_errors):
+    for rule in (taken_when_sealed, opened_again, lost, unasked, after_ack, out_of_order, internal_errors):
         found = list(rule(history))
         wrong += found[:SHOWN_COUNT]
         if len(found) > SHOWN_COUNT:

@@ -16,7 +16,7 @@ SERVICES := tests/exhaustive clients/pytest/tests clients/kombu/tests clients/fa
 # the folders whose code calls the kernel, directly or through a format
 PURE := $(addprefix tests/unit/libs/,kernel formats filters log) $(addprefix tests/unit/services/,commitlog indexer delivery/rpc) \
 	$(wildcard tests/unit/cli/test_inspect*.py) tests/golden tests/property \
-	$(addprefix tests/exhaustive/,commitlog indexer log replication cli/test_inspect.py) \
+	$(addprefix tests/exhaustive/,commitlog indexer kernel log replication cli/test_inspect.py) \
 	tests/cost/test_append.py tests/cost/test_dispatch.py
 SPARK := tests/spark clients/spark/tests
 folders = $(if $(filter tests/% clients/%,$(TESTS)),,$(1)) $(TESTS)

@@ -7,6 +7,7 @@ object that a kept manifest names, and never the newest backup.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -50,7 +51,8 @@ def new_backup_id(created_ms: int, end_physical_offset: int, taken: Iterable[str
     """Return an id that sorts by time and is not taken."""
     name = f"{datetime.fromtimestamp(created_ms // 1000, UTC):%Y%m%dT%H%M%SZ}-{end_physical_offset}"
     names = set(taken)
-    return next(found for found in (name, *(f"{name}-{number}" for number in range(1, 10_000))) if found not in names)
+    candidates = itertools.chain([name], (f"{name}-{number}" for number in range(1, 10_000)))
+    return next(found for found in candidates if found not in names)
 
 
 def created_after(earlier: Iterable[Manifest], now_ms: int) -> int:

@@ -114,12 +114,12 @@ class MemoryMappedFile:
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """See `MappedFile.data_ranges`. Pages of zeros are holes, unless the disk has other bytes there."""
         assert 0 <= position <= self.size_bytes
-        page_starts = range(position - position % PAGE_SIZE_BYTES, self.size_bytes, PAGE_SIZE_BYTES)
+        starts = range(position - position % PAGE_SIZE_BYTES, self.size_bytes, PAGE_SIZE_BYTES)
+        pages = ((start, min(start + PAGE_SIZE_BYTES, self.size_bytes)) for start in starts)
         return [
-            (max(start, position), min(start + PAGE_SIZE_BYTES, self.size_bytes))
-            for start in page_starts
-            if any(self._file.data[start : start + PAGE_SIZE_BYTES])
-            or any(self._file.durable[start : start + PAGE_SIZE_BYTES])
+            (max(start, position), end)
+            for start, end in pages
+            if any(data[start:end] != bytes(len(data[start:end])) for data in (self._file.data, self._file.durable))
         ]
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every `reput` command and every `make` verb in README and docs exists, with each of its options."""
 
+import functools
 import importlib
 import itertools
 import re
@@ -60,7 +61,7 @@ def complaint(words: list[str]) -> str:
 
     Walks the groups, and looks each option up.
     """
-    command: Any = typer.main.get_command(app)
+    command = root_command()
     options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     path = ["reput"]
     for word in words:
@@ -71,7 +72,7 @@ def complaint(words: list[str]) -> str:
         elif hasattr(command, "commands"):
             if PLACE_HOLDER.match(word):
                 return ""
-            found = command.commands.get(word)
+            found = command_of(word) if path == ["reput"] else command.commands.get(word)
             if found is None:
                 if not is_value(command, words, word):
                     return f"`{' '.join(path)}` has no command {word}"
@@ -81,6 +82,18 @@ def complaint(words: list[str]) -> str:
                 options |= {"--config", *(flag_name(field.name) for field in fields_of(settings_of(word)))}
             options |= {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     return ""
+
+
+@functools.cache
+def root_command() -> Any:
+    """The command `reput`."""
+    return typer.main.get_command(app)
+
+
+@functools.cache
+def command_of(name: str) -> Any:
+    """A command or group of `reput`, None without any. It is made once: `reput` makes it for each look-up."""
+    return root_command().commands.get(name)
 
 
 def settings_of(section: str) -> Any:

@@ -93,7 +93,8 @@ class LogServicer:
 
     def __init__(self) -> None:
         self.error: Exception | None = None
-        self.answer = b""
+        self.answer = bytes(64 << 10)
+        """The bytes of all answers but the first. Few of them fill a window, so a stream that waits costs little."""
         self.ended = asyncio.Event()
 
     async def GetStatus(self, request: log_service_pb2.GetStatusRequest, context: object) -> object:  # noqa: N802

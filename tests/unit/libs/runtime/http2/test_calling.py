@@ -74,9 +74,10 @@ class TestSame:
             stub: Any = log_service_pb2_grpc.LogServiceStub(channel)
             status = await stub.GetStatus(log_service_pb2.GetStatusRequest(), timeout=LIMIT_S, metadata=said())
             assert status == log_service_pb2.GetStatusResponse()
-            served.log.answer = log_service_pb2.DispatchResponse().SerializeToString()
+            answer = log_service_pb2.DispatchResponse(handshake={"history_id": "x" * 100_000})
+            served.log.answer = answer.SerializeToString()
             call = stub.Dispatch(log_service_pb2.DispatchRequest(), metadata=said())
-            assert [await call.read() for _ in range(3)] == [log_service_pb2.DispatchResponse()] * 3
+            assert [await call.read() for _ in range(3)] == [log_service_pb2.DispatchResponse(), answer, answer]
             call.cancel()
 
     async def test_unknown_method(self, kind: str) -> None:

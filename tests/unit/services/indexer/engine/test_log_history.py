@@ -17,8 +17,8 @@ from libs.machine.testing.manual_clock import ManualClock
 from libs.machine.testing.memory_fs import MemoryFs, everything_survives
 from libs.requests.errors import DependencyUnavailable
 from services.indexer.engine.build import build
+from services.indexer.engine.follow import queue_end_report
 from services.indexer.engine.follow.history import LogHistory
-from services.indexer.engine.follow.queue_end_report import PAGE_QUEUE_COUNT
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.tables.queue_files import end_on_disk
@@ -87,10 +87,11 @@ async def test_the_log_hears_of_all_queues_after_each_handshake() -> None:
     assert log.reports[-1].history_id == "first"
 
 
-async def test_many_queues_come_in_pages() -> None:
+async def test_many_queues_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page has at most its limit of queues, and each queue is reported once."""
+    monkeypatch.setattr(queue_end_report, "PAGE_QUEUE_COUNT", 100)
     log = FakeLog()
-    for queue_id in range(2 * PAGE_QUEUE_COUNT + 1):
+    for queue_id in range(201):
         log.append("T", queue_id)
     indexer = make_indexer(log)
     feed(indexer, log)
@@ -100,8 +101,8 @@ async def test_many_queues_come_in_pages() -> None:
     async for page in report.pages(0):
         sizes.append(len(page))
         names.update((end.topic, end.queue_id) for end in page)
-    assert sizes == [PAGE_QUEUE_COUNT, PAGE_QUEUE_COUNT, 1]
-    assert len(names) == 2 * PAGE_QUEUE_COUNT + 1
+    assert sizes == [100, 100, 1]
+    assert len(names) == 201
 
 
 async def test_an_indexer_that_came_too_late_says_so() -> None:

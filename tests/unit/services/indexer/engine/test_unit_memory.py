@@ -15,7 +15,7 @@ from libs.segments.errors import SyncFailed
 from services.indexer.engine.tables.queues import ConsumeQueueTable
 from services.indexer.engine.tables.unit_memory import UNIT_COUNT_MIN
 from tests.support.fake_log import FakeLog
-from tests.unit.services.indexer.engine.test_open_tails import DIRECTORY, enter, sync, units_of
+from tests.support.queue_tables import DIRECTORY, enter, sync, units_of
 
 QUEUE_COUNT = 12
 FILE_UNIT_COUNT = 1_000

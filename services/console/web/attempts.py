@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attempts: a limit for wrong tokens, by the address of the caller."""
 
+from collections import OrderedDict
 from ipaddress import IPv6Address, ip_network
 
 from libs.machine.clock import Clock
@@ -10,7 +11,7 @@ AT_ONCE = 10
 INTERVAL_S = 6.0
 """An address may send `AT_ONCE` wrong tokens, and then one more each time that this passes."""
 ADDRESSES_MAX = 4_096
-"""Addresses that are remembered; the address that was added first makes room."""
+"""Addresses that are remembered; the address whose last wrong token is the oldest makes room first."""
 SITE_BITS = 64
 """A subscriber of IPv6 has at least as many addresses as the other 64 bits: all of them count as a single caller."""
 
@@ -20,7 +21,7 @@ class Attempts:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._forgiven_s: dict[str, float] = {}
+        self._forgiven_s: OrderedDict[str, float] = OrderedDict()
         """When the wrong tokens of an address are forgiven, each after `INTERVAL_S`."""
 
     @property
@@ -37,11 +38,10 @@ class Attempts:
     def failed(self, address: str) -> None:
         """Count a wrong token."""
         site, now_s = _site(address), self._clock.monotonic_s()
-        if site not in self._forgiven_s and len(self._forgiven_s) >= ADDRESSES_MAX:
-            self._forgiven_s = {known: at_s for known, at_s in self._forgiven_s.items() if at_s > now_s}
-            while len(self._forgiven_s) >= ADDRESSES_MAX:
-                del self._forgiven_s[next(iter(self._forgiven_s))]
         self._forgiven_s[site] = max(self._forgiven_s.get(site, 0.0), now_s) + INTERVAL_S
+        self._forgiven_s.move_to_end(site)
+        while len(self._forgiven_s) > ADDRESSES_MAX or next(iter(self._forgiven_s.values())) <= now_s:
+            self._forgiven_s.popitem(last=False)
 
 
 def _site(address: str) -> str:

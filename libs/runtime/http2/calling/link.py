@@ -7,6 +7,7 @@ that sends nothing while calls wait is pinged. Without a sign of life after that
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -93,7 +94,7 @@ class Link(Endpoint):
         self._calls: dict[int, OutgoingCall | RelayedCall] = {}
         self._is_leaving = False
         self._resets = _Resets(self.loop.time)
-        self._waiting_resets: dict[int, None] = {}
+        self._waiting_resets: OrderedDict[int, None] = OrderedDict()
         """Streams that were given up and whose reset waits for its turn."""
         self._resetting: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
@@ -199,8 +200,7 @@ class Link(Endpoint):
     def _reset_some(self) -> None:
         self._resetting = None
         while self._waiting_resets and self._resets.take():
-            stream_id = next(iter(self._waiting_resets))
-            del self._waiting_resets[stream_id]
+            stream_id, _ = self._waiting_resets.popitem(last=False)
             self._tell(self._wire.reset_stream, stream_id, CANCEL)
         if self._waiting_resets and not self._is_broken:
             self._resetting = self.loop.call_later(RESET_STEP_S, self._reset_some)

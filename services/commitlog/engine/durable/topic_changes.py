@@ -8,6 +8,7 @@ accepts the change that the first call made.
 Callers: the loop that owns the log. Memory: UNANSWERED_COUNT_MAX names.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -48,7 +49,7 @@ class TopicChanges:
     ) -> None:
         self._topics, self._leading, self._wake = topics, in_sync, wake
         self._check = check
-        self._unanswered: dict[str, Any] = {}
+        self._unanswered: OrderedDict[str, Any] = OrderedDict()
         """By topic name: the requested change that got no positive answer."""
 
     async def create(self, name: str, **given: Any) -> TopicConfig:
@@ -111,9 +112,9 @@ class TopicChanges:
             self._check()
         except BaseException:
             if wanted is not None:
-                self._unanswered.pop(name, None)
                 self._unanswered[name] = wanted
+                self._unanswered.move_to_end(name)
             if len(self._unanswered) > UNANSWERED_COUNT_MAX:
-                del self._unanswered[next(iter(self._unanswered))]
+                self._unanswered.popitem(last=False)
             raise
         self._unanswered.pop(name, None)

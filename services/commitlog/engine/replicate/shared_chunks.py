@@ -7,6 +7,8 @@ Invariants: at most SHARED_BYTES_MAX are kept, the oldest are dropped first; not
 Callers: the loop that owns the log.
 """
 
+from collections import OrderedDict
+
 from services.commitlog.engine.replicate.steps import Chunk
 
 SHARED_BYTES_MAX = 16 << 20
@@ -19,7 +21,7 @@ class SharedChunks:
     """The kept chunks of a log, by their first byte."""
 
     def __init__(self) -> None:
-        self._by_start: dict[int, Chunk] = {}
+        self._by_start: OrderedDict[int, Chunk] = OrderedDict()
         self._is_needed = False
         self.size_bytes = 0
         """Bytes of all kept chunks."""
@@ -43,5 +45,5 @@ class SharedChunks:
         self.size_bytes += len(chunk.data) - (len(former.data) if former else 0)
         self._by_start[chunk.start_physical_offset] = chunk
         while self.size_bytes > SHARED_BYTES_MAX:
-            oldest = self._by_start.pop(next(iter(self._by_start)))
+            _, oldest = self._by_start.popitem(last=False)
             self.size_bytes -= len(oldest.data)

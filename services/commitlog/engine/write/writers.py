@@ -16,6 +16,7 @@ Rules: docs/formats/commit_log.md section 13. RocketMQ has no counterpart.
 """
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
@@ -71,9 +72,9 @@ class WriterTable:
         self._writer_count_max = writer_count_max
         self._once_count_max = once_count_max
         # all in the order of the log
-        self._batches: dict[tuple[str, int], WriterBatch] = {}
-        self._next_sequences: dict[str, int] = {}
-        self._once: dict[tuple[str, int], WriterBatch] = {}
+        self._batches: OrderedDict[tuple[str, int], WriterBatch] = OrderedDict()
+        self._next_sequences: OrderedDict[str, int] = OrderedDict()
+        self._once: OrderedDict[tuple[str, int], WriterBatch] = OrderedDict()
 
     @classmethod
     def of(cls, config: CommitLogConfig) -> Self:
@@ -166,14 +167,11 @@ def is_once(writer_id: str) -> bool:
     return writer_id.startswith(ONCE_PREFIX)
 
 
-def _put_last(kept: dict[K, V], key: K, value: V, count_max: int) -> tuple[K, V] | None:
+def _put_last(kept: OrderedDict[K, V], key: K, value: V, count_max: int) -> tuple[K, V] | None:
     """Put an item at the end of a dictionary. Returns the first item if it had to be removed."""
-    kept.pop(key, None)
     kept[key] = value
-    if len(kept) <= count_max:
-        return None
-    first = next(iter(kept))
-    return first, kept.pop(first)
+    kept.move_to_end(key)
+    return kept.popitem(last=False) if len(kept) > count_max else None
 
 
 def claim_of(request: bytes, writer: bytes) -> WriterClaim:

@@ -2,10 +2,11 @@
 """Holders: the connections that received the messages in flight, by their numbers.
 
 The journal has none of this: after a new begin nobody knows who has a message that was delivered before.
-Memory: COUNT_MAX messages, some 250 bytes each. A message that stays in flight keeps its entry, while others come.
+Memory: COUNT_MAX messages, some 320 bytes each. A message that stays in flight keeps its entry, while others come.
 Callers: the event loop's thread.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from libs.formats.records.delivery_record import Flight
@@ -19,7 +20,7 @@ class Holders:
 
     def __init__(self, count_max: int = COUNT_MAX) -> None:
         self._count_max = count_max
-        self._found: dict[tuple[QueueState, int], tuple[int, int]] = {}
+        self._found: OrderedDict[tuple[QueueState, int], tuple[int, int]] = OrderedDict()
         """Attempt and connection, by queue and queue offset; the oldest entry is first."""
 
     def __len__(self) -> int:
@@ -36,12 +37,11 @@ class Holders:
         for _ in range(2 * len(flights)):  # an entry of a message in flight is put behind the others
             if len(self._found) <= self._count_max:
                 return
-            oldest = next(iter(self._found))
-            entry = self._found.pop(oldest)
+            oldest, entry = self._found.popitem(last=False)
             if self._is_current(*oldest, entry[0]):
                 self._found[oldest] = entry
         while len(self._found) > self._count_max:
-            del self._found[next(iter(self._found))]
+            self._found.popitem(last=False)
 
     def of(self, queue: QueueState, flight: Flight) -> int:
         """Return the number of the connection that received a message in flight, 0 if it is not known."""

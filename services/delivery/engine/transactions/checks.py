@@ -7,6 +7,7 @@ that no producer has taken.
 
 import asyncio
 import itertools
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 
@@ -14,12 +15,12 @@ class Checks:
     """The transactions that are offered to producers."""
 
     def __init__(self) -> None:
-        self._offered: dict[str, dict[str, None]] = {}
+        self._offered: dict[str, OrderedDict[str, None]] = {}
         self._news = asyncio.Event()
 
     def offer(self, producer_group: str, name: str) -> None:
         """Offer a transaction to the producers of its group."""
-        self._offered.setdefault(producer_group, {})[name] = None
+        self._offered.setdefault(producer_group, OrderedDict())[name] = None
         news, self._news = self._news, asyncio.Event()
         news.set()
 

@@ -14,6 +14,7 @@ Decision: docs/decisions/0016-records-from-the-files.md.
 import asyncio
 import logging
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -90,7 +91,7 @@ class LocalRecords:
         self._bases = NO_BASES
         self._end_physical_offset = 0
         self._paths: list[Path] = []
-        self._files: dict[int, ReadableFile] = {}
+        self._files: OrderedDict[int, ReadableFile] = OrderedDict()
         self._present: set[int] = set()
         """Files that were used for the current answer, and had their names then."""
 
@@ -129,7 +130,7 @@ class LocalRecords:
             except (OSError, NewerVersion) as error:
                 found = str(error)
             self._checked_history_id, self._is_same_log = history_id, found == history_id
-            self._bases, self._paths, self._end_physical_offset, self._files = NO_BASES, [], 0, {}
+            self._bases, self._paths, self._end_physical_offset, self._files = NO_BASES, [], 0, OrderedDict()
             if self._is_same_log:
                 _log.info("records are read from the log's files in %s", self._data_dir)
             else:
@@ -250,7 +251,7 @@ class LocalRecords:
             self._present.add(base)
             self._files[base] = file  # the last used file is the last entry
             if len(self._files) > OPEN_FILE_COUNT_MAX:
-                del self._files[next(iter(self._files))]
+                self._files.popitem(last=False)
             return base, file
 
     def _list(self, physical_offset: int) -> None:

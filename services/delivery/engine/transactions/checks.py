@@ -26,10 +26,11 @@ class Checks:
 
     def drop(self, producer_group: str, name: str) -> None:
         """Withdraw a transaction: no producer is asked any more."""
-        names = self._offered.get(producer_group, {})
-        names.pop(name, None)
-        if not names:
-            self._offered.pop(producer_group, None)
+        names = self._offered.get(producer_group)
+        if names is not None:
+            names.pop(name, None)
+            if not names:
+                del self._offered[producer_group]
 
     def take(self, producer_groups: Iterable[str], count: int) -> list[str]:
         """Remove and return up to `count` transactions. No other producer gets them until they are offered again."""

@@ -17,7 +17,7 @@ SERVICES = ("commitlog", "indexer", "delivery")
 SIZES = Sizes(
     segment_size_bytes=4096 * KIB, queue_file_size_bytes=20_000, index_slot_count=500, index_entry_capacity=2_000
 )
-SLOW_CHANCE, SLOW = 0.4, "queue.before_append=sleep:60"
+SLOW_CHANCE, SLOW = 0.4, "queue.before_append=sleep:15"
 """Some Indexers are slow: a queue is sealed, and its index lacks the last messages for some time."""
 
 

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trouble: commands that split, move and merge queues, which are killed at random moments, and kills of processes."""
+"""Trouble: commands that split, move and merge queues, which are killed at random moments, and kills of processes.
+
+Some changes are made twice in a row while no gateway runs: then a queue gets keys, and is sealed before it gets a
+message.
+"""
 
 import asyncio
 import contextlib
 import json
 import random
+from collections.abc import Mapping
 from typing import Any
 
 from tests.crash.shards.history import History
@@ -15,6 +20,7 @@ from tests.support.reput_up import REPUT
 
 CHANGE_COUNT, KILL_COUNT = 8, 8
 COMMAND_KILL_CHANCE, COMMAND_KILL_S_MAX = 0.4, 3.0
+TWICE_CHANCE = 0.25
 BETWEEN_S_MAX, AWAY_S_MAX = 1.0, 1.5
 COMMAND_TIMEOUT_S = 90.0
 
@@ -24,6 +30,8 @@ class Trouble:
 
     def __init__(self, store: ShardedStore, history: History, chance: random.Random) -> None:
         self._store, self._history, self._chance = store, history, chance
+        self._processes = asyncio.Lock()
+        """Held from a kill of processes until they serve again."""
 
     async def run(self) -> None:
         """Let all of it happen. Raises EndedEarly for a process that ended by itself."""
@@ -35,11 +43,33 @@ class Trouble:
     async def _change(self) -> None:
         for _ in range(CHANGE_COUNT):
             await asyncio.sleep(self._chance.random() * BETWEEN_S_MAX)
+            if self._chance.random() < TWICE_CHANCE:
+                await self._change_twice()
+                continue
             arguments = await self._chosen()
             if arguments:
                 is_killed = self._chance.random() < COMMAND_KILL_CHANCE
                 kill_s = self._chance.random() * COMMAND_KILL_S_MAX if is_killed else None
                 await self._command(*arguments, kill_s=kill_s)
+
+    async def _change_twice(self) -> None:
+        """Move a queue, and then the queue that got its keys, while no gateway runs."""
+        async with self._processes:
+            killed_ms = now_ms()
+            await self._store.front.kill("gateway")
+            before = {row["queue_id"]: row for row in await self._queues()}
+            is_open = [row for row in before.values() if row["state"] == "open"]
+            if is_open:
+                await self._move(self._chance.choice(is_open))
+                for row in await self._queues():
+                    if row["queue_id"] not in before:
+                        await self._move(row)
+            await self._store.start()
+            self._history.kills.append(("gateway of front", killed_ms, now_ms()))
+
+    async def _move(self, row: Mapping[str, Any]) -> None:
+        to = self._chance.choice([name for name in self._store.shards if name != row["shard"]])
+        await self._command("move", TOPIC, str(row["queue_id"]), "--to", to)
 
     async def _kill(self) -> None:
         """Kill a service of a shard, all services of a shard, or the gateway, and start what is not there again."""
@@ -50,11 +80,12 @@ class Trouble:
             service = "gateway" if name == "front" else self._chance.choice(SERVICES)
             is_whole = name != "front" and self._chance.random() < 0.2
             victims = SERVICES if is_whole else (service,)
-            killed_ms = now_ms()
-            await store.kill(*victims)
-            await asyncio.sleep(self._chance.random() * AWAY_S_MAX)
-            await self._store.start()
-            self._history.kills += [(f"{service} of {name}", killed_ms, now_ms()) for service in victims]
+            async with self._processes:
+                killed_ms = now_ms()
+                await store.kill(*victims)
+                await asyncio.sleep(self._chance.random() * AWAY_S_MAX)
+                await self._store.start()
+                self._history.kills += [(f"{service} of {name}", killed_ms, now_ms()) for service in victims]
 
     async def _chosen(self) -> list[str]:
         """Return a command that fits the queues of the topic, nothing if they can't be read now."""

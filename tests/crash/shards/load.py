@@ -23,6 +23,7 @@ KEY_COUNT, MEMBER_COUNT = 16, 3
 SEND_PAUSE_S_MAX, WORK_S_MAX = 0.4, 0.005
 AGAIN_S, INVISIBLE_S, WAIT_S = 0.1, 10, 2
 BATCH_SIZE = 8
+END_S = 120.0
 
 
 def now_ms() -> float:
@@ -54,9 +55,10 @@ class Load:
                 task.result()
 
     async def end_producers(self) -> None:
-        """Send no new message, and return when the last messages are acknowledged."""
+        """Send no new message, and return when the last messages are acknowledged. Raises TimeoutError after END_S."""
         self._is_over = True
-        await asyncio.gather(*self._producers)
+        async with asyncio.timeout(END_S):
+            await asyncio.gather(*self._producers)
 
     async def end(self) -> None:
         """End all."""

@@ -27,7 +27,7 @@ from reput.indexer.v1 import query_service_pb2 as query_pb
 
 from libs.formats.indexes.consume_queue import UNIT, UNIT_SIZE_BYTES
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
-from libs.formats.state.system_topics import DELIVERY_TOPIC
+from libs.formats.state.system_topics import DELIVERY_TOPIC, STATE_TOPIC
 from libs.machine.clock import SystemClock
 from libs.machine.posix_fs import PosixFs
 from services.indexer.engine.offline_rebuild import rebuild
@@ -42,6 +42,8 @@ LOOKUP_COUNT = 6
 SHOWN_COUNT = 5
 STORE_PROPERTIES = frozenset({"__CRC32#", "REPUT_WRITER"})
 """Properties that the store itself adds to a record."""
+STATES = frozenset({DELIVERY_TOPIC, STATE_TOPIC})
+"""Topics of the services' own state, to which no caller of the history appends."""
 SHARED_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where a rebuild costs no sync."""
 
@@ -63,7 +65,7 @@ def settle(
     found: dict[int, StoredMessage] = {}
     copies: set[int] = set()
     for message in messages:
-        if message.topic == DELIVERY_TOPIC:
+        if message.topic in STATES:
             continue
         sent = history.messages.get(message.flag)
         place = f"the record at {message.physical_offset}"
@@ -100,41 +102,54 @@ def settle(
 
 async def check_live(store: LiveStore, history: History, chance: random.Random) -> list[str]:
     """All checks of a store whose CommitLog and Indexer serve. Waits until the Indexer has caught up."""
-    log, index = store.commitlog(), store.indexer()
+    log = store.commitlog()
     status = await log.log.GetStatus(log_pb.GetStatusRequest())
-    messages = await read_log(log, status.min_physical_offset)
     wrong = settle(
         history,
-        messages,
+        await read_log(log, status.min_physical_offset),
         min_physical_offset=status.min_physical_offset,
         end_physical_offset=status.max_physical_offset,
     )
-    missing = await wait_caught_up(index, status.confirmed_physical_offset)
-    if missing:
-        return [*wrong, missing]
+    while True:
+        end, missing = await wait_caught_up(log, store.indexer())
+        if missing:
+            return [*wrong, missing]
+        found = await check_entered(store, history, chance, end_physical_offset=end)
+        now = await log.log.GetStatus(log_pb.GetStatusRequest())
+        if now.max_physical_offset == end:  # or the Indexer has appended changes of its own state meanwhile
+            return wrong + found
+
+
+async def check_entered(
+    store: LiveStore, history: History, chance: random.Random, *, end_physical_offset: int
+) -> list[str]:
+    """The checks of delayed messages and of the Indexer, which has entered all of the log."""
+    log = store.commitlog()
+    status = await log.log.GetStatus(log_pb.GetStatusRequest())
+    messages = await read_log(log, status.min_physical_offset)
     first = status.min_physical_offset + store.trimmed_ahead_bytes
-    wrong += check_copies(history, messages, min_physical_offset=first)
+    wrong = check_copies(history, messages, min_physical_offset=first)
     wrong += check_file(store.data_dir, history, min_physical_offset=first)
-    end = status.confirmed_physical_offset
-    wrong += await check_lookups(index, history, chance, min_physical_offset=first)
-    wrong += await check_indexes(store, messages, min_physical_offset=first, end_physical_offset=end)
+    wrong += await check_lookups(store.indexer(), history, chance, min_physical_offset=first)
+    wrong += await check_indexes(store, messages, min_physical_offset=first, end_physical_offset=end_physical_offset)
     return wrong
 
 
-async def wait_caught_up(index: IndexerStubs, end_physical_offset: int) -> str:
-    """Wait until the Indexer has entered all of the log. Returns the reason if it has not, empty if it has."""
-    status = index_pb.GetStatusResponse()
+async def wait_caught_up(log: CommitLogStubs, index: IndexerStubs) -> tuple[int, str]:
+    """Wait until the Indexer has entered all of the log. Returns its end, and the reason if it has not, else empty."""
+    status, end = index_pb.GetStatusResponse(), 0
     try:
         async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
             while status.state != index_pb.REPUT_STATE_STOPPED:
+                end = (await log.log.GetStatus(log_pb.GetStatusRequest())).confirmed_physical_offset
                 status = await index.index.GetStatus(index_pb.GetStatusRequest())
-                if status.state == index_pb.REPUT_STATE_LIVE and status.indexed_physical_offset == end_physical_offset:
-                    return ""
+                if status.state == index_pb.REPUT_STATE_LIVE and status.indexed_physical_offset == end:
+                    return end, ""
                 await asyncio.sleep(CATCH_UP_LOOK_S)
     except TimeoutError:
         pass
-    return (
-        f"the Indexer did not come to {end_physical_offset}: it is at {status.indexed_physical_offset} in state "
+    return end, (
+        f"the Indexer did not come to {end}: it is at {status.indexed_physical_offset} in state "
         f"{index_pb.ReputState.Name(status.state)}, its last error was {status.last_error!r}"
     )
 

@@ -11,7 +11,7 @@ from reput.common.v1.message_pb2 import StoredMessage
 from libs.formats.config import delay_offsets_json
 from libs.formats.config.delay_offsets_json import DelayOffsetsFile
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
-from libs.formats.state.system_topics import DELIVERY_TOPIC
+from libs.formats.state.system_topics import DELIVERY_TOPIC, STATE_TOPIC
 from tests.crash.check import settle
 from tests.crash.delayed import check_copies, check_file, check_file_at_end
 from tests.crash.history import BORN_HOST, DELAY, LOCAL_DISK, MEMORY, Batch, History, Sent, State
@@ -219,9 +219,10 @@ def test_a_delayed_message_is_delivered_once() -> None:
     assert "message 1 was delivered at 100 and is not there any more" in look(history, [record])
 
 
-def test_records_of_the_journal_are_no_messages(history: History) -> None:
+@pytest.mark.parametrize("topic", [DELIVERY_TOPIC, STATE_TOPIC])
+def test_records_of_the_services_are_no_messages(history: History, topic: str) -> None:
     """They have the flag of no message, and their queue has no gaps either."""
-    journal = [StoredMessage(topic=DELIVERY_TOPIC, queue_offset=at, physical_offset=END + at) for at in (0, 1, 3)]
+    journal = [StoredMessage(topic=topic, queue_offset=at, physical_offset=END + at) for at in (0, 1, 3)]
     assert look(history, [*log_of(history), *journal[:2]], end=END + 2) == []
     assert "3 follows where 2 should" in look(history, [*log_of(history), *journal], end=END + 4)[0]
 

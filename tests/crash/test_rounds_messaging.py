@@ -9,7 +9,6 @@ from reput.common.v1.message_pb2 import StoredMessage
 
 from tests.crash.messaging.history import Delivery, History, Place, Sent
 from tests.crash.messaging.promises import RULES, broken
-from tests.crash.nursery import Child
 from tests.crash.rounds.messaging import GROUPS, TOPIC, compare
 from tests.crash.rounds.offsets import SILENT, UNKNOWN, Committed
 from tests.crash.rounds.offsets import compare as compare_offsets
@@ -71,19 +70,18 @@ def test_an_acknowledgement_that_is_undone() -> None:
         assert bool(broken(history, RULES)) is is_wrong
 
 
-async def child_that(code: int | None) -> Child:
-    """A process that runs, or ended with a code."""
-    child = Child("indexer")
+async def end_with(code: int | None) -> asyncio.Future[int]:
+    """The exit code of a process that runs, or ended with a code."""
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     if code is not None:
-        child.ended.set_result(code)
-    return child
+        ended.set_result(code)
+    return ended
 
 
 @pytest.mark.parametrize(("code", "owed"), [(None, 7), (0, 7), (-signal.SIGKILL, 3)], ids=["runs", "stopped", "killed"])
 def test_what_is_owed_of_commits(code: int | None, owed: int) -> None:
     """All answered commits, unless the process was killed, and the commits that all had once, in every case."""
-    child = asyncio.run(child_that(code))
-    assert Committed(asked=8, known=3, taken=7, taken_by=child).owed == owed
+    assert Committed(asked=8, known=3, taken=7, ended=asyncio.run(end_with(code))).owed == owed
 
 
 def test_commits_that_are_missing() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.forks import REPOSITORY
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import WITH_GATEWAY, Store, environment, store
-from tests.support.service_process import REPOSITORY
 
 pytestmark = pytest.mark.e2e
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.forks import REPOSITORY
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import REPUT, run_here, store
-from tests.support.service_process import REPOSITORY
 from tests.support.surroundings import ANY_DISK, free_port
 
 UNIT = REPOSITORY / "deploy" / "systemd" / "reput@.service"

@@ -17,7 +17,7 @@ import pytest
 
 from libs.formats import store_layout
 from libs.formats.state import checksummed, topic_journal
-from tests.support.service_process import REPOSITORY
+from tests.support.forks import REPOSITORY
 from tools.setup_environment import uv_command
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.timeout(1800)]

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from pytest_reput import Reput
 
+from tests.support.forks import REPOSITORY
 from tests.support.patience import LIMIT_S
 from tests.support.reput_up import FREE_PORTS, WITH_GATEWAY
-from tests.support.service_process import REPOSITORY
 from tests.support.surroundings import ANY_DISK, interrupt_by_default
 from tools import wheels
 

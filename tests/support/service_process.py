@@ -3,11 +3,11 @@
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Self
@@ -16,10 +16,10 @@ import grpc
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from google.rpc.status_pb2 import Status
 
+from tests.support.forks import ForkedProcess, ForkServer
 from tests.support.patience import LIMIT_S
 from tests.support.surroundings import ANY_DISK, free_port
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 STATUS_KEY = "grpc-status-details-bin"
 LAST_WORDS_S = 1.0
 LAST_WORDS_BYTES = 1 << 16
@@ -60,15 +60,21 @@ class Ended(AssertionError):
     """The process has ended before it wrote the expected line."""
 
 
+@functools.cache
+def fork_server() -> ForkServer:
+    """The process that all services of this test run are forked from."""
+    return ForkServer()
+
+
 class ServiceProcess:
-    """`python -m services.<service>` as a child. Subclasses name the service and the flags that it always gets."""
+    """`python -m services.<service>` as a fork. Subclasses name the service and the flags that it always gets."""
 
     service = ""
     flags: tuple[str, ...] = ()
     has_files = True
     """Whether the service has a directory."""
 
-    def __init__(self, child: asyncio.subprocess.Process) -> None:
+    def __init__(self, child: ForkedProcess) -> None:
         self.child = child
         self.lines: list[str] = []
         self.port = 0
@@ -78,12 +84,10 @@ class ServiceProcess:
         """Start the process, which may still be recovering, or fail to start."""
         json = {f"REPUT_{cls.service.upper()}_LOG_FORMAT": "json"}
         environment = {**os.environ, **ANY_DISK, **json, "REPUT_FAILPOINTS": failpoints}
-        command = [sys.executable, "-m", f"services.{cls.service}", "--metrics-port", "0"]
-        command += ["--data-dir", str(data_dir)] if cls.has_files else []
-        port = [] if "--port" in flags else ["--port", str(free_port())]  # where the test may start it again
-        child = await asyncio.create_subprocess_exec(
-            *command, *cls.flags, *port, *flags, cwd=REPOSITORY, env=environment, stderr=asyncio.subprocess.PIPE
-        )
+        directory = ("--data-dir", str(data_dir)) if cls.has_files else ()
+        port = () if "--port" in flags else ("--port", str(free_port()))  # where the test may start it again
+        arguments = ("--metrics-port", "0", *directory, *cls.flags, *port, *flags)
+        child = await fork_server().fork(cls.service, arguments, environment)
         return cls(child)
 
     async def wait_serving(self) -> Self:
@@ -96,7 +100,6 @@ class ServiceProcess:
 
     async def wait_line(self, part: str) -> None:
         """Read its log up to a line with this text."""
-        assert self.child.stderr is not None
         while not self.lines or part not in self.lines[-1]:
             line = (await self.child.stderr.readline()).decode()
             if not line:
@@ -109,11 +112,10 @@ class ServiceProcess:
         A process that does not end is killed, and its exit code shows it.
         """
         watchdog = asyncio.get_running_loop().call_later(LIMIT_S, self.child.kill)
-        _, rest = await self.child.communicate()
+        rest = await self.child.communicate()
         watchdog.cancel()
         self.lines += rest.decode().splitlines(keepends=True)
-        assert self.child.returncode is not None
-        return self.child.returncode
+        return await self.child.wait()
 
     @contextlib.asynccontextmanager
     async def explained(self) -> AsyncIterator[None]:
@@ -123,7 +125,6 @@ class ServiceProcess:
         except grpc.aio.AioRpcError as error:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.child.wait(), LAST_WORDS_S)
-            assert self.child.stderr is not None
             said = b""
             with contextlib.suppress(TimeoutError):
                 said = await asyncio.wait_for(self.child.stderr.read(LAST_WORDS_BYTES), LAST_WORDS_S)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.crash.live_store import FLUSH_MODES
-from tests.crash.nursery import REPOSITORY
+from tests.support.forks import REPOSITORY
 
 ROUND_COUNT = 5
 """Rounds of a seed, all on the same store."""

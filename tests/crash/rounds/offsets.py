@@ -21,7 +21,6 @@ import grpc
 import grpc.aio
 from reput.indexer.v1 import consumer_offset_service_pb2 as pb
 
-from tests.crash.nursery import Child
 from tests.crash.rounds.load import TOPICS
 from tests.crash.rounds.machine import Machine
 from tests.crash.rounds.trio import Trio
@@ -46,8 +45,8 @@ class Committed:
     """All Indexers had this once."""
     taken: int = 0
     """The offset that a process answered as taken,"""
-    taken_by: Child | None = None
-    """and that process."""
+    ended: "asyncio.Future[int] | None" = None
+    """and the exit code of that process."""
 
     @property
     def owed(self) -> int:
@@ -55,7 +54,7 @@ class Committed:
 
         A process that ended in order has left nothing behind.
         """
-        was_killed = self.taken_by is None or (self.taken_by.ended.done() and self.taken_by.ended.result() != 0)
+        was_killed = self.ended is None or (self.ended.done() and self.ended.result() != 0)
         return self.known if was_killed else max(self.known, self.taken)
 
 
@@ -99,7 +98,7 @@ class Offsets:
             child, committed.asked = machine.index, number
             if self._is_over or not await self._is_taken(machine, group, number):
                 return
-            committed.taken, committed.taken_by = number, child
+            committed.taken, committed.ended = number, child.ended
             self.counts["commits of consumer offsets answered"] += 1
             await asyncio.sleep(PAUSE_S)
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from libs.runtime.watch import faults
-from tests.support.service_process import REPOSITORY
+from tests.support.forks import REPOSITORY
 
 PROGRAM = """
 import ctypes, os, signal

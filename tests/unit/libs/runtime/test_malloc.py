@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from libs.runtime.watch import malloc
-from tests.support.service_process import REPOSITORY
+from tests.support.forks import REPOSITORY
 
 PROGRAM = """
 import re, sys, time

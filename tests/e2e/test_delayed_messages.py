@@ -212,11 +212,11 @@ async def test_a_topic_with_fewer_queues(tmp_path: Path) -> None:
         assert [one.body for one in await pull(stack.indexer, T, 0, 3)] == [b"0", b"1", b"2"]
 
 
-@pytest.mark.parametrize("write", [3, 4, 5])
+@pytest.mark.parametrize("write", [2, 3, 4])
 async def test_kills(tmp_path: Path, write: int) -> None:
     """Every message arrives once and in order after kills of Delivery and of the log at any moment of a delivery.
 
-    The log ends after a write: the first is that of the last messages, the second begins an ownership.
+    The log ends after a write: the first begins an ownership, or is the Indexer's, which appends changes of offsets.
     """
     count, last_count = 200, 20
     flags = ("--message-delay-level", "1s")
@@ -231,12 +231,12 @@ async def test_kills(tmp_path: Path, write: int) -> None:
         for failpoints in ("delay.before_append=kill", "delay.after_append=kill"):
             killed = await served_delivery.Process.start(Path(), *targets, *flags, failpoints=failpoints)
             assert await killed.wait_ended() == -signal.SIGKILL
+        async with log.client() as appender:
+            await appender.append.Append(delayed_request(range(count, count + last_count)))
         await log.end(signal.SIGKILL)
         failpoints = f"append.after_write=kill@{write}"
         log = await log_served.Process.start(tmp_path, *flags, "--port", port, failpoints=failpoints)
         await log.wait_serving()
-        async with log.client() as appender:
-            await appender.append.Append(delayed_request(range(count, count + last_count)))
         async with served_delivery.process(*targets[1::2], *flags) as delivery:
             assert await log.wait_ended() == -signal.SIGKILL
             log = await log_served.Process.start(tmp_path, *flags, "--port", port)

@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies: the stores that `reput up` runs on this machine, their directories, ports and flags."""
 
-import contextlib
-import functools
-import random
-import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -13,12 +9,12 @@ from typing import Any
 
 import typer
 
+from cli.free_ports import HOST, NoFreePort, hold
 from cli.supervisor import Child
 from libs.formats.errors import BadField
 from libs.shards import shards_file
 from libs.shards.shards_file import Shard
 
-HOST = "127.0.0.1"
 LOOPBACK_OF = {"0.0.0.0": HOST, "::": "::1"}  # noqa: S104 - known, not listened on
 """Loopback address at which a program on this machine reaches a service that listens on all addresses."""
 SHARDS_FILE = "shards.toml"
@@ -29,7 +25,6 @@ COPY_PORTS = 10
 """Distance between the ports of two copies."""
 COPY_COUNT_MAX = 10
 """Copies of all shards together: the ports of further copies would be those of metrics."""
-FREE_PORTS = (20_000, 32_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,24 +135,13 @@ def write_shards(copies: Sequence[Copy], data_dir: Path) -> Path:
 
 
 def chosen_ports(ports: Mapping[str, int]) -> dict[str, int]:
-    """Replace 0 by free ports. No two are equal, of all calls."""
-    return {name: port or _free_port() for name, port in ports.items()}
+    """Replace 0 by free ports, which are held until their services start. No two are equal, of all calls."""
+    try:
+        return {name: port or hold() for name, port in ports.items()}
+    except NoFreePort as error:
+        raise typer.BadParameter(str(error), param_hint="--port") from error
 
 
 def _ports_at(ports: Mapping[str, int], at: int) -> dict[str, int]:
     """Return the ports of the copy with this number."""
     return chosen_ports({name: port and port + at * COPY_PORTS for name, port in ports.items()})
-
-
-@functools.cache
-def _candidates() -> Iterator[int]:
-    """Return the ports below Linux's range of outgoing connections, by chance, each once: a service may bind later."""
-    return iter(random.sample(range(*FREE_PORTS), k=FREE_PORTS[1] - FREE_PORTS[0]))
-
-
-def _free_port() -> int:
-    for port in _candidates():
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((HOST, port))
-            return port
-    raise typer.BadParameter(f"no port from {FREE_PORTS[0]} to {FREE_PORTS[1] - 1} is free", param_hint="--port")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cli.free_ports import let_go
 from cli.launcher import Launched, Launcher
 
 RESTART_S = 1.0
@@ -152,6 +153,7 @@ class Supervisor:
             child.notice.close()
         child.notice = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         child.notice.bind(address)
+        let_go(int(child.target.rpartition(":")[2]))
         child.process = await self._launcher.start(child.name, child.flags, address.replace("\0", "@"))
         child.output = asyncio.create_task(self._read_output(child))
         if child.is_optional:

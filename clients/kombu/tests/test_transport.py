@@ -255,6 +255,31 @@ def test_a_reply_finds_a_queue_that_only_its_reader_declared(connect: Connect) -
     assert not reader.default_channel.store.has_topic(topic_of(reader, "reply-1"))
 
 
+def test_a_reply_that_comes_before_its_reader_consumes(connect: Connect) -> None:
+    """Celery declares the queue of results where it publishes a task, and consumes with another connection later.
+
+    A queue whose consumer was cancelled begins at the end when it is declared again.
+    """
+    caller, reader, later, sender = connect(), connect(), connect(), connect()
+    exchange = Exchange("early-exchange", type="topic")
+    queue = Queue("early-reply", exchange, routing_key="early.*", auto_delete=True)
+    queue(caller.default_channel).declare()
+    publish(sender, 1, routing_key="early-reply")
+    publish(sender, 2, exchange=exchange, routing_key="early.a")
+    found: list[Any] = []
+    consumer = Consumer(reader.channel(), [queue], on_message=found.append, no_ack=True)
+    consumer.consume()
+    take(reader, found, 2)
+    nothing_comes(reader)
+    assert sorted(one.payload for one in found) == [1, 2]
+    consumer.cancel()
+    publish(sender, 3, routing_key="early-reply")
+    again = consume(later, queue, no_ack=True)
+    publish(sender, 4, routing_key="early-reply")
+    take(later, again, 1)
+    assert [one.payload for one in again] == [4]
+
+
 def test_single_messages_sizes_and_purges(connect: Connect) -> None:
     """`get` returns a message or None, a purge the number of messages that it took."""
     queue, connection = Queue("single"), connect()

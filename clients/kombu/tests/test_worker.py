@@ -65,7 +65,7 @@ def test_the_example_with_a_worker(pool: str, tmp_path: Path, reput_processes: P
         assert done.returncode == 0, done.stderr + told
         for line in ("3 + 4 = 7", "(3 + 4) + 5 = 12", "after two seconds: 2", "example.org in attempt 2"):
             assert line in done.stdout
-        answer = celery("tasks", EXAMPLES, "inspect", "ping", "-t", "20")
+        answer = celery("tasks", EXAMPLES, "inspect", "ping", "-t", "20", "-d", f"{pool}@host")
         assert f"{pool}@host: OK" in answer
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) == 0, (tmp_path / "log").read_text()

@@ -5,6 +5,7 @@ import asyncio
 import re
 import shlex
 import signal
+import socket
 import stat
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 import typer
 
+from cli import free_ports
 from cli.commands.typed.group import first_sentence
 from cli.commands.up import console_token, listen_hosts, stop_at_signals
-from cli.copies import FREE_PORTS, Copy, chosen_ports, copies_of, shards_of, write_shards
+from cli.copies import Copy, chosen_ports, copies_of, shards_of, write_shards
 from cli.document import PAGE, page
 from cli.registry import COMMANDS, app, load, run
 from cli.supervisor import Supervisor
@@ -186,7 +188,19 @@ def test_up_tells_services_where_the_others_are(tmp_path) -> None:
     assert "--indexer-target" in janitor.flags
 
 
-@pytest.mark.parametrize("chosen", [FREE_PORTS, cluster.PORTS], ids=["reput up", "demo"])
+def test_a_chosen_port_is_held_until_its_service_starts() -> None:
+    """No other process can take it meanwhile."""
+    port = chosen_ports({"commitlog": 0})["commitlog"]
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        free_ports.let_go(port)
+        other.bind(("127.0.0.1", port))
+    free_ports.let_go(port)
+
+
+@pytest.mark.parametrize("chosen", [free_ports.FREE_PORTS, cluster.PORTS], ids=["reput up", "demo"])
 def test_ports_of_tests_are_their_own(chosen: tuple[int, int]) -> None:
     """A port that a test has reserved is chosen by no store beside it, which knows of no reservations."""
     assert surroundings.PORTS[1] <= chosen[0]

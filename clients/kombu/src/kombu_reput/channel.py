@@ -140,7 +140,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self.queue_unbind(queue, binding.exchange, binding.routing_key, binding.arguments)
         self.state.queue_bindings_delete(queue)
         self._purge(queue)
-        self.connection.owned.pop(queue, None)
+        if (owned := self.connection.owned.pop(queue, None)) is not None:
+            owned.forget()
         self.bindings.forget(queue)
 
     # Bindings.
@@ -285,6 +286,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         receiving = self._receiving.pop(consumer_tag, None)
         if receiving is not None:
             receiving.stop()
+            if (owned := self.connection.owned.get(receiving.queue)) is not None:
+                owned.forget()
         self._callbacks.pop(consumer_tag, None)
         arrivals = self.connection_arrivals.remove(self, consumer_tag)
         self.leases.settle("release", [one.raw["properties"]["delivery_tag"] for one in arrivals])

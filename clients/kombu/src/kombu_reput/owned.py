@@ -2,13 +2,15 @@
 """OwnedQueue: a queue that belongs to this process, such as that of remote control, of events or of results.
 
 It is no topic of its own: its messages are in the topic of broadcasts, with the tag of the queue or of an exchange that
-it is bound to. It begins at the end of the topic when it is declared or bound, and nothing remains of it.
+it is bound to. It begins at the end of the topic when the process declares or binds it first; nothing remains of it.
+A program may declare it with a connection and consume from it with another: Celery declares the queue of results where
+it publishes tasks. So the process keeps the begin of each queue until its consumer is cancelled.
 """
 
 import logging
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +20,12 @@ from kombu_reput import names, wire
 from kombu_reput.store import Store
 
 log = logging.getLogger("kombu_reput")
+
+BEGINS_MAX = 10_000
+"""Queues and tags whose begin the process keeps. The oldest is forgotten first, and begins at the end again."""
+
+_begins: OrderedDict[tuple[object, ...], int] = OrderedDict()
+"""The queue offset from which on no consumer of this process has read, by store, queue and tag."""
 
 
 class OwnedQueue:
@@ -43,8 +51,21 @@ class OwnedQueue:
             return
         self._store.ensure_topic(self._topic)
         end = self._store.end_of(self._topic)
+        begin = min(_begins.setdefault(self._key(tag), end), end)  # a store that was made anew has a smaller end
+        if len(_begins) > BEGINS_MAX:
+            _begins.popitem(last=False)
         with self._lock:
-            self._positions.setdefault(tag, end)
+            self._positions.setdefault(tag, begin)
+
+    def forget(self) -> None:
+        """Let the queue begin at the end of the topic when it is declared again: it has no consumer any more."""
+        with self._lock:
+            tags = list(self._positions)
+        for tag in tags:
+            _begins.pop(self._key(tag), None)
+
+    def _key(self, tag: str) -> tuple[object, ...]:
+        return (*self._store.settings.place, self.queue, tag)
 
     def pull(self, wait_s: float) -> tuple[list[dict[str, Any]], bool]:
         """Return the next messages of Kombu, and whether the position moved."""
@@ -55,7 +76,9 @@ class OwnedQueue:
         found = [raw for message in answer.messages if (raw := self._raw_of(message, begins)) is not None]
         with self._lock:
             for tag in begins:
-                self._positions[tag] = max(self._positions[tag], answer.next_queue_offset)
+                self._positions[tag] = position = max(self._positions[tag], answer.next_queue_offset)
+                if (key := self._key(tag)) in _begins:
+                    _begins[key] = position
         return found, answer.next_queue_offset != queue_offset
 
     def _raw_of(self, message: Message, begins: dict[str, int]) -> dict[str, Any] | None:

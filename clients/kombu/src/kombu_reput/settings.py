@@ -70,6 +70,11 @@ class Settings:
         """The durability of persistent messages."""
         return Durability[self.durability.upper()]
 
+    @property
+    def place(self) -> tuple[str | None, ...]:
+        """The addresses and the prefix: connections with the same place have the same queues."""
+        return self.store, self.commitlog, self.indexer, self.prefix
+
     def connect_arguments(self) -> dict[str, Any]:
         """Return the arguments of `reput_client.connect`."""
         services = ("store", "commitlog", "indexer", "janitor", "delivery")

@@ -26,14 +26,17 @@ FREE_PORTS = (
     "--commitlog-port", "0", "--indexer-port", "0", "--janitor-port", "0",
     "--no-delivery", "--no-metrics", "--no-console", "--no-gateway",
 )  # fmt: skip
+SOON_SYNCED = {"REPUT_INDEXER_FLUSH_THOROUGH_INTERVAL_MS": "1000"}
+"""The Indexer syncs all of its files each second instead of each minute: then segments may be deleted."""
 WITH_GATEWAY = ("--delivery", "--delivery-port", "0", "--gateway", "--gateway-port", "0")
 """Flags, after FREE_PORTS, for a store with a gateway, which needs Delivery."""
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment without settings of Reput, with small segments, any disk, and `extra`."""
+    """This process's environment without settings of Reput, with small segments, soon synced, any disk, and `extra`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
-    return {**kept, **ANY_DISK, "REPUT_COMMITLOG_SEGMENT_SIZE_BYTES": str(SEGMENT_SIZE_BYTES), **(extra or {})}
+    small = {"REPUT_COMMITLOG_SEGMENT_SIZE_BYTES": str(SEGMENT_SIZE_BYTES)}
+    return {**kept, **ANY_DISK, **small, **SOON_SYNCED, **(extra or {})}
 
 
 @dataclass(frozen=True)

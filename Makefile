@@ -74,7 +74,7 @@ failovers: $(READY) ## how long nobody takes appends when a leader dies or hands
 	@REPUT_FAILOVERS=$(or $(COUNT),20) $(VENV)/python -m pytest -s -m long tests/e2e/test_failovers.py $(TESTS)
 
 interop: $(READY) ## Apache RocketMQ opens our stores and we open its; needs Java and Maven
-	@$(VENV)/python -m pytest -m interop tests/interop $(TESTS)
+	@$(PARALLEL) --dist load -m interop tests/interop $(TESTS)
 
 conformance: $(READY) ## gRPC's clients for Go, Java and Node, h2spec and grpcurl against both fronts, FastStream's test classes for brokers; needs Go, Java, Maven, Node
 	@$(VENV)/python -m pytest -m conformance $(or $(TESTS),tests/conformance clients/faststream/tests)

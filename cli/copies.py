@@ -2,12 +2,13 @@
 """Copies: the stores that `reput up` runs on this machine, their directories, ports and flags."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import typer
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cli.free_ports import HOST, NoFreePort, hold
 from cli.supervisor import Child
@@ -27,8 +28,7 @@ COPY_COUNT_MAX = 10
 """Copies of all shards together: the ports of further copies would be those of metrics."""
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(Struct, frozen=True):
     """A copy of a store: its directory, ports and flags of its services. A single copy has no id."""
 
     data_dir: Path

@@ -5,6 +5,7 @@ A service binds its port a second or more after its choice. Until it starts, thi
 another `reput up` chooses another. Callers: a single thread.
 """
 
+import atexit
 import contextlib
 import functools
 import random
@@ -41,6 +42,12 @@ def let_go(port: int) -> None:
     """Let the service of a port bind it. A port that is not held stays as it is."""
     if (holder := _held.pop(port, None)) is not None:
         holder.close()
+
+
+@atexit.register
+def _let_all_go() -> None:
+    for port in list(_held):
+        let_go(port)
 
 
 @functools.cache

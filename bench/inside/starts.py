@@ -24,7 +24,8 @@ from pathlib import Path
 import psutil
 
 from bench import machine
-from cli.copies import HOST, Copy, chosen_ports
+from cli.copies import Copy, chosen_ports
+from cli.free_ports import HOST, let_go
 
 SERVICES = ("commitlog", "indexer", "janitor", "delivery")
 READY = b"READY=1"
@@ -43,7 +44,10 @@ def cost_of(pids: list[int], services: list[int], begin_s: float) -> Cost:
 
 def by_processes(folder: Path) -> Cost:
     """Start each service as a process of its own, one after the other."""
-    copy = Copy(folder, chosen_ports(dict.fromkeys(SERVICES, 0)), dict.fromkeys(SERVICES, HOST))
+    ports = chosen_ports(dict.fromkeys(SERVICES, 0))
+    for port in ports.values():
+        let_go(port)
+    copy = Copy(folder, ports, dict.fromkeys(SERVICES, HOST))
     started: list[subprocess.Popen[bytes]] = []
     begin_s = time.perf_counter()
     with (folder.parent / "log").open("ab") as log:

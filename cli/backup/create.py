@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
+from msgspec import Struct, field
 
 from cli.backup.errors import BackupError, PlaceFailed
 from cli.backup.manifest import Content, Manifest, Piece, digest_of
@@ -75,8 +75,7 @@ class Pace:
             self._sleep(wait_s)
 
 
-@dataclass(slots=True)
-class Creation:
+class Creation(Struct):
     """The making of a backup. `show` gets the bytes that were read, and their number in total."""
 
     repository: Repository

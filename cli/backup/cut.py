@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import bisect
 from array import array
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from cli.backup.errors import BackupDamaged
 from libs.formats.state.system_topics import STATE_TOPIC
@@ -19,8 +19,7 @@ from libs.log.end import STATUS_REASONS
 RECORD_COUNT_MAX = 16_384
 
 
-@dataclass(slots=True)
-class Cut:
+class Cut(Struct):
     """The bounds of a restore: an offset that no record may pass, and the newest store time. None is no bound."""
 
     end_physical_offset: int | None = None

@@ -8,8 +8,9 @@ not behind any message that is kept: the group begins at the queue's first one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from cli.backup.errors import BackupDamaged
 from libs.formats.config.consumer_offsets_json import ConsumerOffsetsFile
@@ -31,8 +32,7 @@ LEFT_PLACE = (DELIVERY_GROUP, DELIVERY_TOPIC, DELIVERY_LEFT_QUEUE_ID)
 HEAD_SIZE_BYTES = record.INT.size
 
 
-@dataclass(slots=True)
-class LogPositions:
+class LogPositions(Struct):
     """The positions that records of the log have. Pure."""
 
     is_whole: bool = False

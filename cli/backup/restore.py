@@ -13,9 +13,10 @@ import os
 import secrets
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from cli.backup import state as states
 from cli.backup.errors import BackupDamaged, BackupError
@@ -57,8 +58,7 @@ class Restored(NamedTuple):
     group_count: int
 
 
-@dataclass(slots=True)
-class Restore:
+class Restore(Struct):
     """A restore into an empty directory. `show` gets the bytes that are done, and their number in total."""
 
     repository: Repository

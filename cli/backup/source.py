@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from reput_client import UnavailableError
 
 from cli.backup.create import Stretch
@@ -28,8 +28,7 @@ RESUME_COUNT = 10
 RESUME_DELAY_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunningStore:
+class RunningStore(Struct, frozen=True):
     """A store behind a client. Without positions the Indexer is not asked."""
 
     client: Client

@@ -7,10 +7,10 @@ writers and positions of groups from the log itself, and topics that were delete
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from cli.backup.errors import BackupDamaged, BackupError
 from cli.backup.positions import LEFT_PLACE, LogPositions

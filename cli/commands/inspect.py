@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`reput inspect FILE`: offline dump and check of any store file (cli/inspect/store.py does the work)."""
 
-import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import structs
 
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.inspect.inspection import Finding, Item, UnknownKind
@@ -86,7 +86,7 @@ def _print_steps(steps: list[Item | Finding], *, as_json: bool) -> None:
     items = [step for step in steps if isinstance(step, Item)]
     if as_json:
         for step in steps:
-            print_json({"finding" if isinstance(step, Finding) else "item": dataclasses.asdict(step)})
+            print_json({"finding" if isinstance(step, Finding) else "item": structs.asdict(step)})
     elif items and items[0].kind in TABLED:
         rows = [{item.kind: item.number, "at": item.position, **exact(item.fields)} for item in items]
         write("".join(f"{line}\n" for line in [*table_lines(rows, tuple(rows[0]), output_width()), ""]))

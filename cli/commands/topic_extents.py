@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from cli.output.moments import time_text
 
@@ -21,8 +22,7 @@ TIMED_QUEUES_MAX = 400
 CALLS_AT_ONCE = 8
 
 
-@dataclass(slots=True)
-class Extent:
+class Extent(Struct):
     """The extent of a topic. Times are None if they were not read, or if it has no messages."""
 
     message_count: int = 0

@@ -9,15 +9,14 @@ import signal
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from cli.copies import (
     COPY_COUNT_MAX,
-    HOST,
     REPLICA_IDS,
     SHARD_NAMES,
     Copy,
@@ -28,6 +27,7 @@ from cli.copies import (
     write_shards,
 )
 from cli.exit_codes import ExitCode
+from cli.free_ports import HOST
 from cli.launcher import LauncherEnded
 from cli.output.lines import JsonOption, error_line, print_json, warning_line
 from cli.supervisor import Child, ChildEnded, Supervisor

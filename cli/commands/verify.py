@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import structs
 
 from cli.exit_codes import CommandFailed, ExitCode
 from cli.output.lines import print_json, warning_line, write
@@ -166,12 +166,12 @@ def _print_document(data_dir: Path, report: Report, summary: Summary, shown: lis
             "fault_count": report.fault_count,
             "note_count": report.note_count,
             "duration_ms": round(duration_s * 1000),
-            **dataclasses.asdict(summary),
+            **structs.asdict(summary),
             "codes": {
-                code: {**dataclasses.asdict(report.counts[code]), "meaning": CODES[code].meaning}
+                code: {**structs.asdict(report.counts[code]), "meaning": CODES[code].meaning}
                 for code in CODES
                 if code in report.counts
             },
-            "findings": [dataclasses.asdict(finding) for finding in shown],
+            "findings": [structs.asdict(finding) for finding in shown],
         }
     )

@@ -8,11 +8,11 @@ mapped file: besides them it keeps a byte per entry.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps, Window
 from libs.formats.errors import FormatError
@@ -55,8 +55,7 @@ class _Link(NamedTuple):
     target: int
 
 
-@dataclass(slots=True)
-class _File:
+class _File(Struct):
     """The file and the results of its chains so far."""
 
     data: Data

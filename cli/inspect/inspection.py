@@ -9,9 +9,10 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from libs.formats import store_layout
 
@@ -26,8 +27,7 @@ class UnknownKind(Exception):
     """The kind of a store file is not known, or the requested kind does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """A record, unit, entry, header or value. `number` counts from 0 in the file (index entries: from 1)."""
 
     kind: str
@@ -36,8 +36,7 @@ class Item:
     fields: dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A fault: its start in the file, its item and field, and the reason."""
 
     position: int
@@ -46,8 +45,7 @@ class Finding:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """The items to show: `limit` items from number `start` on, or all from there. Checks cover the whole file."""
 
     start: int = 0
@@ -66,8 +64,7 @@ class Window:
 Steps: TypeAlias = Iterator["Item | Finding"]
 
 
-@dataclass(slots=True)
-class Inspection:
+class Inspection(Struct):
     """A running inspection. Iterate once. `summary` and `finding_count` are complete afterwards.
 
     `inspect` is the inspection of this kind of file. `slot_count` is that of an index file, if it was given.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from cli.inspect.damage import explain_checksums, explain_structure, next_record
 from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps
@@ -28,8 +29,7 @@ _PROGRESS_STEP_BYTES = 8 * MIB
 _TOPIC = re.compile(r"[%|+a-zA-Z0-9_-]+", re.ASCII)
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(Struct):
     """The state of the walk. It ends with the file, or when `end` is set to the reason."""
 
     data: Data

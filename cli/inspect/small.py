@@ -6,9 +6,10 @@ Specs: docs/formats/store_checkpoint.md, epoch_file.md, config_files.md, reput_f
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
+
+import msgspec
 
 from cli.inspect.inspection import Data, Finding, Inspection, Item, Steps
 from libs.formats.config import consumer_offsets_json, delay_offsets_json, subscription_groups_json, topics_json
@@ -33,7 +34,7 @@ def inspect_small(data: Data, inspection: Inspection) -> Steps:
 
 def _checkpoint(data: bytes) -> Steps:
     checkpoint = store_checkpoint.decode(data)
-    values = dataclasses.asdict(checkpoint)
+    values = msgspec.structs.asdict(checkpoint)
     yield Item("checkpoint", 0, 0, {**values, "min_time_ms": checkpoint.min_time_ms})
     for position, name in store_checkpoint.FIELD_POSITIONS:
         is_time = name.endswith("_ms")
@@ -54,13 +55,13 @@ def _epochs(data: bytes) -> Steps:
 def _topics(data: bytes) -> Steps:
     file = topics_json.loads(_text(data))
     for number, topic in enumerate(file.topics.values()):
-        yield Item("topic", number, 0, dataclasses.asdict(topic))
+        yield Item("topic", number, 0, msgspec.structs.asdict(topic))
 
 
 def _topic_journal(data: bytes) -> Steps:
     journal, position = topic_journal.decode(data), 0
     for number, change in enumerate(journal.changes):
-        yield Item("change", number, position, dataclasses.asdict(change))
+        yield Item("change", number, position, msgspec.structs.asdict(change))
         position += checksummed.HEADER_SIZE_BYTES + checksummed.COVERED.unpack_from(data, position)[3]
     if journal.end < len(data):
         yield Finding(journal.end, "file", "size", f"the last {len(data) - journal.end} bytes are no whole change")

@@ -7,9 +7,10 @@ A fault is only a note if the next start of a service repairs it by itself, as a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 Severity: TypeAlias = Literal["fault", "note"]
 
@@ -23,8 +24,7 @@ class Area(StrEnum):
     FILES = "files"
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(Struct, frozen=True):
     """A kind of finding. A code without an area is reported for every selection."""
 
     area: Area | None

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from cli.verify.codes import CODES, Area, Severity
 
@@ -17,8 +18,7 @@ SINGLE_COUNT_MAX = 1000
 """Most findings of a kind in a step of the walk that are reported singly; a file of noise would give millions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A finding.
 
     `position` is in the file, in bytes, and `physical_offset` in the log. Both are None if there is none. `count` is
@@ -34,16 +34,14 @@ class Finding:
     count: int
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """Number of findings of a code."""
 
     faults: int = 0
     notes: int = 0
 
 
-@dataclass(slots=True)
-class Report:
+class Report(Struct):
     """Counts all findings and passes at most `limit` faults and as many notes to `show`.
 
     Findings of other areas than the selected ones are dropped.

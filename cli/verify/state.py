@@ -12,9 +12,10 @@ import fcntl
 import os
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct
 
 from cli.verify.findings import Report
 from libs.formats import limits, store_layout
@@ -40,8 +41,7 @@ _FLOCK = struct.Struct("hhqqi4x")  # struct flock of Linux on 64 bits: type, whe
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class StoreState:
+class StoreState(Struct, frozen=True):
     """The content of the small files. A file that is missing or can't be read is empty, or None."""
 
     is_log_clean: bool
@@ -174,8 +174,7 @@ def check_left_files(data_dir: Path, report: Report) -> None:
             report.add("TEMPORARY_FILE", str(path.relative_to(data_dir)), "a file that was never finished")
 
 
-@dataclass(frozen=True, slots=True)
-class _SmallFiles:
+class _SmallFiles(Struct, frozen=True):
     """The small files of a directory."""
 
     directory: Path

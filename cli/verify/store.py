@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from cli.verify.files import Files
 from cli.verify.findings import Report
@@ -32,8 +33,7 @@ FOREIGN_DIRECTORIES = (
 """RocketMQ's directories, whose content is not checked, only named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """The checked part of the store."""
 
     record_count: int

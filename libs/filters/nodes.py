@@ -5,8 +5,9 @@ Kinds of values are not checked here: `a < 'x'` is a tree, too. Each node has th
 characters from 1 on, and the depth of the tree below it.
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 DEPTH_MAX = 32
 """Depth of nested conditions. Each level is a nested call when a message is tested."""
@@ -26,8 +27,7 @@ class Wrong(Exception):
         self.at, self.reason, self.value, self.limit = at, reason, value, limit
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(Struct, frozen=True):
     """A property."""
 
     at: int
@@ -35,8 +35,7 @@ class Name:
     depth: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Struct, frozen=True):
     """A text, a number, TRUE, FALSE, or NULL as None."""
 
     at: int
@@ -44,8 +43,7 @@ class Literal:
     depth: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Two sides of =, <>, <, <=, > or >=."""
 
     at: int
@@ -55,8 +53,7 @@ class Comparison:
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
-class IsNull:
+class IsNull(Struct, frozen=True):
     """Whether there is no value."""
 
     at: int
@@ -64,8 +61,7 @@ class IsNull:
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
+class Within(Struct, frozen=True):
     """IN: whether a property is equal to a text of a list."""
 
     at: int
@@ -74,8 +70,7 @@ class Within:
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(Struct, frozen=True):
     """CONTAINS, STARTSWITH or ENDSWITH, or the NOT form, which is not simply the opposite (see building)."""
 
     at: int
@@ -86,8 +81,7 @@ class Search:
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(Struct, frozen=True):
     """The opposite of a condition."""
 
     at: int
@@ -95,8 +89,7 @@ class Not:
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
-class Junction:
+class Junction(Struct, frozen=True):
     """Conditions that must all hold (AND), or of which at least a single condition must hold (OR)."""
 
     at: int

@@ -7,7 +7,8 @@ The dialect: docs/filters.md.
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.filters.building import Builder, Test
 from libs.filters.nodes import VALUE_SHOWN, Wrong
@@ -20,8 +21,7 @@ KEPT_COUNT = 64
 """Number of cached expressions. An expression of 256 conditions takes 0.2 MB."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PropertyFilter:
+class PropertyFilter(Struct, frozen=True, eq=False):
     """A checked expression. Without a text, every message passes."""
 
     text: str = ""

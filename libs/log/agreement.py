@@ -21,8 +21,9 @@ The log's side, which finds the common end, is libs/log/common_history.py.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from libs.formats.epoch import Epoch
 
@@ -56,46 +57,39 @@ class Theirs(NamedTuple):
     """All epochs of the log; empty if it did not send them."""
 
 
-@dataclass(frozen=True, slots=True)
-class DropAll:
+class DropAll(Struct, frozen=True):
     """It is another log: hold no data, take the log's name, and request a stream of all its records."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Struct, frozen=True):
     """Only a person can decide. `why` is the reason."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Undo:
+class Undo(Struct, frozen=True):
     """The log lost its tail: hold no data of records at or past this end, which is now the stream's request, too."""
 
     end_physical_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Adopt:
+class Adopt(Struct, frozen=True):
     """The histories were compared: the follower's data is of the log's epoch, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class SkipTo:
+class SkipTo(Struct, frozen=True):
     """Continue here: the log has deleted the records before."""
 
     begin_physical_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class AskAgain:
+class AskAgain(Struct, frozen=True):
     """This stream is useless: request a stream at this offset."""
 
     physical_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Continue:
+class Continue(Struct, frozen=True):
     """The stream continues where the follower's data ends."""
 
 

@@ -13,9 +13,9 @@ all three cases.
 
 import enum
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from libs.formats.crc import CRC_PROPERTY_PREFIX
 from libs.formats.limits import CRC_PROPERTY_SIZE_BYTES
@@ -45,8 +45,7 @@ class ScanEndKind(enum.Enum):
     DAMAGED = "damaged middle"
 
 
-@dataclass(frozen=True, slots=True)
-class ScanEnd:
+class ScanEnd(Struct, frozen=True):
     """The end of the whole records, and the reason. `reason` is for people."""
 
     kind: ScanEndKind
@@ -54,8 +53,7 @@ class ScanEnd:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class KnownDurable:
+class KnownDurable(Struct, frozen=True):
     """Data that was certainly on disk before the start: bytes below an offset, records up to a store time (0: unknown).
 
     With `is_end` the offset is also the end of the log, because the stop before was clean. `is_foreign` says that

@@ -14,6 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from libs.formats.records.record import INT as SIZE
 from libs.kernel import layout
@@ -35,8 +36,7 @@ class Step(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """The first place of a file without a record, with the status of `scan` or UNSOUND, and a reason for people."""
 
     file_index: int

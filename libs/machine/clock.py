@@ -7,8 +7,9 @@ machine.
 
 import logging
 import time
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 STEP_MS = 1_000
 """A wall clock was set if it moved further than this against monotonic time."""
@@ -40,8 +41,7 @@ class SystemClock:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@dataclass(frozen=True, slots=True)
-class ClockStatistics:
+class ClockStatistics(Struct, frozen=True):
     """The counts of the watch since the start of the process."""
 
     steps_total: int

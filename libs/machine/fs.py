@@ -7,9 +7,10 @@ Methods may be called from any thread, except that a file has a single writer at
 Every method raises OSError; `libs.machine.errors` has the errors with a special meaning.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 PAGE_SIZE_BYTES = 4096
 """Unit in which the page cache keeps and a crash loses bytes."""
@@ -19,8 +20,7 @@ TEMPORARY_SUFFIX = ".tmp"
 the same name replaces them, and the owner of the directory may remove them."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiskUsage:
+class DiskUsage(Struct, frozen=True):
     """Size of the file system that holds a path, its used bytes, and the bytes that an unprivileged process may write.
 
     The last two are less than the first where the file system keeps a reserve for root.

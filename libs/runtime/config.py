@@ -14,7 +14,6 @@ import dataclasses
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -34,8 +33,7 @@ SECRET_SUFFIXES = ("_password", "_secret", "_token")
 MASK = "********"
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A setting of a configuration class, as documentation and messages need it."""
 
     name: str
@@ -77,8 +75,7 @@ class Field:
         return expectation(self.type)
 
 
-@dataclass(frozen=True, slots=True)
-class GivenValue:
+class GivenValue(msgspec.Struct, frozen=True):
     """A value as a source has it. Text may mean a number or a boolean if the source has only text."""
 
     value: object
@@ -86,8 +83,7 @@ class GivenValue:
     is_text: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """An effective value and its source."""
 
     field: Field
@@ -100,8 +96,7 @@ class Setting:
         return MASK if self.field.is_secret and self.value else str(self.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded(Generic[T]):
+class Loaded(msgspec.Struct, Generic[T], frozen=True):
     """A checked configuration with the source of each value, in the order of the fields."""
 
     value: T
@@ -154,7 +149,7 @@ def fields_of(cls: type, defaults: object = None) -> list[Field]:
         if dataclasses.is_dataclass(kind):
             assert isinstance(kind, type)
             prefix = _prefix(field.name, kind)
-            fields += [dataclasses.replace(inner, name=prefix + inner.name) for inner in fields_of(kind, default)]
+            fields += [msgspec.structs.replace(inner, name=prefix + inner.name) for inner in fields_of(kind, default)]
             continue
         importance, kind = _importance(kind)
         assert importance is not None, f"{cls.__name__}.{field.name} is marked neither Basic nor Advanced"

@@ -7,11 +7,13 @@ The sources are those of the start: the same file, variables and flags.
 Callers: the event loop's thread; `statistics` from any thread.
 """
 
-import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from libs.runtime.config import Loaded, Setting, build
 from libs.runtime.errors import ConfigError
@@ -25,8 +27,7 @@ LOG_LEVEL = "log_level"
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ReloadStatistics:
+class ReloadStatistics(Struct, frozen=True):
     """The reloads since the start."""
 
     taken_total: int
@@ -117,7 +118,7 @@ class Reload(Generic[S]):
             setting if setting.field.name in self._live else before[setting.field.name] for setting in found.settings
         )
         value = build(type(self.loaded.value), {setting.field.name: setting.value for setting in settings})
-        return dataclasses.replace(self.loaded, value=value, settings=settings)
+        return replace(self.loaded, value=value, settings=settings)
 
 
 def take_over(held: Any, new: Any, names: Iterable[str]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sentences under the fields of dataclasses: the help of settings and of metrics."""
+"""The sentences under the fields of dataclasses and structs: the help of settings and of metrics."""
 
 import ast
 import dataclasses
@@ -11,6 +11,8 @@ import typing
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from msgspec import Struct
+
 
 @functools.cache
 def field_sentences(cls: type) -> Mapping[str, str]:
@@ -20,7 +22,7 @@ def field_sentences(cls: type) -> Mapping[str, str]:
     """
     sentences: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
-        if not dataclasses.is_dataclass(base):
+        if base is Struct or not (dataclasses.is_dataclass(base) or issubclass(base, Struct)):
             continue
         body = typing.cast("ast.ClassDef", ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]).body
         for statement, following in itertools.pairwise(body):

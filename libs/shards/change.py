@@ -8,9 +8,10 @@ write the same share, and the step of a program that is late is refused.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from libs.formats.config.topic_share import HASH_MAX, Child, Place, QueueShare, ShareChange, TopicShare
 from libs.formats.limits import QUEUE_COUNT_MAX

@@ -7,13 +7,13 @@ larger version has it. Sealed queues take no messages.
 
 import bisect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.formats.config.topic_share import Place, TopicShare, key_hash
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
+class _Range(Struct, frozen=True):
     first_hash: int
     last_hash: int
     place: Place

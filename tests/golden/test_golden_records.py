@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Golden records, ids and hashes, in both directions: the bytes give the values, and the values give the bytes."""
 
-import dataclasses
 import tomllib
 
 import pytest
+from msgspec.structs import replace
 
 from libs.formats import crc, java
 from libs.formats.indexes import consume_queue, index_file
@@ -26,9 +26,9 @@ PLAIN = make_record(
 SMALL = make_record(queue_id=0, queue_offset=0, body=b"hi", properties=TAGS)
 RECORDS: dict[str, Record] = {
     "plain_record": PLAIN,
-    "plain_record_4_9": dataclasses.replace(PLAIN, properties=PLAIN.properties[:-1]),
-    "v2_ipv6_record": dataclasses.replace(SMALL, version=2, sys_flag=0x30, born_host=IPV6_BORN, store_host=IPV6_STORE),
-    "crc_property_record": dataclasses.replace(SMALL, properties=TAGS + b"__CRC32#\x012515922251\x02"),
+    "plain_record_4_9": replace(PLAIN, properties=PLAIN.properties[:-1]),
+    "v2_ipv6_record": replace(SMALL, version=2, sys_flag=0x30, born_host=IPV6_BORN, store_host=IPV6_STORE),
+    "crc_property_record": replace(SMALL, properties=TAGS + b"__CRC32#\x012515922251\x02"),
     "delayed_record": make_record(
         topic="SCHEDULE_TOPIC_XXXX",
         queue_id=2,

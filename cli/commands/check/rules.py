@@ -7,10 +7,10 @@ gave no answer has no finding of its own: the finding of the service says it all
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from msgspec import Struct, field
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.indexer.v1 import index_service_pb2 as index_pb
 from reput.janitor.v1 import retention_service_pb2 as retention_pb
@@ -57,8 +57,7 @@ class Number(NamedTuple):
     limits: Limits
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """The judgement about a subject, such as the disk of a log."""
 
     subject: str
@@ -90,8 +89,7 @@ class Backups(NamedTuple):
     """Why nobody could look."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """The answers of the services at `time_s`. Answers are by address, in the order in which the user gave them."""
 
     time_s: float

@@ -8,10 +8,11 @@ Imported only when it runs, because the engine takes a while to load.
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from msgspec import structs
 
 from cli.exit_codes import CommandFailed, ExitCode
 from libs.formats import store_layout
@@ -64,7 +65,7 @@ def rebuild_offline(data_dir: Path, config: Path | None, advance: Callable[[int,
             )
         )
     rate = round(report.record_count * 1000 / max(1, report.duration_ms))
-    return {**dataclasses.asdict(report), "log_end": report.log_end.value, "records_per_s": rate}
+    return {**structs.asdict(report), "log_end": report.log_end.value, "records_per_s": rate}
 
 
 def _segment_size_bytes(fs: Fs, data_dir: Path) -> int:

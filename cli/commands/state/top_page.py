@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from cli.commands.state.beside import beside_document
 from cli.commands.state.page import disk_lines, labelled_lines, verdict_lines
@@ -25,8 +26,7 @@ ROWS_MIN = 3
 """Least number of topics and groups that are shown, even on a low terminal."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """A look and the look before it, which the first view does not have."""
 
     states: States

@@ -8,9 +8,10 @@ changes in between, so that no service has to keep any.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct, field
 
 from libs.formats.state.system_topics import is_system_topic
 
@@ -35,8 +36,7 @@ class Place(NamedTuple):
     lag: int
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(Struct, frozen=True):
     """A look at the queues and groups of all topics except the store's own."""
 
     time_s: float

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from cli.verify.codes import Area
@@ -59,8 +59,7 @@ _REASON = {
 }
 
 
-@dataclass(slots=True)
-class LogFacts:
+class LogFacts(Struct):
     """Facts about the log as a whole, from the walk."""
 
     delay_levels_ms: Sequence[int]

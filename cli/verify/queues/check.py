@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from cli.verify.files import Files
@@ -39,8 +40,7 @@ BEHIND = (
 """Code, place, and sentence of their tally."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """Rows [start, end) of a batch, in queue order, whose queue offsets follow each other."""
 
     state: QueueState

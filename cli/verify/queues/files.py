@@ -8,10 +8,11 @@ Layout: docs/formats/consume_queue.md section 2.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from cli.verify.codes import Area
 from cli.verify.files import Files
@@ -125,8 +126,7 @@ class QueueFiles:
         return self._directory / store_layout.file_name(base)
 
 
-@dataclass(slots=True)
-class QueueState:
+class QueueState(Struct):
     """A queue during the walk. Numbers count units."""
 
     topic: str

@@ -8,10 +8,10 @@ Units after its last record should not be there. Rules: docs/formats/consume_que
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from cli.verify.findings import Report
@@ -37,8 +37,7 @@ Values = tuple[int, int, int]
 """Physical offset, record size and tags code of a unit."""
 
 
-@dataclass(slots=True)
-class UnitCheck:
+class UnitCheck(Struct):
     """Explains units of any queue."""
 
     log: LogFiles

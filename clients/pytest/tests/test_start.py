@@ -37,6 +37,7 @@ def test_the_cost_of_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / "test_it.py").write_text(CODE)
     (tmp_path / "pytest.ini").touch()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    kept["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # plug-ins that this repository needs for its own tests
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *arguments]
@@ -47,7 +48,9 @@ def test_the_cost_of_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         return done
 
     told: dict[str, float] = {}
-    for line in run("-m", "pytest", "-p", "no:cacheprovider", "-q", "-s").stdout.splitlines():
+    for line in run(
+        "-m", "pytest", "-p", "pytest_reput.plugin", "-p", "no:cacheprovider", "-q", "-s"
+    ).stdout.splitlines():
         if "TOLD " in line:
             told.update(json.loads(line.partition("TOLD ")[2]))
     imports = run("-X", "importtime", "-c", "import pytest; import pytest_reput.plugin").stderr.splitlines()

@@ -9,8 +9,9 @@ text.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from libs.formats.errors import BadField, BadLength
 from libs.formats.limits import CONFIG_FILE_SIZE_BYTES_MAX, INT64_MAX
@@ -21,8 +22,7 @@ _NESTING_MAX = 64
 _INTEGER_DIGIT_COUNT_MAX = 20
 
 
-@dataclass(frozen=True, slots=True)
-class DataVersion:
+class DataVersion(Struct, frozen=True):
     """RocketMQ's version stamp of a table: the number of changes, and the time of the last change (ms since 1970)."""
 
     counter: int = 0

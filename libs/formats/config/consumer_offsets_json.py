@@ -5,7 +5,8 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from libs.formats.config import config_json
 from libs.formats.config.config_json import DataVersion
@@ -19,8 +20,7 @@ OFFSET_SIZE_BYTES_MAX = len(',\n\t\t\t2147483647:-9223372036854775808,\n\t\t"@":
 """Most bytes of an offset in the file, without the names of its topic and its group."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerOffsetsFile:
+class ConsumerOffsetsFile(Struct, frozen=True):
     """The whole file: (topic, group) to queue id to the next queue offset to consume. 4.x has no data version."""
 
     offsets: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)

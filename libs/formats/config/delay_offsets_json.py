@@ -4,15 +4,14 @@
 Spec: docs/formats/config_files.md section 4. RocketMQ's counterpart is DelayOffsetSerializeWrapper.
 """
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from libs.formats.config import config_json
 from libs.formats.config.config_json import DataVersion
 from libs.formats.limits import INT32_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class DelayOffsetsFile:
+class DelayOffsetsFile(Struct, frozen=True):
     """The whole file: delay level, from 1, to the next queue offset to deliver. 4.x has no data version."""
 
     offsets: dict[int, int] = field(default_factory=dict)

@@ -6,8 +6,9 @@ RocketMQ's counterparts are SubscriptionGroupManager, SubscriptionGroupConfig an
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from libs.formats.config import config_json
 from libs.formats.config.config_json import DataVersion
@@ -32,8 +33,7 @@ NEW_GROUP: Mapping[str, Any] = {
 """The fields of a group that RocketMQ creates."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriptionGroup:
+class SubscriptionGroup(Struct, frozen=True, kw_only=True):
     """A group. Times are in milliseconds."""
 
     is_enabled: bool = True
@@ -50,8 +50,7 @@ class SubscriptionGroup:
         return _backoffs(self.retry_policy)
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionGroupsFile:
+class SubscriptionGroupsFile(Struct, frozen=True):
     """The whole file, by the groups' names. `others` are fields of the file that Reput does not use."""
 
     groups: dict[str, SubscriptionGroup] = field(default_factory=dict)

@@ -7,11 +7,12 @@ It is the text of an attribute in topics.json, which RocketMQ keeps and does not
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from libs.formats.errors import BadField
 from libs.formats.limits import QUEUE_COUNT_MAX
@@ -46,8 +47,7 @@ class Place(NamedTuple):
     queue_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class QueueShare:
+class QueueShare(Struct, frozen=True):
     """A queue, and the range of hashes whose keys it has, both ends included.
 
     A sealed queue takes no messages of clients any more, for good: other queues have its keys. `parents` are the sealed
@@ -61,8 +61,7 @@ class QueueShare:
     parents: tuple[Place, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
+class Child(Struct, frozen=True):
     """A queue that a change opens."""
 
     place: Place
@@ -70,8 +69,7 @@ class Child:
     last_hash: int
 
 
-@dataclass(frozen=True, slots=True)
-class ShareChange:
+class ShareChange(Struct, frozen=True):
     """A change under way: the parents are sealed, then the children open. The parents' keys are the children's."""
 
     version: int
@@ -84,8 +82,7 @@ class ShareChange:
         return next(_change_faults(self), "")
 
 
-@dataclass(frozen=True, slots=True)
-class TopicShare:
+class TopicShare(Struct, frozen=True):
     """The queues of a topic that a log has, by number. The version grows with each change at any log.
 
     The change under way is at the log that has the queue with the smallest number, so that a topic has at most one.

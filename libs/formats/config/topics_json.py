@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """topics.json: topics with their queues and permissions. Spec: docs/formats/config_files.md section 2."""
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct, field
 
 from libs.formats.config import config_json, topic_share
 from libs.formats.config.config_json import DataVersion
@@ -20,8 +21,7 @@ RETENTION_HOURS_MAX = 24 * 365 * 100
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
-@dataclass(frozen=True)
-class TopicConfig:
+class TopicConfig(Struct, frozen=True, dict=True):
     """A topic. Queue counts are 0 to 65535. `permission` is a sum of the PERMISSION bits."""
 
     name: str
@@ -84,8 +84,7 @@ def _limit(text: str | None, most: int) -> int:
     return min(int(text), most) if text is not None and is_number else 0
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsFile:
+class TopicsFile(Struct, frozen=True):
     """The whole file: topics by name, in the file's order."""
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)

@@ -10,10 +10,11 @@ Not handled: whether the offsets follow each other (ReputLoop).
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from libs.formats import fields
 from libs.formats.epoch import Epoch
@@ -69,8 +70,7 @@ _COLUMNS: dict[int, tuple[str, type[np.int64 | np.int32]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Handshake:
+class Handshake(Struct, frozen=True):
     """The log's handshake, with the end of the common history. Fields as in DispatchHandshake."""
 
     common_end_physical_offset: int
@@ -86,8 +86,7 @@ class Handshake:
     """Where the messages of deleted topics begin, for all deleted topics."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True):
     """A step without records. Fields as in DispatchHeartbeat."""
 
     confirmed_physical_offset: int
@@ -96,8 +95,7 @@ class Heartbeat:
     """The topic begins that changed. 0 for a begin that does not exist any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchBatch:
+class DispatchBatch(Struct, frozen=True):
     """Consecutive records as columns. Fields as in DispatchColumns.
 
     Arrays are read-only. Arrays of a response keep it in memory. Arrays of scanned columns change with the next scan.

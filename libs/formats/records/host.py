@@ -10,8 +10,9 @@ from __future__ import annotations
 import ipaddress
 import re
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from libs.formats.errors import BadField, Truncated
 
@@ -28,8 +29,7 @@ assert (HOST_IPV4_SIZE_BYTES, HOST_IPV6_SIZE_BYTES) == (8, 20)
 _TEXT = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<v4>[0-9.]{7,15})):(?P<port>[0-9]{1,5})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """An IPv4 or IPv6 address (4 or 16 bytes) and a port.
 
     The port from a record may be any 32-bit number, because RocketMQ does not check it. `is_port_valid` checks it.

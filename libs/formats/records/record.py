@@ -11,8 +11,9 @@ append.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from libs.formats import crc
 from libs.formats.errors import BadChecksum, BadField, BadLength, BadMagic, Truncated
@@ -75,8 +76,7 @@ INNER_BATCH_FLAG = 0x80
 COMPRESSION_TYPE_MASK = 0x700
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """A message with all fields of its record. Times are in milliseconds since 1970, properties are as stored.
 
     `encode` derives the `sys_flag` bits for IPv6 hosts from the hosts. `properties` from a stored record include its
@@ -112,8 +112,7 @@ class Record:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RecordShape:
+class RecordShape(Struct, frozen=True):
     """The places of a record's fields: positions in the caller's buffer, sizes in bytes. Lengths are consistent."""
 
     position: int

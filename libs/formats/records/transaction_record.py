@@ -6,7 +6,8 @@ TransactionalMessageUtil.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.formats.errors import BadField
 from libs.formats.limits import INT32_MAX, INT64_MAX
@@ -38,8 +39,7 @@ IMMUNITY_S_MAX = 40 * 86_400
 DIGIT_COUNT_MAX = 19
 
 
-@dataclass(frozen=True, slots=True)
-class Half:
+class Half(Struct, frozen=True):
     """A half message, without its body."""
 
     queue_offset: int
@@ -62,8 +62,7 @@ class Half:
     former_offset: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """An end record: a record of the end of half messages."""
 
     queue_offset: int

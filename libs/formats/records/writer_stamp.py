@@ -5,7 +5,8 @@ It records in the log itself which batches of which writer it has, so that a rep
 """
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.formats.errors import BadField, BadLength
 from libs.formats.limits import INT32_MAX, INT64_MAX
@@ -17,8 +18,7 @@ _LAYOUT = re.compile(rb"([0-9a-f]{16})([0-9a-f]{8})([0-9a-f]{8})([0-9a-f]{16})")
 DIGIT_COUNT = 16 + 8 + 8 + 16
 
 
-@dataclass(frozen=True, slots=True)
-class WriterStamp:
+class WriterStamp(Struct, frozen=True):
     """A batch of a writer, and its place. The whole batch is in the log if its last byte is in the log."""
 
     writer_id: str

@@ -5,14 +5,13 @@ Text: the process id, then the words that apply, separated by blanks, and a newl
 newline, and 4.9 writes an empty file.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 _FOLLOWS, _OWED, _BEHIND = b"follows", b"owed", b"behind"
 _PROCESS_ID_DIGITS_MAX = 19
 
 
-@dataclass(frozen=True, slots=True)
-class Abort:
+class Abort(Struct, frozen=True):
     """The content of the file."""
 
     process_id: int | None = None

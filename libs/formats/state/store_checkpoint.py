@@ -10,8 +10,10 @@ does not change the log time when it stops, so the log time alone would not show
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import astuple, replace
 
 from libs.formats.errors import Truncated
 
@@ -27,8 +29,7 @@ MARGIN_MS = 3000
 assert FIELDS.size == 40
 
 
-@dataclass(frozen=True, slots=True)
-class StoreCheckpoint:
+class StoreCheckpoint(Struct, frozen=True):
     """Store times (ms) up to which log, queues and full index files were synced, and physical offsets.
 
     RocketMQ's names: physicMsgTimestamp, logicsMsgTimestamp, indexMsgTimestamp, masterFlushedOffset, confirmPhyOffset.
@@ -88,8 +89,8 @@ class StoreCheckpoint:
 
 
 FIELD_POSITIONS = tuple(
-    (8 * number if number < 5 else OWN_FIELDS_AT + 8 * (number - 5), field.name)
-    for number, field in enumerate(fields(StoreCheckpoint))
+    (8 * number if number < 5 else OWN_FIELDS_AT + 8 * (number - 5), name)
+    for number, name in enumerate(StoreCheckpoint.__struct_fields__)
 )
 """Position in the file and name of each number."""
 

@@ -9,8 +9,9 @@ Spec: docs/formats/reput_files.md section 8.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from libs.formats.config import config_json, topics_json
 from libs.formats.config.config_json import DataVersion
@@ -26,8 +27,7 @@ _NAME = KIND.encode().ljust(checksummed.KIND_SIZE_BYTES_MAX, b"\0")
 _NAME_AT = 8
 
 
-@dataclass(frozen=True, slots=True)
-class TopicChange:
+class TopicChange(Struct, frozen=True):
     """A change of topics: topics that are new or changed, then names that are removed."""
 
     before: DataVersion

@@ -8,10 +8,10 @@ handled: filters, the schema, IPC frames.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from libs.kernel import layout
 from libs.kernel.answer.arrow_cy import arrow_layout, fill_bytes, fill_message_ids, fill_properties
@@ -43,8 +43,7 @@ _PIECES = {
 COLUMN_NAMES = frozenset({*_NUMBERS, *_TIMES, *_PIECES, "properties", "message_id"})
 
 
-@dataclass(frozen=True, slots=True)
-class ArrowColumn:
+class ArrowColumn(Struct, frozen=True):
     """A column. Buffers are in Arrow's layout: little-endian numbers, bitmaps with the lowest bit first.
 
     `kind` is "int32", "int64", "timestamp[us]", "string", "binary" or "map<string, string>".

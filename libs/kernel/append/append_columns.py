@@ -5,15 +5,15 @@ Callers own the columns and may use them again for the next call. A single threa
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.formats.records.delay_level import DELAY_LEVEL_COUNT_MAX, DELAY_LEVEL_MAX
 from libs.kernel.layout import PLAN_QUEUE_ID, PLAN_ROW, PLAN_STRIDE, PLAN_TOPIC_SIZE, PLAN_TOPIC_START
 from libs.kernel.zeros import zeros
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AppendLimits:
+class AppendLimits(Struct, frozen=True, kw_only=True):
     """The limits of an append. Sizes are in bytes."""
 
     body_size_bytes_max: int

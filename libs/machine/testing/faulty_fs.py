@@ -12,7 +12,6 @@ For tests only. Safe from any thread if the plan is.
 """
 
 import contextlib
-import dataclasses
 import errno
 import os
 import random
@@ -20,6 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from libs.machine.errors import DiskFull
 from libs.machine.fs import TEMPORARY_SUFFIX, DiskUsage, Fs, Lock, MappedFile
@@ -177,7 +178,7 @@ class FaultyFs:
     def disk_usage(self, path: Path) -> DiskUsage:
         """See `Fs.disk_usage`."""
         usage = self._fs.disk_usage(path)
-        return dataclasses.replace(usage, free_bytes=0) if self.is_full else usage
+        return replace(usage, free_bytes=0) if self.is_full else usage
 
     def lock(self, path: Path) -> Lock:
         """See `Fs.lock`."""

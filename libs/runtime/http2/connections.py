@@ -11,8 +11,9 @@ import asyncio
 import resource
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from libs.runtime.http2.limits import ConnectionLimits
 
@@ -93,8 +94,7 @@ def shortages(limits: ConnectionLimits) -> list[str]:
     return [f"{fact}; connection_count_max = {wanted} needs {needed}: raise the hard limit (ulimit -n, LimitNOFILE=)"]
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """Counts of connections since the start."""
 
     opened: int = 0

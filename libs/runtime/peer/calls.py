@@ -7,13 +7,13 @@ a table, every other failure is DependencyUnavailable.
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
+from msgspec import Struct
 
 from libs.requests.errors import DependencyUnavailable, PeerError
 from libs.runtime.peer.connection import Connection
@@ -25,8 +25,7 @@ PeerErrors = Mapping[str, Callable[[PeerError], Exception]]
 """The errors of a caller, by reason. The reason of a peer that has not answered is "" or a reason of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeerClient:
+class PeerClient(Struct, frozen=True):
     """The calls of a service over a connection. `service` is its name in errors."""
 
     service: str

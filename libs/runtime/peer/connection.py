@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import grpc
+from msgspec import Struct
 
 from libs.runtime.errors import ConfigError
 from libs.runtime.http2 import PACKAGE
@@ -37,8 +38,7 @@ MetadataSource = Callable[[], Metadata]
 """Returns the metadata of a call. It is called for each call, because a token may be renewed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(Struct, frozen=True):
     """A channel to a peer, with the deadline and the metadata of its calls."""
 
     channel: grpc.aio.Channel

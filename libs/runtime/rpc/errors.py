@@ -9,7 +9,6 @@ caller gets INTERNAL and no detail, the log gets the traceback. docs/errors.md d
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import grpc
 from google.protobuf.any import pack
@@ -17,6 +16,7 @@ from google.protobuf.duration import from_milliseconds
 from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
+from msgspec import Struct
 from reput.common.v1.error_reason_pb2 import ErrorReason
 
 from libs.requests import errors
@@ -45,8 +45,7 @@ LEFT_OUT = " … ".encode()
 """The mark that replaces the middle of a long text."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorRow:
+class ErrorRow(Struct, frozen=True):
     """The status of a class of errors.
 
     `reason` is a name of ErrorReason without its prefix. `metadata` names attributes of the error that go into
@@ -156,8 +155,7 @@ An answer can have many statuses: a stream has one for each refused batch, a cal
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Refusals:
+class Refusals(Struct, frozen=True):
     """How often something was refused for a reason."""
 
     refusals_total: int = 0

@@ -24,13 +24,13 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
+from msgspec import Struct, field
 
 from libs.requests.errors import Stopping
 from libs.runtime.http2.turns import Outcome, Turn, TurnCall, TurnHandler
@@ -79,8 +79,7 @@ class Gate(Protocol):
     is_stopping: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True, kw_only=True):
     """The objects that all calls of a server share.
 
     `trusted_bounds` is for methods that clients may not call, so that clients never use up their room.
@@ -184,8 +183,7 @@ _MAKERS: dict[tuple[bool, bool], Callable[[Any], grpc.RpcMethodHandler[Any, Any]
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Call:
+class _Call(Struct, frozen=True, kw_only=True):
     """A method, with the objects that its calls need."""
 
     method: MethodDescriptor

@@ -7,11 +7,11 @@ it is parsed. The kernel counts the values in a single pass, which ends at the f
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from msgspec import Struct
 
 from libs.kernel import layout
 from libs.kernel.append import request_cy
@@ -19,8 +19,7 @@ from libs.requests.errors import MalformedRequest
 from libs.runtime.rpc.errors import RequestTooLarge
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
+class RequestLimits(Struct, frozen=True):
     """The limits of a request of a method: bytes, and values (fields, and elements of repeated fields)."""
 
     size_bytes_max: int = 128 << 10

@@ -13,7 +13,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -21,6 +20,7 @@ from urllib.parse import unquote
 import grpc
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
+from msgspec import Struct
 
 from libs.machine.clock import SystemClock
 from libs.runtime.trust.audit.audit_file import AuditFile
@@ -66,8 +66,7 @@ class Context(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrailStatistics:
+class TrailStatistics(Struct, frozen=True, kw_only=True):
     """The counts of the audit, for telemetry."""
 
     written_lines_total: int

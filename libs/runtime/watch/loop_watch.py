@@ -15,7 +15,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 TICK_S = 0.01
 
@@ -37,8 +38,7 @@ WINDOW_S = 60.0
 """The longest pause covers the current window and the window before: a scrape in each window misses no pause."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopStatistics:
+class LoopStatistics(Struct, frozen=True):
     """Measurements of the watch. A pause that has not ended yet is included in the longest pauses."""
 
     longest_pause_ms: float

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics: the families of a service's metrics, from the fields of dataclasses.
+"""Metrics: the families of a service's metrics, from the fields of structs and dataclasses.
 
 A field gives the name, the type and the unit of its family:
 
@@ -17,7 +17,10 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -25,7 +28,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-Read = Callable[[], Mapping[tuple[str, ...], "DataclassInstance"]]
+Kind: TypeAlias = "type[DataclassInstance | Struct]"
+"""The class of statistics: a struct, or a dataclass whose fields have metadata."""
+Read = Callable[[], Mapping[tuple[str, ...], Any]]
 """Returns objects by the values of their labels. Quick, from any thread, and without need of the event loop."""
 
 TOTAL = "_total"
@@ -37,8 +42,7 @@ _UNITS = (("_ms", "_seconds", 1e-3), ("_percent", "_ratio", 1e-2), ("_count", "s
 """The end of a field's name, the end of its family's name, and the factor of its values."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A field of the objects of a reader, as a family of metrics."""
 
     field: str
@@ -53,7 +57,7 @@ class Column:
         """Whether the values only grow, from the start of the process."""
         return self.name.endswith(TOTAL)
 
-    def family(self, labels: Sequence[str], found: Mapping[tuple[str, ...], "DataclassInstance"]) -> "Metric":
+    def family(self, labels: Sequence[str], found: Mapping[tuple[str, ...], Any]) -> "Metric":
         """Return the family with a sample for each object."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -69,11 +73,11 @@ class Column:
     @property
     def former(self) -> "Column":
         """The family under its old name."""
-        return dataclasses.replace(self, name=self.old_name, help=f"Old name of {self.name}.", factor=1.0)
+        return replace(self, name=self.old_name, help=f"Old name of {self.name}.", factor=1.0)
 
 
 @functools.cache
-def columns(prefix: str, kind: type["DataclassInstance"]) -> tuple[Column, ...]:
+def columns(prefix: str, kind: Kind) -> tuple[Column, ...]:
     """Return the families of a kind of statistics. Raises ValueError for a field without a sentence.
 
     The first call parses the source of the class: this takes milliseconds.
@@ -82,20 +86,28 @@ def columns(prefix: str, kind: type["DataclassInstance"]) -> tuple[Column, ...]:
 
     sentences = field_sentences(kind)
     made = []
-    for field in dataclasses.fields(kind):
-        if field.name not in sentences:
-            raise ValueError(f"{kind.__qualname__}.{field.name}: a metric needs a sentence under the field")
-        name, factor = _family_name(field.metadata.get(NAME, field.name))
+    for field, named in _fields(kind):
+        if field not in sentences:
+            raise ValueError(f"{kind.__qualname__}.{field}: a metric needs a sentence under the field")
+        name, factor = _family_name(named.get(NAME, field))
         made.append(
             Column(
-                field.name,
+                field,
                 f"{prefix}_{name}",
-                f"{prefix}_{field.metadata.get(FORMER, field.name)}",
-                sentences[field.name],
+                f"{prefix}_{named.get(FORMER, field)}",
+                sentences[field],
                 factor,
             )
         )
     return tuple(made)
+
+
+def _fields(kind: Kind) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield the names of the fields, and the other names that their metadata give."""
+    if dataclasses.is_dataclass(kind):
+        yield from ((field.name, field.metadata) for field in dataclasses.fields(kind))
+    else:
+        yield from ((name, {}) for name in kind.__struct_fields__)
 
 
 def _family_name(field: str) -> tuple[str, float]:
@@ -117,9 +129,9 @@ class Metrics:
 
     def __init__(self, *, has_old_names: bool) -> None:
         self._has_old_names = has_old_names
-        self._sources: list[tuple[str, Sequence[str], type[DataclassInstance], Read]] = []
+        self._sources: list[tuple[str, Sequence[str], Kind, Read]] = []
 
-    def add(self, prefix: str, labels: Sequence[str], kind: type["DataclassInstance"], read: Read) -> None:
+    def add(self, prefix: str, labels: Sequence[str], kind: Kind, read: Read) -> None:
         """Add the families of a kind of statistics. `read` is called once for each collection."""
         self._sources.append((prefix, labels, kind, read))
 
@@ -135,7 +147,7 @@ class Metrics:
             for column in families:
                 yield column.family(labels, found)
 
-    def _families(self, prefix: str, kind: type["DataclassInstance"]) -> Sequence[Column]:
+    def _families(self, prefix: str, kind: Kind) -> Sequence[Column]:
         families = columns(prefix, kind)
         if not self._has_old_names:
             return families

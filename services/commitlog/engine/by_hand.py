@@ -7,7 +7,8 @@ Callers: the loop that owns the log.
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.formats.epoch import Epoch
 from libs.formats.state.replication import RoleName, RoleSetting
@@ -17,8 +18,7 @@ from services.commitlog.errors import MayLoseData, NotLeader
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ByHand:
+class ByHand(Struct, frozen=True):
     """The decider for logs without a coordinator. `_leads` asks a log whether it leads. `_settings` are this log's."""
 
     _roles: Roles

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from libs.formats.epoch import Epoch
 from libs.formats.state.replication import RoleName, RoleSetting
 from libs.segments.errors import OffsetTrimmed
@@ -45,8 +47,7 @@ class Decider(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class RoleStatistics:
+class RoleStatistics(Struct, frozen=True):
     """The counts of a process's role changes."""
 
     changes_total: int

@@ -2,8 +2,9 @@
 """AppendService on raw bytes: a request stays bytes from the socket to the segment."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
+
+from msgspec import Struct, field
 
 from libs.requests.errors import ServiceError
 from libs.runtime.http2.turns import TurnCall
@@ -22,8 +23,7 @@ RAW_METHODS = ("Append", "AppendState", "AppendStream")
 """Methods that take requests as bytes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AppendServicer:
+class AppendServicer(Struct, frozen=True, eq=False):
     """The servicer of reput.commitlog.v1.AppendService. `_streams` bounds the streams, `_inflight` their bytes."""
 
     _log: Callable[[], OpenLog]

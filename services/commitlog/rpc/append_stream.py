@@ -17,6 +17,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from msgspec import Struct
+
 from libs.requests.errors import Stopping
 from libs.runtime.rpc.errors import status_of
 from libs.runtime.trust.rights.access import RefusedRequest
@@ -40,8 +42,7 @@ _REFUSED = Acknowledgement(0)
 """The acknowledgement of an error, which waits for nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingOutcome:
+class PendingOutcome(Struct, frozen=True):
     """The outcome of a request: a batch with its acknowledgement, or a serialized AppendOutcome with an error."""
 
     size_bytes: int

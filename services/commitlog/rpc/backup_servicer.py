@@ -2,8 +2,8 @@
 """BackupService: the state of the store for a backup, as a stream of parts."""
 
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
 
+from msgspec import Struct
 from reput.commitlog.v1 import backup_service_pb2 as pb
 
 from libs.formats.limits import MIB
@@ -15,8 +15,7 @@ from services.commitlog.rpc.epochs import sent
 PART_SIZE_BYTES = MIB
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BackupServicer:
+class BackupServicer(Struct, frozen=True, eq=False):
     """The servicer of reput.commitlog.v1.BackupService."""
 
     _log: Callable[[], OpenLog]

@@ -5,15 +5,14 @@ A process opens its log anew when its role changes. A call takes the log once, a
 an append must never be acknowledged by the marks of another log.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from libs.runtime.rpc.errors import NotReady
 from services.commitlog.engine.commit_log import CommitLog
 from services.commitlog.engine.open_log import OpenLog
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentLog:
+class CurrentLog(Struct, frozen=True):
     """Returns the open log of a process when it is called."""
 
     _commit_log: CommitLog

@@ -4,9 +4,8 @@
 import contextlib
 from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
-from dataclasses import fields as fields_of
 
+from msgspec import Struct
 from reput.commitlog.v1 import log_service_pb2 as pb
 
 from libs.formats import fields
@@ -31,8 +30,7 @@ RESPONSE_SIZE_BYTES_DEFAULT, RESPONSE_SIZE_BYTES_MAX = 1 << 20, 8 << 20
 DISPATCH_COUNT_DEFAULT, DISPATCH_COUNT_MAX = 8_192, 32_768
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LogServicer:
+class LogServicer(Struct, frozen=True, eq=False):
     """The servicer of reput.commitlog.v1.LogService.
 
     Streams of clients and streams of services have a budget each.
@@ -143,9 +141,10 @@ class LogServicer:
 
     async def ReportProgress(self, request: pb.ReportProgressRequest, _: object) -> pb.ReportProgressResponse:
         """Record the Indexer's progress."""
-        names = [attribute.name for attribute in fields_of(IndexerReport)]
         log = self._log()
-        log.followers.report(IndexerReport(**{name: getattr(request, name) for name in names}))
+        log.followers.report(
+            IndexerReport(**{name: getattr(request, name) for name in IndexerReport.__struct_fields__})
+        )
         log.other_histories.note_own(request.history_id)
         return named(pb.ReportProgressResponse, log.replica_state)
 

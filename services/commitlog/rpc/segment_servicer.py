@@ -3,8 +3,8 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from msgspec import Struct
 from reput.commitlog.v1 import segment_service_pb2 as pb
 
 from libs.requests.checks import size_of_page
@@ -19,8 +19,7 @@ PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1_000
 LIST = "segments"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SegmentServicer:
+class SegmentServicer(Struct, frozen=True, eq=False):
     """The servicer of reput.commitlog.v1.SegmentService."""
 
     _log: Callable[[], OpenLog]

@@ -2,9 +2,9 @@
 """TopicService: protobuf to and from the topic registry."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from reput.commitlog.v1 import topic_service_pb2 as pb
 
 from libs.formats.config.topics_json import TopicConfig
@@ -24,8 +24,7 @@ LIST = "topics"
 EXPIRED_TOPIC_COUNT_MAX = 10_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TopicServicer:
+class TopicServicer(Struct, frozen=True, eq=False):
     """The servicer of reput.commitlog.v1.TopicService."""
 
     _log: Callable[[], OpenLog]

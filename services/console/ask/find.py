@@ -4,9 +4,9 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 from reput_client import Message, Queue
 from reput_client.core.types import to_ms
 
@@ -43,8 +43,7 @@ TOPICS_LISTED_MAX = 20_000
 MESSAGES_SHOWN_MAX = 100
 
 
-@dataclass(slots=True)
-class Part:
+class Part(Struct):
     """The topics of a part of a search, by name. Topics without messages count as searched."""
 
     names: Sequence[str] = ()
@@ -61,8 +60,7 @@ class Part:
         return sum(not self.next_after or name <= self.next_after for name in self.names)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """A span of time, and the messages of it that are read."""
 
     start_ms: int

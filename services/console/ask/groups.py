@@ -3,10 +3,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 from reput.delivery.v1 import group_service_pb2
 from reput.indexer.v1 import consumer_offset_service_pb2, queue_service_pb2
@@ -44,8 +44,7 @@ MEASURED_QUEUES_MAX = 500
 """Queues of a group that keeps offsets whose lag is measured in bytes and seconds, in a call for all."""
 
 
-@dataclass(slots=True)
-class Known:
+class Known(Struct):
     """The groups of a store. Offsets in topics that a group shares are left out: Delivery's are newer."""
 
     shared: dict[str, ShareGroup] = field(default_factory=dict)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The questions of the pages about dead letters, to Delivery."""
 
-from dataclasses import dataclass, field
 from functools import partial
 
+from msgspec import Struct, field
 from reput_client import InvalidArgumentError, ReputError
 
 from services.console.ask.groups import known_groups
@@ -28,8 +28,7 @@ BYTES_READ_MAX = 16 << 20
 """Bodies of so many bytes end the count, too."""
 
 
-@dataclass(slots=True)
-class Found:
+class Found(Struct):
     """Letters that were read."""
 
     rows: list[LetterRow] = field(default_factory=list)

@@ -3,10 +3,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 from reput.delivery.v1 import delay_service_pb2, transaction_service_pb2
 from reput_client import DelayedMessage, Message, OpenTransaction, Queue
@@ -39,8 +39,7 @@ OPEN_TRANSACTIONS_MAX = 10_000
 """Open transactions among which a key is looked for, the oldest first: ten calls."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """The waiting messages with a key."""
 
     rows: tuple[MessageRow, ...] = ()

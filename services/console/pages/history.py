@@ -7,7 +7,6 @@ Callers: the event loop. A restart of the console loses it.
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from msgspec import Struct
@@ -55,8 +54,7 @@ class History(Struct, frozen=True):
     charts: dict[str, Chart]
 
 
-@dataclass(slots=True)
-class Series:
+class Series(Struct):
     """The samples of a topic or a group: an array for each field, whose places are reused after 24 hours."""
 
     values: "tuple[array[float], ...]"

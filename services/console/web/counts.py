@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts: the numbers of the console's metrics."""
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """Pages, refusals and live tails since the start."""
 
     pages_total: int = 0

@@ -5,9 +5,9 @@ Any sender can set a header: only a proxy of `trusted_proxies` is believed, by t
 connection.
 """
 
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from msgspec import Struct
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
@@ -18,8 +18,7 @@ CALLER = "reput.caller"
 """Where a request that passed the gate has its caller."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """The reader behind a request."""
 
     address: str

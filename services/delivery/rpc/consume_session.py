@@ -10,8 +10,8 @@ Callers: a single servicer call.
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
-from dataclasses import dataclass
 
+from msgspec import Struct
 from reput.delivery.v1 import delivery_service_pb2 as messages
 
 from libs.formats import fields
@@ -31,8 +31,7 @@ from services.delivery.rpc.settling import invisible_ms_of, messages_of, outcome
 Requests = AsyncGenerator[messages.ConsumeRequest, None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sending:
+class _Sending(Struct, frozen=True):
     """A serialized response with messages, and their handles."""
 
     response: bytes

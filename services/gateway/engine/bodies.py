@@ -11,10 +11,10 @@ import asyncio
 import sys
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import lz4.frame
+from msgspec import Struct
 
 from libs.formats.records.record import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK
 from libs.machine.workers import workers
@@ -53,8 +53,7 @@ class BodyTooLargeError(BadBodyError):
     """A body becomes too large when it is inflated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(Struct, frozen=True):
     """A body as a consumer gets it."""
 
     data: bytes

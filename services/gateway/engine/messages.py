@@ -9,7 +9,8 @@ fault.
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from services.gateway.errors import Refused
 
@@ -100,8 +101,7 @@ DIGESTS = {"MD5": hashlib.md5, "SHA1": hashlib.sha1}
 """The digests that all clients write in the same way. Clients write a CRC-32 differently, so it is not checked."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Message:
+class Message(Struct, frozen=True, kw_only=True):
     """A message as clients see it. Attributes that it lacks are empty."""
 
     id: str

@@ -10,8 +10,9 @@ Callers: the event loop's thread. Memory: CLIENT_COUNT_MAX clients, or the clien
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 CLIENT_COUNT_MAX = 10_000
 TOPIC_COUNT_MAX = 1_000
@@ -20,8 +21,7 @@ TOPIC_COUNT_MAX = 1_000
 Ask = Callable[[Any], None]
 
 
-@dataclass(slots=True)
-class _Client:
+class _Client(Struct):
     topics: OrderedDict[str, bool] = field(default_factory=OrderedDict)
     """By topic: whether the client had a transaction of it."""
     ask: Ask | None = None

@@ -3,7 +3,8 @@
 
 import base64
 import binascii
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.requests.errors import PeerError
 from services.gateway.errors import Refused
@@ -13,8 +14,7 @@ HANDLE_SIZE_BYTES_MAX = 4_096
 PART_COUNT = 5
 
 
-@dataclass(frozen=True, slots=True)
-class RecallHandle:
+class RecallHandle(Struct, frozen=True):
     """The recall handle of a message that waits for its delivery time."""
 
     topic: str

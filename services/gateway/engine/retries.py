@@ -6,14 +6,14 @@ longest wait, and reads the seconds as milliseconds, so it requests a wrong wait
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 NODE_WAIT_MS_MIN = 1_000
 """A Node.js client requests a shorter wait only because it reads seconds as milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exponential:
+class Exponential(Struct, frozen=True):
     """Waits that grow by a factor, up to a limit."""
 
     initial_ms: int

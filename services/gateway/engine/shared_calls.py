@@ -9,8 +9,9 @@ Callers: the event loop's thread. Memory: the waiting entries, which is bounded 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 CALL_COUNT_MAX = 2
 """The second call is sent while the answer of the first is on its way back."""
@@ -22,8 +23,7 @@ Entry = TypeVar("Entry")
 Outcome = TypeVar("Outcome")
 
 
-@dataclass(slots=True)
-class _Waiting(Generic[Entry, Outcome]):
+class _Waiting(Struct, Generic[Entry, Outcome]):
     entries: Sequence[Entry]
     size: int
     outcomes: "asyncio.Future[Sequence[Outcome]]"

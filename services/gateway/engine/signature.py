@@ -10,8 +10,9 @@ signature again: use TLS.
 import hashlib
 import hmac
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 from services.gateway.errors import Refused
 
@@ -19,8 +20,7 @@ ALGORITHM = "MQv2-HMAC-SHA1"
 SIZE_MAX = 1_024
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """A parsed signature: the name of the access key, and the digits."""
 
     key: str

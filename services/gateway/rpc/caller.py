@@ -4,10 +4,10 @@
 import asyncio
 import functools
 import ipaddress
-from dataclasses import dataclass
 from typing import Any, Self
 
 import grpc
+from msgspec import Struct
 from reput.common.v1.message_pb2 import Host
 
 from libs.runtime.trust.rights.rules import Subject
@@ -22,8 +22,7 @@ NODE = ("HTTP", "NODE_JS")
 CLIENT_ID_SIZE_MAX = 1_024
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """The client that makes a call."""
 
     client: str

@@ -6,8 +6,9 @@ subject of its access key, or else of its certificate.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from libs.runtime.trust.rights.access import Access, AccessDenied
 from libs.runtime.trust.rights.accesses import resources_of_handle

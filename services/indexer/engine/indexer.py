@@ -10,7 +10,8 @@ Callers: the event loop's thread, except `open`, which blocks and may run in a w
 """
 
 import asyncio
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.formats import store_layout
 from libs.log.state.set_apart import SetApart
@@ -40,8 +41,7 @@ from services.indexer.engine.upkeep.queue_removal import QueueRemoval
 from services.indexer.engine.upkeep.trim import Trim
 
 
-@dataclass(frozen=True, slots=True)
-class Follow:
+class Follow(Struct, frozen=True):
     """The parts that follow the log."""
 
     states: ReputStates
@@ -53,8 +53,7 @@ class Follow:
     shared_state: SharedState
 
 
-@dataclass(frozen=True, slots=True)
-class Upkeep:
+class Upkeep(Struct, frozen=True):
     """The operations for operators, the Janitor and Delivery."""
 
     trim: Trim

@@ -10,8 +10,10 @@ the directory of the indexes.
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from libs.formats import store_layout
 from libs.formats.limits import MIB
@@ -31,8 +33,7 @@ SYNC_BYTES = 256 * MIB
 """Bytes of the log that are indexed between two syncs: memory stays bounded, and a later start continues there."""
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildProgress:
+class RebuildProgress(Struct, frozen=True):
     """The progress of a rebuild. Offsets are in bytes of the log. The target is an estimate until the rebuild ends."""
 
     start_physical_offset: int
@@ -41,8 +42,7 @@ class RebuildProgress:
     record_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildReport:
+class RebuildReport(Struct, frozen=True):
     """The result of a rebuild, and the end of the log."""
 
     start_physical_offset: int

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The values of an Indexer for the telemetry room."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from services.indexer.engine.follow.reput_state import ReputState
 from services.indexer.engine.indexer import Indexer
 from services.indexer.engine.log.local_records import LocalRecords
 
 
-@dataclass(frozen=True, slots=True)
-class IndexerStatistics:
+class IndexerStatistics(Struct, frozen=True):
     """A snapshot of the counters. Offsets are in bytes of the log."""
 
     state: int

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """IndexService: the state of the indexes, waiting for them, and trimming for the Janitor."""
 
-import dataclasses
-
 import grpc
 import msgspec
 from reput.common.v1 import consumer_pb2
@@ -92,7 +90,7 @@ class IndexServicer:
             trimmed,
             deleted_queue_file_count=trimmed.queue_file_count,
             deleted_index_file_count=trimmed.index_file_count,
-            consumers=[consumer_pb2.ConsumerBelow(**dataclasses.asdict(one)) for one in below],
+            consumers=[consumer_pb2.ConsumerBelow(**msgspec.structs.asdict(one)) for one in below],
             consumer_count=count,
         )
 
@@ -118,7 +116,7 @@ class IndexServicer:
             expiry,
             first_store_time=timestamp(expiry.first_store_time_ms),
             shown_physical_offset=shown,
-            consumers=[consumer_pb2.ConsumerBelow(**dataclasses.asdict(one)) for one in below],
+            consumers=[consumer_pb2.ConsumerBelow(**msgspec.structs.asdict(one)) for one in below],
             consumer_count=count,
         )
 

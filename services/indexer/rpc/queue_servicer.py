@@ -4,8 +4,8 @@
 import itertools
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from reput.indexer.v1 import queue_service_pb2 as messages
 
 from libs.filters.property_filter import parse_where

@@ -11,14 +11,13 @@ Callers: a single event loop. Not handled: a clock that was already wrong at the
 appended by the same clock.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from libs.machine.clock import Clock
 from services.janitor.engine.policy import HOUR_MS
 
 
-@dataclass(frozen=True, slots=True)
-class Believed:
+class Believed(Struct, frozen=True):
     """The time for ages, in ms since the epoch. `note` says why it is not the clock's time, and is "" if it is."""
 
     now_ms: int

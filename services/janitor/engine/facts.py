@@ -5,14 +5,14 @@ Offsets are bytes of the log. Times are milliseconds since the epoch.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 LOG_OWNER, INDEX_OWNER = "commitlog", "indexer"
 """Names of the owners, as in the answers of the service."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFacts:
+class SegmentFacts(Struct, frozen=True):
     """A segment, from the CommitLog. Times are milliseconds since the epoch, None if it has no record."""
 
     base_physical_offset: int
@@ -28,8 +28,7 @@ class SegmentFacts:
         return self.base_physical_offset + self.size_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
+class Disk(Struct, frozen=True):
     """A disk of an owner, "commitlog" or "indexer". `used_percent` is rounded up, None if it is unknown.
 
     An owner may have several disks. The policy uses the emptiest disk of an owner, because it can take new files.
@@ -45,8 +44,7 @@ class Disk:
     """Bytes of the owner's segments or index files on the disk, None if unknown. All other used bytes are others'."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Struct, frozen=True):
     """The first record of the log that a topic's own rule keeps, and the topic."""
 
     physical_offset: int
@@ -54,8 +52,7 @@ class Hold:
     hours: int
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """The facts for a decision: all segments, oldest first, and the offsets that are indexed and replicated."""
 
     segments: Sequence[SegmentFacts]
@@ -76,8 +73,7 @@ class Facts:
         return max((time_ms for time_ms in times_ms if time_ms is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class LogFacts:
+class LogFacts(Struct, frozen=True):
     """The facts from the CommitLog. There is a disk for each directory that takes new segments."""
 
     segments: Sequence[SegmentFacts]
@@ -86,16 +82,14 @@ class LogFacts:
     is_follower: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFacts:
+class IndexFacts(Struct, frozen=True):
     """The facts from the Indexer."""
 
     indexed_physical_offset: int
     disk: Disk
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRule:
+class TopicRule(Struct, frozen=True):
     """A topic's own rule of retention. A limit of 0 is none."""
 
     topic: str
@@ -103,8 +97,7 @@ class TopicRule:
     retention_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerBelow:
+class ConsumerBelow(Struct, frozen=True):
     """A group whose stored offset is below the first entry that is kept, or will be kept."""
 
     group: str
@@ -114,8 +107,7 @@ class ConsumerBelow:
     min_queue_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Expiry:
+class Expiry(Struct, frozen=True):
     """The messages of a topic that expire by its rule, and the messages that stay, from the Indexer."""
 
     begin_physical_offset: int = 0
@@ -130,8 +122,7 @@ class Expiry:
     consumer_count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Trimmed:
+class Trimmed(Struct, frozen=True):
     """The result of a trim, or of its dry run: the freed bytes, and the consumers that miss messages by it."""
 
     freed_bytes: int

@@ -11,10 +11,11 @@ no code depends on it.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from libs.formats import store_layout
 from libs.machine.fs import Fs
@@ -30,8 +31,7 @@ SIZE_BYTES_MAX = 4 << 20
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """A run: its decisions and their results. `error` is empty if the run succeeded."""
 
     time_ms: int

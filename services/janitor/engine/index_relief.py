@@ -7,7 +7,7 @@ the offset, so the bisection finds the fewest segments that free the needed byte
 segment that frees bytes.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from services.janitor.config import JanitorConfig
 from services.janitor.engine.facts import INDEX_OWNER, Facts

@@ -13,8 +13,9 @@ indexes nor replicas, nor whose files fill a disk.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from services.janitor.config import JanitorConfig
 from services.janitor.engine.facts import INDEX_OWNER, LOG_OWNER, Disk, Facts, SegmentFacts
@@ -63,8 +64,7 @@ class ForDisk(StrEnum):
     NO_GAIN = "no segment goes before its time for it: no file of the indexes would go with one"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """The decision about a segment. `explanation` is a sentence with the numbers that decided."""
 
     base_physical_offset: int
@@ -86,8 +86,7 @@ class Decision:
         return self.reason in DELETING
 
 
-@dataclass(frozen=True, slots=True)
-class DiskNote:
+class DiskNote(Struct, frozen=True):
     """A note that a disk fills up, whose files fill it, and the effect. `text` is a sentence with the numbers."""
 
     service: str
@@ -96,8 +95,7 @@ class DiskNote:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The result of the policy. `trigger` is None when no run is due. `decisions` has a decision for each segment."""
 
     trigger: Trigger | None
@@ -163,8 +161,7 @@ def reliefs(facts: Facts, policy: JanitorConfig) -> list[int]:
     return ends
 
 
-@dataclass(slots=True)
-class _Needs:
+class _Needs(Struct):
     """The needs for deletion at any age: bytes over retention_bytes, bytes for the log's disk, and an end offset.
 
     Segments up to the end offset are deleted for the Indexer's disk.
@@ -175,8 +172,7 @@ class _Needs:
     relief_end_physical_offset: int
 
 
-@dataclass(slots=True)
-class _Judge:
+class _Judge(Struct):
     """The judge of segments, which it gets oldest first.
 
     `gives_up`: segments are deleted also if they are not indexed or not replicated.

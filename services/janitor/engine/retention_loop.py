@@ -15,7 +15,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field, structs
 
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
@@ -46,8 +48,7 @@ MANUAL_ROUND_COUNT = 20
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class RetentionStatistics:
+class RetentionStatistics(Struct):
     """The statistics of the loop. Times are milliseconds since the epoch, None before the first look."""
 
     start_ms: int
@@ -70,8 +71,7 @@ class RetentionStatistics:
     first_kept_store_time_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionCounters:
+class RetentionCounters(Struct, frozen=True):
     """The numbers of the loop, for metrics. Times are milliseconds since the epoch, 0 before the first look."""
 
     is_running: int
@@ -155,7 +155,7 @@ class RetentionLoop:
         known = self._known
         progress = self._progress if self._is_running else _Deleted()
         first_check_ms = known.start_ms + self.policy.first_check_delay_ms
-        return replace(
+        return structs.replace(
             known,
             is_running=self._is_running,
             next_check_ms=max(first_check_ms, (known.last_check_ms or 0) + self.policy.check_interval_ms),
@@ -238,7 +238,7 @@ class RetentionLoop:
         now_ms = self._clock.now_ms() if trusts_clock else believed.now_ms
         states = await self._topics.trial(rule, now_ms, policy.retention_hours)
         verdict = decide(
-            replace(facts, hold=hold_of(states)),
+            structs.replace(facts, hold=hold_of(states)),
             now_ms,
             policy,
             is_clock_believed=trusts_clock or not believed.note,
@@ -291,7 +291,7 @@ class RetentionLoop:
         at_ms = believed.now_ms if now_ms is None else now_ms
         states = await self._topics.look(at_ms, policy.retention_hours, is_new=requested is Trigger.MANUAL)
         verdict = decide(
-            replace(facts, hold=hold_of(states)),
+            structs.replace(facts, hold=hold_of(states)),
             at_ms,
             policy,
             is_clock_believed=now_ms is not None or not believed.note,
@@ -325,7 +325,7 @@ class RetentionLoop:
         facts = Facts(log.segments, index.indexed_physical_offset, log.replicated_physical_offset, disks)
         self._is_relief_vain &= is_forcing(index.disk, policy)
         facts = await with_index_relief(facts, self._index_owner, policy)
-        return replace(facts, relief_end_physical_offset=0) if self._is_relief_vain else facts
+        return structs.replace(facts, relief_end_physical_offset=0) if self._is_relief_vain else facts
 
     def _tell(self, believed: Believed, notes: Sequence[DiskNote]) -> None:
         """Log each change of the disks' and the clock's notes once. A change of only the numbers is not logged."""
@@ -388,7 +388,7 @@ class RetentionLoop:
                 await self._delete(doomed, deleted)
         except (ServiceError, asyncio.CancelledError) as error:
             failure = error
-        run = replace(
+        run = structs.replace(
             run,
             decisions=tuple(decisions),
             deleted_segment_count=deleted.segment_count,
@@ -467,8 +467,7 @@ def _first_kept(facts: Facts, decisions: Sequence[Decision]) -> int | None:
     return next((segment.first_store_time_ms for segment, decision in pairs if not decision.is_delete), None)
 
 
-@dataclass(slots=True)
-class _Deleted:
+class _Deleted(Struct):
     """The deletions so far of the run under way."""
 
     trigger: str = ""

@@ -11,7 +11,8 @@ Callers: RetentionLoop, one call at a time. Memory: a state for each topic with 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from libs.requests.errors import DependencyUnavailable
 from services.janitor.engine.facts import Expiry, Hold, TopicRule
@@ -22,8 +23,7 @@ SHOWN_COUNT_MAX = 1_000
 """Most topics in an answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicState:
+class TopicState(Struct, frozen=True):
     """A topic with its rule, and the messages that expire by the rule."""
 
     rule: TopicRule

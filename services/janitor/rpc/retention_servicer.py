@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """RetentionService over a RetentionLoop and its history."""
 
-import dataclasses
 from collections.abc import Sequence
 
+import msgspec
 from reput.common.v1 import consumer_pb2
 from reput.janitor.v1 import retention_service_pb2 as messages
 
@@ -124,7 +124,7 @@ def _run_message(run: Run) -> messages.Run:
         topics=_topics(run.topics),
         first_kept_store_time=timestamp(run.first_kept_store_time_ms),
         decisions=map(_decision_message, run.decisions),
-        consumers=[consumer_pb2.ConsumerBelow(**dataclasses.asdict(one)) for one in run.consumers],
+        consumers=[consumer_pb2.ConsumerBelow(**msgspec.structs.asdict(one)) for one in run.consumers],
     )
 
 

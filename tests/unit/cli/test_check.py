@@ -6,12 +6,12 @@ import socket
 import ssl
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 from reput.commitlog.v1 import log_service_pb2 as log_pb
 from reput.indexer.v1 import index_service_pb2 as index_pb

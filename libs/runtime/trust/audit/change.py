@@ -4,13 +4,13 @@
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.runtime.trust.audit.line import Value
 
 
-@dataclass(slots=True)
-class Change:
+class Change(Struct):
     """The values before and after a change. None: there is no such value, or it was not noted."""
 
     before: Value = None

@@ -6,7 +6,8 @@ their number and some addresses when the interval is over. Callers: a single eve
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from libs.runtime.trust.audit.line import REPEATED, Line
 
@@ -18,8 +19,7 @@ OTHERS = "others"
 """Subject and method of lines that are counted together."""
 
 
-@dataclass(slots=True)
-class _Count:
+class _Count(Struct):
     line: Line
     end_s: float
     count: int = 0

@@ -10,10 +10,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from libs.runtime.errors import ConfigError
 from libs.runtime.http2.framing import CallRefused
@@ -96,8 +96,7 @@ class RefusedRequest(bytes):
     error: Exception
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RightsStatistics:
+class RightsStatistics(Struct, frozen=True, kw_only=True):
     """The counts of the rights, for telemetry."""
 
     subject_count: int

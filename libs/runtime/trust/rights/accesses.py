@@ -8,10 +8,10 @@ Methods of services need no entry: only services may call them. A test compares 
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from libs.formats.records import record
 from libs.kernel.append.request_cy import topics_of
@@ -24,8 +24,7 @@ Finder = Callable[[Any], Iterable[Resource]]
 """Finds the resources of a request. A resource without a name is the whole store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """A need of a method: any of some actions with each of the resources that its requests name."""
 
     actions: Action
@@ -42,8 +41,7 @@ class Need:
                 yield Asked(self.of_store or self.actions, STORE)
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """A part of an answer that only callers with a right see.
 
     A list lacks the elements that the caller may not see; any other answer is refused.
@@ -56,8 +54,7 @@ class Shown:
     """Finds the resources of an element of the list, or of the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class MethodAccess:
+class MethodAccess(Struct, frozen=True):
     """The access of a method. Without needs and parts every subject may call it."""
 
     needs: tuple[Need, ...] = ()

@@ -8,8 +8,9 @@ counted; a change of the limits keeps the counts, and ends nothing that is open.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from libs.requests.errors import ServiceError
 from libs.runtime.trust.rights.bucket import Bucket
@@ -20,8 +21,7 @@ RETRY_OPEN_MS = 1_000
 """Time after which a caller with too many open streams or connections should ask again."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuotaLimits:
+class QuotaLimits(Struct, frozen=True, kw_only=True):
     """The limits of a subject. None: no limit."""
 
     bytes_per_s_max: int | None = None
@@ -40,7 +40,7 @@ class QuotaLimits:
 
 
 _NONE = QuotaLimits()
-LIMIT_FIELDS = tuple(field.name for field in fields(QuotaLimits))
+LIMIT_FIELDS = QuotaLimits.__struct_fields__
 """The names of the limits in the rights file."""
 LIMIT_MAX = 1 << 50
 """Largest value of a limit."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from libs.formats.state.system_topics import DEAD_LETTER_PREFIX, is_system_topic
 from libs.runtime.trust.rights.quota import Quota
 
@@ -89,8 +91,7 @@ class Asked(NamedTuple):
         return Asked(self.actions, STORE) if is_system_topic(name) else self
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Struct, frozen=True):
     """A set of names: exact names, and prefixes."""
 
     exact: frozenset[str] = frozenset()
@@ -107,8 +108,7 @@ class Names:
         return name in self.exact or name.startswith(self.prefixes)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """A rule: it allows or denies some subjects some actions with some resources."""
 
     place: str

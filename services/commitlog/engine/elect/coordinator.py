@@ -7,8 +7,9 @@ makes failover fast; no acknowledgement as REPLICATED depends on it.
 """
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from libs.formats.state.leadership import LeadershipRecord
 from libs.requests.errors import DependencyUnavailable
@@ -27,8 +28,7 @@ class Lost(Exception):
     """The compare-and-swap failed and changed nothing: another process changed the state, or the lease expired."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """The state of the coordinator at one moment."""
 
     record: LeadershipRecord | None

@@ -13,10 +13,10 @@ docs/replication.md has the rules for operators.
 """
 
 import enum
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from libs.formats.state.leadership import LeadershipRecord
 from libs.formats.state.replication import Member
@@ -48,8 +48,7 @@ class Decision(NamedTuple):
     target: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """The member's own state. Offsets are physical, ends exclusive."""
 
     member: Member

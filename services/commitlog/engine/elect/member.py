@@ -13,6 +13,8 @@ import contextlib
 import logging
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from libs.formats.epoch import Epoch
 from libs.formats.state.replication import Member, RoleName, RoleSetting
 from libs.machine.clock import Clock
@@ -40,8 +42,7 @@ UNDECIDED = Decision(Step.FOLLOW, "the coordinator has not answered yet")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ElectionStatistics:
+class ElectionStatistics(Struct, frozen=True):
     """Counters and state of one process. Times in milliseconds."""
 
     won_total: int

@@ -8,7 +8,8 @@ Callers: the loop that owns the log. docs/backup.md describes what a backup does
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.formats import store_layout
 from libs.formats.config import topics_json
@@ -23,8 +24,7 @@ from services.commitlog.engine.write.topics import TopicRegistry
 from services.commitlog.errors import QueueOffsetsUnknown
 
 
-@dataclass(frozen=True, slots=True)
-class BackupState:
+class BackupState(Struct, frozen=True):
     """The extent of the log, and files by their path in the data directory. The end is exclusive."""
 
     min_physical_offset: int
@@ -35,8 +35,7 @@ class BackupState:
     files: Mapping[str, bytes]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BackupStates:
+class BackupStates(Struct, frozen=True, eq=False):
     """Takes the state of a store."""
 
     _chain: SegmentChain

@@ -16,6 +16,8 @@ import logging
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from libs.kernel import layout
 from libs.kernel.scan import scan_cy
 from libs.kernel.scan.scan_columns import ScanColumns
@@ -32,8 +34,7 @@ from services.commitlog.errors import BelowMinOffset, StaleEpoch
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TailStep:
+class TailStep(Struct, frozen=True):
     """The records of [start, end): their columns, or the response with their columns. Neither if nothing is new."""
 
     start_physical_offset: int

@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from libs.formats.epoch import Epoch
 from libs.kernel.scan.scan_columns import ScanColumns
 from libs.log.common_history import assumed, common_end
@@ -28,8 +30,7 @@ KEYS_PER_RECORD = 4
 """Room for the keys of an average record. A step with more keys ends earlier."""
 
 
-@dataclass(frozen=True, slots=True)
-class Handshake:
+class Handshake(Struct, frozen=True):
     """The end of the common history of a follower and the log, and the start of its stream."""
 
     common_end_physical_offset: int

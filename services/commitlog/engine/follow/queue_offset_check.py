@@ -17,6 +17,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from libs.formats.errors import FormatError
 from libs.formats.limits import INT32_MAX, INT64_MAX, QUEUE_ID_MAX, STORED_TOPIC_SIZE_BYTES_MAX, TOPIC_SIZE_BYTES_MAX
 from libs.formats.records import record
@@ -39,8 +41,7 @@ QUEUE_OFFSET_MAX = INT64_MAX // 20
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueEnd:
+class QueueEnd(Struct, frozen=True):
     """The end of a queue in the indexes. `last_physical_offset` is the begin of its last record."""
 
     topic: str
@@ -49,8 +50,7 @@ class QueueEnd:
     last_physical_offset: int
 
 
-@dataclass(slots=True)
-class QueueVerdict:
+class QueueVerdict(Struct):
     """The numbers of raised queues and of queues that contradict the log."""
 
     raised_count: int = 0

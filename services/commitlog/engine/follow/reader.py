@@ -12,7 +12,8 @@ from __future__ import annotations
 import bisect
 from array import array
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.formats.records.record import INT as INT32
 from libs.formats.records.record import LONG as INT64
@@ -30,8 +31,7 @@ from services.commitlog.errors import BelowMinOffset, BeyondMaxOffset, NotARecor
 STREAM_RECORD_COUNT_MAX = 8_192
 
 
-@dataclass(frozen=True, slots=True)
-class RecordRun:
+class RecordRun(Struct, frozen=True):
     """The records of a segment. `positions` (64 bits) and `sizes` (32 bits) count bytes in `buffer`."""
 
     buffer: memoryview
@@ -51,16 +51,14 @@ class RecordRun:
         return [*pieces, self.buffer[start:end]] if end > start else pieces
 
 
-@dataclass(frozen=True, slots=True)
-class RecordBatch:
+class RecordBatch(Struct, frozen=True):
     """The answer of `read`: the size of each record in request order (0: no longer in the log), and the records."""
 
     sizes: list[int]
     runs: list[RecordRun]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordStretch:
+class RecordStretch(Struct, frozen=True):
     """Neighbouring records of a segment. The next stretch begins at the end."""
 
     start_physical_offset: int

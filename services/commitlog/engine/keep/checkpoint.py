@@ -7,7 +7,10 @@ Callers: the loop that owns the log. Layout: docs/formats/store_checkpoint.md.
 """
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from libs.formats.state.store_checkpoint import StoreCheckpoint
 from libs.log.state import small_files
@@ -27,8 +30,7 @@ from services.commitlog.errors import BeyondMaxOffset
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class IndexerReport:
+class IndexerReport(Struct, frozen=True):
     """A report of the Indexer. Offsets are exclusive ends. Times are in milliseconds, 0 without such a record."""
 
     indexed_physical_offset: int

@@ -16,6 +16,8 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct
+
 from libs.machine.clock import Clock
 from libs.machine.fs import DiskUsage, Fs
 from libs.machine.loop import SupervisedLoop
@@ -29,8 +31,7 @@ NOT_LOOKED_AT = DiskUsage(total_bytes=0, free_bytes=0, used_bytes=0)
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirectory:
+class LogDirectory(Struct, frozen=True):
     """A directory of segments. `is_full` keeps new segments away while other directories have room.
 
     `is_read_only` always keeps them away.

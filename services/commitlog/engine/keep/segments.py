@@ -17,6 +17,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from libs.log.state import directories as log_directories
 from libs.machine.clock import Clock
 from libs.machine.failpoints import failpoint
@@ -49,8 +51,7 @@ class Refusal(enum.Enum):
     IN_USE = "in use"
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFacts:
+class SegmentFacts(Struct, frozen=True):
     """The description of a segment. Store times in milliseconds, 0 if it has no record."""
 
     base_physical_offset: int
@@ -63,8 +64,7 @@ class SegmentFacts:
     reader_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
+class Deletion(Struct, frozen=True):
     """The outcome for a segment, without a refusal if it is gone."""
 
     base_physical_offset: int

@@ -9,7 +9,8 @@ Callers: the loop that owns the log.
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from services.commitlog.config import CommitLogConfig
 from services.commitlog.engine.replicate.leader import Replicas
@@ -21,8 +22,7 @@ from services.commitlog.errors import ReplicaBehind
 LOOK_S = 0.002
 
 
-@dataclass(frozen=True, slots=True)
-class Handover:
+class Handover(Struct, frozen=True):
     """The handover of one open log."""
 
     _replicas: Replicas

@@ -12,8 +12,9 @@ RocketMQ's counterparts are the syncStateSet and minInSyncReplicas; docs/replica
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from libs.formats.state.replication import Member
 
@@ -31,8 +32,7 @@ class LagLimits(NamedTuple):
     size_bytes: int
 
 
-@dataclass(slots=True)
-class _MemberState:
+class _MemberState(Struct):
     """State of a member besides the leader."""
 
     flushed_physical_offset: int

@@ -7,9 +7,10 @@ Layout of the file: docs/formats/reput_files.md section 6.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from libs.formats.state.replication import InSyncFile, Member
 from libs.log.state import small_files
@@ -56,8 +57,7 @@ class LeasePromises(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ElectedTerm:
+class ElectedTerm(Struct, frozen=True):
     """The elected term that a leader opens its log with; all None if an operator assigned the role."""
 
     elected: ElectedEpoch | None = None
@@ -70,8 +70,7 @@ class ElectedTerm:
 BY_HAND: Final = ElectedTerm()
 
 
-@dataclass(frozen=True, slots=True)
-class InSyncFileLedger:
+class InSyncFileLedger(Struct, frozen=True):
     """The file of a leader without a coordinator."""
 
     _fs: Fs

@@ -9,7 +9,9 @@ Callers: a start, in a worker thread, before other code uses the chain.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from libs.formats.epoch import Epoch
 from libs.log.state import small_files
@@ -25,8 +27,7 @@ from services.commitlog.engine.start.tail_copy import copy_tail
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """The physical offset at which the log and its leader's log diverge, and the leader's epochs."""
 
     physical_offset: int

@@ -8,9 +8,11 @@ RocketMQ's counterpart is DefaultMessageStore.load.
 
 import contextlib
 import logging
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from libs.formats import store_layout
 from libs.formats.errors import FormatError
@@ -41,8 +43,7 @@ from services.commitlog.engine.write.writers import WriterTable
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredStore:
+class RecoveredStore(Struct, frozen=True):
     """The store after its recovery from the files."""
 
     small_files: SmallFiles

@@ -12,7 +12,9 @@ recoverAbnormally.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from libs.formats.epoch import Epoch
 from libs.formats.state.queue_snapshot import QueueSnapshot
@@ -38,8 +40,7 @@ CLEAN_SCAN_SEGMENT_COUNT = 3
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryReport:
+class RecoveryReport(Struct, frozen=True):
     """The findings and changes of a start."""
 
     was_clean_stop: bool

@@ -11,8 +11,10 @@ Rules: docs/formats/commit_log.md section 8; RocketMQ's counterpart is CommitLog
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from libs.formats.limits import BATCH_MESSAGE_COUNT_MAX, BLANK_SIZE_BYTES_MIN, RECORD_SIZE_SLACK_BYTES
 from libs.formats.records import writer_stamp

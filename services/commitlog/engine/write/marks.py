@@ -9,8 +9,9 @@ the visible bytes: in a synchronous master the replicated bytes, otherwise with 
 shows and that are on its own disk.
 """
 
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 from libs.log.watermark import Watermark
 from libs.segments.chain import SegmentChain
@@ -20,8 +21,7 @@ DURABILITY_STORE, DURABILITY_MEMORY, DURABILITY_LOCAL_DISK, DURABILITY_REPLICATE
 """The durabilities that a request may ask for. Each is reached when a mark reaches the end of the batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(Struct, frozen=True):
     """The marks of a log. Two names may be the same mark."""
 
     wrote: Watermark

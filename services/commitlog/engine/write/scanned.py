@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
+from msgspec import Struct
+
 from libs.formats.records import dispatch_columns
 from libs.kernel.scan.scan_columns import ScanColumns
 
@@ -28,8 +30,7 @@ PIECE_OVERHEAD_BYTES: Final = 200
 _START = attrgetter("start_physical_offset")
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedPiece:
+class ScannedPiece(Struct, frozen=True):
     """The records of [start, end)."""
 
     start_physical_offset: int

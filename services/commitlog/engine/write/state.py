@@ -6,9 +6,9 @@ Callers: recovery, before other code knows of the store; then the loop that owns
 """
 
 import asyncio
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from libs.formats.errors import FormatError
 from libs.formats.indexes.consume_queue import end_after, has_place
@@ -21,8 +21,7 @@ from libs.segments.segment import Segment
 from services.commitlog.engine.write.writers import WriterTable
 
 
-@dataclass(slots=True)
-class LogState:
+class LogState(Struct):
     """The state at the end of the log. The next queue offsets are in the topic table, which the kernel updates.
 
     A record with queue offset 0 begins its queue again. A record that fits no queue changes no queue.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of a topic that callers set, checked: its rule of retention, and its share. No I/O."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from libs.formats.config.topic_share import TopicShare
 from libs.formats.config.topics_json import RETENTION_HOURS_MAX, TopicConfig

@@ -12,7 +12,8 @@ Layout: docs/formats/config_files.md section 2; RocketMQ's counterpart is TopicC
 import asyncio
 import bisect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from libs.formats.config.config_json import DataVersion
 from libs.formats.config.topic_share import TopicShare

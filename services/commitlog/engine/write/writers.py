@@ -18,11 +18,11 @@ Rules: docs/formats/commit_log.md section 13. RocketMQ has no counterpart.
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Self, TypeVar
 
 from isal import isal_zlib
+from msgspec import Struct
 
 from libs.formats import fields, protobuf_wire
 from libs.formats.errors import FormatError
@@ -48,8 +48,7 @@ ONCE_PREFIX = "once/"
 _START = attrgetter("start_physical_offset")
 
 
-@dataclass(frozen=True, slots=True)
-class WriterClaim:
+class WriterClaim(Struct, frozen=True):
     """The writer of a request, as the request states it. Checked without the table."""
 
     writer_id: str

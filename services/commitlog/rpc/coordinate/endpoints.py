@@ -11,12 +11,12 @@ Callers: a single event loop.
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from libs.runtime.errors import ConfigError
 from libs.runtime.peer.calls import describe
@@ -52,8 +52,7 @@ _TOKEN_WANTED = ("user name is empty", "revision of auth store is old")
 _NOT_ASKED_FOR = "authentication is not enabled"
 
 
-@dataclass(frozen=True, slots=True)
-class Method(Generic[Q, A]):
+class Method(Struct, Generic[Q, A], frozen=True):
     """A method of etcd with a single request and a single answer."""
 
     path: str

@@ -14,7 +14,8 @@ Not handled: a store of etcd that was restored to an earlier state, as from a ba
 
 import contextlib
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.formats.state.leadership import LeadershipRecord
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable, Lost, View
@@ -37,8 +38,7 @@ KEEP_ALIVE: Method[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse] = Method
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(Struct, frozen=True):
     """The leader's key while this process holds it."""
 
     lease_id: int

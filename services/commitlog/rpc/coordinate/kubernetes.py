@@ -14,14 +14,14 @@ Not handled: a Lease that was restored to an earlier state, as from a backup. It
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import httpx2
 from lightkube.resources.coordination_v1 import Lease
+from msgspec import Struct
+from msgspec.structs import replace
 
 from libs.formats.state.leadership import LeadershipRecord
 from libs.machine.clock import Clock, SystemClock
@@ -34,16 +34,14 @@ SLACK_S = 0.01
 """Delay from the end of a lease to its check."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(Struct, frozen=True):
     """The lease while this process holds it."""
 
     version: int
     sent_at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """The state at the API server, with the server's own version at the read."""
 
     version: int
@@ -125,7 +123,7 @@ class KubernetesCoordinator:
         try:
             await self._replace(
                 lambda kept: kept.holder_version == held.version,
-                lambda found: dataclasses.replace(found.kept, renewed_at=self._now()),
+                lambda found: replace(found.kept, renewed_at=self._now()),
             )
         except Lost:
             self._let_go(held)
@@ -137,9 +135,7 @@ class KubernetesCoordinator:
         held, sent_at_s = self._must_hold(), self._clock.monotonic_s()
         kept = await self._replace(
             lambda kept: self._view(kept) == seen and kept.holder_version == held.version,
-            lambda found: dataclasses.replace(
-                found.kept, record=record, record_version=found.version, renewed_at=self._now()
-            ),
+            lambda found: replace(found.kept, record=record, record_version=found.version, renewed_at=self._now()),
         )
         self._keep(held, sent_at_s)
         return self._view(kept)
@@ -149,9 +145,7 @@ class KubernetesCoordinator:
         held = self._must_hold()
         await self._replace(
             lambda kept: self._view(kept) == seen and kept.holder_version == held.version,
-            lambda found: dataclasses.replace(
-                found.kept, record=record, record_version=found.version, holder="", holder_version=0
-            ),
+            lambda found: replace(found.kept, record=record, record_version=found.version, holder="", holder_version=0),
         )
         self._let_go(held)
 

@@ -6,13 +6,13 @@ The versions of a View are annotations, too, because each renewal changes the ve
 server's version before the change, so the versions increase with every change, also after a deletion of the Lease.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
 from lightkube.models.coordination_v1 import LeaseSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
+from msgspec import Struct
 
 from libs.formats.state.leadership import LeadershipRecord
 from services.commitlog.engine.elect.coordinator import CoordinatorUnavailable, View
@@ -23,8 +23,7 @@ RECORD_VERSION = "reput.dev/record-version"
 HOLDER_VERSION = "reput.dev/holder-version"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Kept(Struct, frozen=True, kw_only=True):
     """The state in a version of the Lease."""
 
     record: LeadershipRecord | None = None

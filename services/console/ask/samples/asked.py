@@ -8,16 +8,15 @@ Callers: the event loop. Memory: the groups of the last sample.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from reput_client import ShareGroup
 
 AGE_S_MAX = 55.0
 """An older answer is not taken again: a sample begins every 10 s."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class Answer(Struct, frozen=True, eq=False):
     """An answer about a group."""
 
     group: ShareGroup

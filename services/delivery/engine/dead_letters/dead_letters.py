@@ -9,7 +9,8 @@ Callers: the event loop's thread. Memory: a batch of letters for each call.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from libs.formats.records.delivery_record import Event, Place, Settled, Took
 from libs.requests.errors import WindowFull
@@ -36,8 +37,7 @@ PAUSES_PER_S = 4
 NO_ORIGIN = "the letter does not tell where it came from"
 
 
-@dataclass(slots=True)
-class ReplayedTopic:
+class ReplayedTopic(Struct):
     """The outcomes of the letters with the same original topic."""
 
     replayed_count: int = 0
@@ -45,8 +45,7 @@ class ReplayedTopic:
     refusal: str = ""
 
 
-@dataclass(slots=True)
-class Replay:
+class Replay(Struct):
     """The progress of a replay."""
 
     total_count: int = 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Selects dead letters: the offsets in their topic that a caller selects, and the letters that pass its condition."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from libs.requests.errors import DependencyUnavailable, TopicNotFound
 from services.delivery.engine.ports.index import Index
@@ -11,8 +11,7 @@ SIZE_BYTES_MAX = 1 << 20
 """Size of the letters of a read; a single larger letter still fits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """The selected letters: all fields that are set must hold."""
 
     places: tuple[tuple[int, int], ...] = ()
@@ -24,8 +23,7 @@ class Selection:
     """`start_ms`, `end_ms`: store times of letters, in milliseconds since the epoch; the end is exclusive."""
 
 
-@dataclass(slots=True)
-class Stretch:
+class Stretch(Struct):
     """A range of a queue that is still to be read, and the first queue offset of the queue."""
 
     queue_id: int

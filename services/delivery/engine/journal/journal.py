@@ -13,7 +13,9 @@ Callers: the event loop's thread. Memory: the events that wait; the calls that m
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from libs.formats.records.delivery_record import FORMAT, DeliveryRecord, Event
 from services.delivery.engine.journal.merging import count, merged, weight
@@ -32,8 +34,7 @@ CLOSE_S = 5.0
 """How long a close waits for the record that is being written: the in-sync set may not answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """Events and messages of a single call, written in the same record."""
 
     events: Sequence[Event]

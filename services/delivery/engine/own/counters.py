@@ -5,15 +5,15 @@ Totals count from the start of the process, over all its ownerships. From any th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.machine.durations import Durations
 from services.delivery.engine.own.journal_owner import JournalOwner
 from services.delivery.engine.receive.filters import FilterCount
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCounters:
+class GroupCounters(Struct, frozen=True):
     """The counters of deliveries, since the start of the process."""
 
     is_owner: int
@@ -38,16 +38,14 @@ class GroupCounters:
     """How often the journal was read."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterCounters:
+class DeadLetterCounters(Struct, frozen=True):
     """The counters of a group's dead letters, since the start of the process."""
 
     messages_total: int
     """Messages of the group that became dead letters, for the first 1,000 groups with dead letters."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionCounters:
+class TransactionCounters(Struct, frozen=True):
     """The counters of transactions, since the start of the process."""
 
     transactions_open: int
@@ -62,8 +60,7 @@ class TransactionCounters:
     """How often a producer was to be asked for the end of a transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class DelayCounters:
+class DelayCounters(Struct, frozen=True):
     """The counters of delayed messages, since the start of the process."""
 
     messages_waiting: int
@@ -84,8 +81,7 @@ class DelayCounters:
     """Delayed messages that were gone from the log before they were due."""
 
 
-@dataclass(frozen=True, slots=True)
-class DelayLevelCounters:
+class DelayLevelCounters(Struct, frozen=True):
     """The counters of messages with a delay level, since the start of the process."""
 
     messages_waiting: int

@@ -7,7 +7,8 @@ It starts no ownership: while this process does not deliver, there are no lags. 
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.machine.loop import SupervisedLoop
 from libs.requests.errors import DependencyUnavailable
@@ -22,8 +23,7 @@ INTERVAL_MS = 15_000
 GROUP_COUNT_MAX = 200
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLag:
+class GroupLag(Struct, frozen=True):
     """The lag of a group in a topic."""
 
     messages: int = 0
@@ -40,8 +40,7 @@ class GroupLag:
     """Unsettled messages that wait for a message with the same key, or for a member whose filter they pass."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStandstill:
+class GroupStandstill(Struct, frozen=True):
     """How many queues of a group and topic stand still for a reason."""
 
     queues: int = 0

@@ -5,7 +5,9 @@ Callers: the event loop's thread. Memory: a row for each queue of the group.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from libs.formats.records.delivery_record import Place
 from libs.machine.clock import Clock
@@ -22,8 +24,7 @@ from services.delivery.engine.state.queue import QueueState
 from services.delivery.errors import GroupNotFound
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLag:
+class QueueLag(Struct, frozen=True):
     """The position and the lag of a group in a queue."""
 
     place: Place

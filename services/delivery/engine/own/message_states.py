@@ -5,8 +5,9 @@ Callers: the event loop's thread.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from libs.formats.records.delivery_record import Flight, Place
 from services.delivery.engine.journal.group_time import GroupTime
@@ -28,8 +29,7 @@ class Stage(StrEnum):
     SETTLED = "SETTLED"
 
 
-@dataclass(frozen=True, slots=True)
-class MessageState:
+class MessageState(Struct, frozen=True):
     """The state of a message at a group. Times are milliseconds since the epoch."""
 
     stage: Stage

@@ -5,8 +5,9 @@ Callers: the event loop's thread.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from libs.formats.records.delivery_record import Policy
 from services.delivery.engine.receive.feed import FeedFailure
@@ -26,8 +27,7 @@ class Reason(StrEnum):
     PARENT_QUEUES = "PARENT_QUEUES"
 
 
-@dataclass(frozen=True, slots=True)
-class Standstill:
+class Standstill(Struct, frozen=True):
     """A reason, its text, and the queue offset of the message that causes it, None if no single message does."""
 
     reason: Reason

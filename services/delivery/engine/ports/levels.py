@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """LevelIndex: the schedule topic, where messages with a delay level wait; `rpc/log` implements it over gRPC."""
 
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from services.delivery.engine.ports.messages import Read
 
 
-@dataclass(frozen=True, slots=True)
-class Delayed:
+class Delayed(Struct, frozen=True):
     """A record of the schedule topic."""
 
     queue_offset: int

@@ -2,15 +2,15 @@
 """Log: the log that contains the journal, as the engine sees it; `rpc/log` implements it over gRPC."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from libs.formats.config.topic_share import Place as QueuePlace
 from services.delivery.engine.ports.messages import JournaledMessage, Written
 
 
-@dataclass(frozen=True, slots=True)
-class TopicQueues:
+class TopicQueues(Struct, frozen=True):
     """The queues of a topic that the log has: all, or its share if the topic lies on several shards."""
 
     ids: Sequence[int]

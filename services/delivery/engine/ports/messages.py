@@ -2,11 +2,11 @@
 """Messages as the engine reads and appends them, and the filter of a consumer."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Struct, field
 
 from libs.formats.records.delivery_record import Place
 
@@ -61,16 +61,14 @@ class SealedQueue(NamedTuple):
     unsettled_count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """A record of the journal."""
 
     queue_offset: int
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """The place and the store time of a record of the journal."""
 
     queue_offset: int
@@ -80,8 +78,7 @@ class Written:
     """How far the store time is ahead of the clock of the log's machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(Struct, frozen=True):
     """A message to write to the dead letters, and their topic."""
 
     found: Found
@@ -96,8 +93,7 @@ class DeadLetter:
         return self.found.size_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(Struct, frozen=True):
     """A dead letter to append to its original topic again."""
 
     found: Found
@@ -113,8 +109,7 @@ class Replayed:
         return self.found.size_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(Struct, frozen=True):
     """A stored message that is appended once more, with changed properties."""
 
     message: Any
@@ -130,8 +125,7 @@ class Copy:
     """For a committed message: the physical offset of its half message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """A message that Delivery makes itself."""
 
     topic: str

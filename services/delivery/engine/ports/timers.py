@@ -2,8 +2,9 @@
 """TimerIndex: the timer topic in the log and its index, as the engine sees it; `rpc/log` implements it over gRPC."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from services.delivery.engine.ports.messages import Read
 
@@ -18,8 +19,7 @@ class Entry(NamedTuple):
     """Whether `due_ms` is a time of the machine's clock, otherwise of the log's time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(Struct, frozen=True):
     """A record of the timer topic."""
 
     queue_offset: int

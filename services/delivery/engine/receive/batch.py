@@ -8,10 +8,10 @@ Callers: the event loop's thread.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from libs.formats.records.delivery_record import Flight, Postponed, Took
@@ -36,8 +36,7 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     size_bytes: int
 
 
-@dataclass(slots=True)
-class QueueBatch:
+class QueueBatch(Struct):
     """The messages of a queue in a batch. `next` is the group's next queue offset after them."""
 
     queue: QueueState

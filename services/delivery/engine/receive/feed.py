@@ -11,7 +11,8 @@ message for each feed.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from libs.machine.loop import SupervisedLoop
 from libs.machine.trouble import Trouble
@@ -23,16 +24,14 @@ from services.delivery.engine.ports.waits import BEHIND_S, READ_WAIT_S
 COUNT, SIZE_BYTES = 256, 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class FeedFailure:
+class FeedFailure(Struct, frozen=True):
     """The error that ends the reading of a queue, and the queue offset of the next message."""
 
     error: BaseException
     queue_offset: int
 
 
-@dataclass(slots=True)
-class ReadAhead:
+class ReadAhead(Struct):
     """The bytes that all feeds and caches hold now, their limit, and the trouble that all feeds share."""
 
     size_bytes_max: int = 128 << 20

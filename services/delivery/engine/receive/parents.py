@@ -8,7 +8,8 @@ Callers: the event loop's thread. Memory: a text for each parent that is not fin
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from libs.formats.config.topic_share import Place as QueuePlace
 from libs.machine.clock import Clock
@@ -25,8 +26,7 @@ Unfinished = Mapping[QueuePlace, str]
 """Parents that a group has not finished, and why."""
 
 
-@dataclass(slots=True)
-class _Looks:
+class _Looks(Struct):
     """The looks at the parents of the queues of a topic for a group."""
 
     queue_ids: frozenset[int] = frozenset()

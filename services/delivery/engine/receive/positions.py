@@ -14,8 +14,9 @@ Callers: the event loop's thread. Memory: for each queue that is held a number f
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
+
+from msgspec import Struct, field
 
 from libs.formats.records.delivery_record import Event, Moved, Place, PolicySet
 from libs.machine.clock import Clock
@@ -38,8 +39,7 @@ HOLD_LOOK_S = 1.0
 Bounds = Mapping[int, tuple[int, int]]
 
 
-@dataclass(slots=True)
-class Hold:
+class Hold(Struct):
     """Why a queue is not delivered yet."""
 
     begin: int = 0
@@ -49,8 +49,7 @@ class Hold:
     """Queues with unsettled messages from before that time, and the end of these. None before the first look."""
 
 
-@dataclass(slots=True)
-class _Holds:
+class _Holds(Struct):
     """The queues of a topic that are held for a group."""
 
     looked_s: float = float("-inf")

@@ -9,7 +9,8 @@ Callers: the event loop's thread. Memory: END_COUNT_MAX ends.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.formats.records.delivery_record import Place
 from libs.machine.clock import Clock
@@ -24,8 +25,7 @@ END_S = 5.0
 """Looks come every half second. An end without a look for this time is forgotten."""
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(Struct, frozen=True):
     """An end of the log behind a sealed queue, and the last look at it."""
 
     physical_offset: int

@@ -2,7 +2,8 @@
 """Tally: counts the outcomes of messages, over all ownerships of a process."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from libs.formats.records.transaction_record import COMMIT, PARKED, ROLLBACK
 from libs.machine.durations import Durations
@@ -11,8 +12,7 @@ GROUP_COUNT_MAX = 1_000
 """Groups whose dead letters are counted one by one. Dead letters of further groups count in the sum alone."""
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct):
     """Counts since the start of the process."""
 
     received_count: int = 0

@@ -11,7 +11,10 @@ Memory: some 700 bytes for each transaction, and 100 for each of the last ENDED_
 
 import heapq
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from libs.formats.records.transaction_record import RENEWED, Ended, Half
 
@@ -21,8 +24,7 @@ STALE_COUNT_MAX = 10_000
 """Outdated entries of the heap of times are dropped together when they outnumber the transactions by this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """When producers are asked: for the first time and at an interval, in milliseconds."""
 
     first_ms: int

@@ -16,9 +16,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
+
+from msgspec import Struct
 
 from libs.formats.records.transaction_record import COMMIT, PARKED, RENEWED, ROLLBACK, Ended, Half
 from libs.machine.loop import SupervisedLoop
@@ -47,8 +48,7 @@ TEND_ROUNDS = 20
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """A transaction whose producer is asked how it ends, and its message."""
 
     half: Half

@@ -2,8 +2,8 @@
 """LogClient: implements the engine's Log by the CommitLog, over gRPC."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from reput.commitlog.v1 import (
     append_service_pb2,
     append_service_pb2_grpc,

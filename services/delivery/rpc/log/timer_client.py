@@ -3,8 +3,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from reput.commitlog.v1 import log_service_pb2, log_service_pb2_grpc
 from reput.common.v1.message_pb2 import StoredMessage
 from reput.indexer.v1 import query_service_pb2, query_service_pb2_grpc

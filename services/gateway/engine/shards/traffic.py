@@ -5,14 +5,14 @@ Callers: the event loop's thread; `statistics` in any thread. Memory: three numb
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.machine.clock import Clock
 from libs.machine.trouble import Trouble
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShardStatistics:
+class ShardStatistics(Struct, frozen=True, kw_only=True):
     """The messages that the gateway sends to a shard."""
 
     sent_messages_total: int

@@ -10,12 +10,12 @@ Callers: the event loop's thread.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
+from msgspec import Struct
 
 from libs.requests.errors import BadArgument, DependencyUnavailable
 from libs.runtime.http2.calling.outcome import Outcome
@@ -50,16 +50,14 @@ class ServiceAbsent(Exception):
 _TABLE: Final[ErrorTable] = {ServiceAbsent: ErrorRow(grpc.StatusCode.UNIMPLEMENTED, "SERVICE_NOT_FOUND", ("service",))}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DoorCalls:
+class DoorCalls(Struct, frozen=True, kw_only=True):
     """The calls of a service that the door has passed on and that have ended with a code."""
 
     calls_total: int
     """Calls that were passed on to a service, by their code, also those that did not reach it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DoorStatistics:
+class DoorStatistics(Struct, frozen=True, kw_only=True):
     """The traffic of a service through the door."""
 
     open_calls: int
@@ -74,8 +72,7 @@ class DoorStatistics:
     """Calls that the door refused or ended with WINDOW_FULL: too many calls, or too many held bytes."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DoorHeld:
+class DoorHeld(Struct, frozen=True, kw_only=True):
     """The bytes that the door holds now, for all callers and services."""
 
     held_request_bytes: int
@@ -159,8 +156,7 @@ class Door(grpc.GenericRpcHandler):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Unreached:
+class _Unreached(Struct, frozen=True):
     """The end of a call that reached no member of a service."""
 
     service: str

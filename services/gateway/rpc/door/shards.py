@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
+from msgspec.structs import replace
 
 from libs.requests.errors import BadArgument
 from libs.runtime.rpc.errors import BASE_TABLE, STATUS_METADATA_KEY, code_of, status_of
@@ -72,5 +72,4 @@ def _sums(parts: Iterable[Mapping[tuple[str, ...], F]]) -> Mapping[tuple[str, ..
 
 
 def _sum(one: F, other: F) -> F:
-    names = [field.name for field in fields(one)]
-    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in names})
+    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in one.__struct_fields__})

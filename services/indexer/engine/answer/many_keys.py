@@ -10,10 +10,11 @@ Callers: the event loop's thread. Memory: an answer and an answer of the log.
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from libs.filters.property_filter import EVERYTHING, PropertyFilter
@@ -43,8 +44,7 @@ SINGLE_KEY_COUNT_MAX = 64
 """Keys of an answer that are queried alone: each may read as much as a page of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeysQuery:
+class KeysQuery(Struct, frozen=True):
     """A topic's messages with any of these keys, stored in [start, end)."""
 
     topic: str
@@ -58,8 +58,7 @@ class KeysQuery:
         return KeyQuery(self.topic, key, self.start_time_ms, self.end_time_ms, where=self.where)
 
 
-@dataclass(slots=True)
-class KeyMatches:
+class KeyMatches(Struct):
     """The messages of a key, newest first, and the token with which `by_key` continues; or why they are unknown."""
 
     found: RecordBlock = NO_RECORDS

@@ -11,11 +11,11 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from libs.formats.limits import INT64_MAX
 from libs.machine.loop import in_steps
@@ -80,8 +80,7 @@ async def check_reach(queues: ConsumeQueueTable, ranges: Iterable[ScanRange], *,
                     raise OffsetBeyondEnd(scan_range.end_queue_offset, end=end, field=field)
 
 
-@dataclass(frozen=True, slots=True)
-class ScanPartition:
+class ScanPartition(Struct, frozen=True):
     """The work of a task: ranges, or keys of a topic (within the ranges, if there are any)."""
 
     ranges: tuple[ScanRange, ...] = ()
@@ -91,8 +90,7 @@ class ScanPartition:
     size_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ScanScope:
+class ScanScope(Struct, frozen=True):
     """The scope of a plan: checked values. `ranges` limit the queues that they name. Other queues are read whole."""
 
     topics: tuple[str, ...]
@@ -106,8 +104,7 @@ class ScanScope:
     size_bytes_max: int = 128 << 20
 
 
-@dataclass(slots=True)
-class _Sized:
+class _Sized(Struct):
     """A range with the estimated size of its records."""
 
     range: ScanRange

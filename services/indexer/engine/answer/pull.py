@@ -11,9 +11,10 @@ as text here, so the client need not do it.
 
 import asyncio
 import enum
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from libs.filters.property_filter import EVERYTHING, PropertyFilter
@@ -59,8 +60,7 @@ WAITABLE = frozenset(
 """Statuses for which no message exists yet, provided that the offset is the end of the queue."""
 
 
-@dataclass(frozen=True, slots=True)
-class PullQuery:
+class PullQuery(Struct, frozen=True):
     """The arguments of a pull: checked values."""
 
     topic: str
@@ -72,8 +72,7 @@ class PullQuery:
     where: PropertyFilter = EVERYTHING
 
 
-@dataclass(frozen=True, slots=True)
-class PullResult:
+class PullResult(Struct, frozen=True):
     """The result of a pull. The minimum and the maximum are the queue's bounds when it was read."""
 
     status: PullStatus

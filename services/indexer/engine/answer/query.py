@@ -9,11 +9,11 @@ Rules: IndexService.queryOffset and DefaultMessageStore.queryMessage of RocketMQ
 """
 
 import asyncio
-from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from libs.filters.property_filter import EVERYTHING, PropertyFilter
@@ -61,8 +61,7 @@ class _KeyPosition(NamedTuple):
     entry: Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)] = 0
 
 
-@dataclass(frozen=True, slots=True)
-class KeyQuery:
+class KeyQuery(Struct, frozen=True):
     """A topic's messages with a key, stored in [start, end). A page token is bound to all of these values."""
 
     topic: str
@@ -80,8 +79,7 @@ class KeyQuery:
         return (self.topic, self.key, *times, self.is_unique_id, self.where.text)
 
 
-@dataclass(frozen=True, slots=True)
-class TimeQuery:
+class TimeQuery(Struct, frozen=True):
     """Messages of a topic's queue, or of all of its queues, stored in [start, end). As to tokens, see KeyQuery."""
 
     topic: str
@@ -96,8 +94,7 @@ class TimeQuery:
         return (self.topic, self.queue_id, self.start_time_ms, self.end_time_ms, self.where.text)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """Messages, and the token of the next page. The token is empty at the end."""
 
     found: RecordBlock

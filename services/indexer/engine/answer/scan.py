@@ -11,10 +11,10 @@ Callers: the event loop's thread. Not handled: the bytes of a frame (FrameEncode
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from libs.filters.property_filter import EVERYTHING, PropertyFilter
@@ -47,8 +47,7 @@ CHUNK_ROW_COUNT = 4_096
 """A chunk of a partition of keys is ready with this number of records, however small they are."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScanFilter:
+class ScanFilter(Struct, frozen=True):
     """The filter of a scan: tags as text, properties, store times [start, end), and the keys of the whole plan, if any.
 
     A message with several of the keys belongs to the first of them, and so to a single partition of the plan.
@@ -72,8 +71,7 @@ class ScanFilter:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ScanChunk:
+class ScanChunk(Struct, frozen=True):
     """Records of a queue, and the entries that are done with them. Chunks of keys have no range."""
 
     found: RecordBlock

@@ -6,9 +6,8 @@ Hashes collide, so for a unit that passes, the record's TAGS are compared as tex
 address in RocketMQ's extension of the queue instead of a hash: that file is not read here.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from libs.filters.tag_expression import parse_tags
@@ -16,8 +15,7 @@ from libs.formats.indexes.consume_queue import tags_code
 from libs.formats.indexes.consume_queue_ext import ADDRESS_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class TagFilter:
+class TagFilter(Struct, frozen=True):
     """A parsed expression. Without tags every message passes."""
 
     tags: frozenset[bytes] = frozenset()

@@ -11,9 +11,9 @@ asked about with a limit by size.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from services.indexer.engine.answer.time_search import first_at_or_after
 from services.indexer.engine.log.record_reader import store_times_ms
@@ -25,8 +25,7 @@ UNIT_COUNT = 65_536
 """Units that are read in a turn of the event loop."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expiry:
+class Expiry(Struct, frozen=True):
     """The messages of a topic that expire, and the messages that stay. Offsets and sizes are in bytes."""
 
     begin_physical_offset: int = 0
@@ -36,8 +35,7 @@ class Expiry:
     first_store_time_ms: int | None = None
 
 
-@dataclass(slots=True)
-class _Sum:
+class _Sum(Struct):
     """The bytes of the records of a queue from one queue offset up to another."""
 
     start: int

@@ -21,9 +21,11 @@ import functools
 import logging
 import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from libs.formats.config import consumer_offsets_json
 from libs.formats.config.config_json import DataVersion
@@ -66,8 +68,7 @@ class GroupOffset(NamedTuple):
     queue_offset: int
 
 
-@dataclass(slots=True)
-class _Shard:
+class _Shard(Struct):
     """Some of the groups, and their entries of the file, unless an offset changed since these were encoded."""
 
     groups: dict[str, dict[str, int]] = field(default_factory=dict)

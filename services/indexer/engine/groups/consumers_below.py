@@ -8,14 +8,14 @@ Callers: the event loop's thread; other tasks run in between when there are many
 
 import asyncio
 import heapq
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets
 from services.indexer.engine.tables.queues import STEP_QUEUE_COUNT, ConsumeQueueTable
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerBelow:
+class ConsumerBelow(Struct, frozen=True):
     """A stored offset below the first kept entry."""
 
     group: str

@@ -9,8 +9,9 @@ ScheduleMessageService.
 """
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from libs.formats.config import delay_offsets_json
 from libs.formats.config.config_json import DataVersion

@@ -8,8 +8,10 @@ Layout: docs/formats/config_files.md section 5; RocketMQ's counterpart is Subscr
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from libs.formats.config import subscription_groups_json
 from libs.formats.config.subscription_groups_json import (
@@ -24,8 +26,7 @@ from libs.machine.fs import Fs
 from libs.requests.errors import WindowFull
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
+class GroupConfig(Struct, frozen=True, kw_only=True):
     """The retry settings of a group. Times are in milliseconds."""
 
     attempts_max: int = RETRY_COUNT_DEFAULT + 1

@@ -8,8 +8,9 @@ Callers: the event loop's thread. Groups and offsets that come or go meanwhile m
 """
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from libs.formats.limits import INT64_MAX
 from services.indexer.engine.groups.consumer_offsets import ConsumerOffsets, GroupOffset
@@ -24,8 +25,7 @@ class GroupPosition(NamedTuple):
     queue: tuple[str, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPage:
+class GroupPage(Struct, frozen=True):
     """Groups with their offsets, and the position behind which the next page begins, or None at the end."""
 
     groups: list[tuple[str, list[GroupOffset]]]

@@ -5,10 +5,10 @@
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from libs.formats.epoch import Epoch
@@ -19,8 +19,7 @@ from libs.requests.errors import DependencyUnavailable
 from services.indexer.engine.log.record_view import RecordView, view_record
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressReport:
+class ProgressReport(Struct, frozen=True):
     """The progress of the indexes. Offsets are exclusive ends, times are milliseconds since 1970, 0 if unknown."""
 
     indexed_physical_offset: int

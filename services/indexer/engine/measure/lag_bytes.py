@@ -10,7 +10,8 @@ Callers: the event loop's thread; other tasks run in between. Memory: a row for 
 
 import asyncio
 from collections.abc import Hashable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.segments.errors import IndexDamaged
 from services.indexer.engine.tables.queue import ConsumeQueue
@@ -37,8 +38,7 @@ async def add_sizes(queue: ConsumeQueue, start: int, end: int) -> int:
     return size_bytes
 
 
-@dataclass(slots=True)
-class _Sum:
+class _Sum(Struct):
     """The bytes of the units from `start` to `end`."""
 
     start: int

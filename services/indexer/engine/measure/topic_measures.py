@@ -11,8 +11,9 @@ topics are left out.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from libs.formats.state.system_topics import is_system_topic
 from libs.machine.clock import Clock
@@ -47,8 +48,7 @@ OFFSET_COUNT_MAX = 100_000
 """With more stored offsets no lag is measured: a look would take a tenth of a second of the loop's time and more."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicMessages:
+class TopicMessages(Struct, frozen=True):
     """The messages of a topic."""
 
     indexed_messages_total: int = 0
@@ -67,8 +67,7 @@ class TopicMessages:
     """Store time of the last stored message, in seconds since the epoch; 0 without messages, or not read yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetLag:
+class OffsetLag(Struct, frozen=True):
     """The lag of a group in a topic."""
 
     lag_messages: int = 0
@@ -79,8 +78,7 @@ class OffsetLag:
     """Bytes of the records of these messages; of a lag of millions an estimate until all sizes were added."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     """What the measures do not have."""
 
     left_out_topics: int = 0
@@ -89,8 +87,7 @@ class LeftOut:
     """Stored offsets of groups that no lag has, because there are too many groups or offsets."""
 
 
-@dataclass(slots=True)
-class _Lag:
+class _Lag(Struct):
     messages: int = 0
     size_bytes: int = 0
     first: Place | None = None

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rebuilds the shared state when records of it are missing: from a whole copy and the changes around it. Pure."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from libs.formats.records.state_record import StateRecord
 from services.indexer.engine.share.local_changes import Place, changes
 
 
-@dataclass(slots=True)
-class Copies:
+class Copies(Struct):
     """The search for whole copies. It must read each record in the order of the log."""
 
     physical_offset: int = -1
@@ -33,8 +32,7 @@ class Copies:
         return is_whole
 
 
-@dataclass(slots=True)
-class StateRebuild:
+class StateRebuild(Struct):
     """The gathered state. Changes have precedence. A copy sets the values for which no change was read."""
 
     offsets: dict[Place, int | None] = field(default_factory=dict)

@@ -10,13 +10,13 @@ IndexService. Unlike there, an unfinished file that is doubtful after an unclean
 
 import logging
 from bisect import bisect_left
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from libs.formats import store_layout
@@ -37,16 +37,14 @@ from services.indexer.errors import Inapplicable
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class IndexCursor:
+class IndexCursor(Struct, frozen=True):
     """The place where a search continues: an entry of a file. Entry 0 is the newest of the key's chain."""
 
     file: str
     entry: int
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(Struct, frozen=True):
     """Physical offsets of records that may have the key, newest first, and the next cursor, or None at the end."""
 
     physical_offsets: NDArray[np.int64]

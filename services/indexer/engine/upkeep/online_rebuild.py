@@ -9,7 +9,8 @@ Callers: the event loop's thread. ReputLoop drops and builds the indexes, betwee
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from libs.machine.clock import Clock
 from libs.requests.errors import Stopping
@@ -24,8 +25,7 @@ WATCH_INTERVAL_S = 0.5
 """Time between two states that a watching call receives."""
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildState:
+class RebuildState(Struct, frozen=True):
     """The progress of a rebuild. Done means that all is indexed and synced. `error` says why it does not continue."""
 
     state: ReputState

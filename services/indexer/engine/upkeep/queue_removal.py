@@ -13,9 +13,9 @@ offsets continue, because readers still have their old offsets (decision 0057). 
 
 import asyncio
 import logging
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from libs.formats.records.delay_level import SCHEDULE_TOPIC
 from libs.formats.state.log_history import QueueEnd
@@ -34,8 +34,7 @@ STEP_TOPIC_COUNT = 64
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class RemovedQueues:
+class RemovedQueues(Struct):
     """The queues that were removed so far, or would be: their ends, and their files and bytes on the disk."""
 
     ends: list[QueueEnd]

@@ -8,16 +8,16 @@ progress. Callers: the event loop's thread.
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from libs.machine.fs import DiskUsage, Fs
 from services.indexer.engine.follow.indexes import Indexes
 from services.indexer.errors import OffsetBeyondEnd
 
 
-@dataclass(frozen=True, slots=True)
-class Trimmed:
+class Trimmed(Struct, frozen=True):
     """The files and bytes that a trim removed, or would remove."""
 
     queue_file_count: int

@@ -8,8 +8,8 @@ then. After a failure the next number is unknown, so another writer begins.
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from reput.commitlog.v1 import append_service_pb2 as messages
 from reput.commitlog.v1 import append_service_pb2_grpc
 

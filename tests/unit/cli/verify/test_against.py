@@ -3,10 +3,10 @@
 
 import errno
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cli.exit_codes import ExitCode
 from cli.verify.codes import Area

@@ -6,6 +6,8 @@ import struct
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from libs.formats.config import topics_json
 from libs.formats.config.config_json import DataVersion
 from libs.formats.indexes import index_file
@@ -162,8 +164,8 @@ def test_topics_that_are_set_apart_are_named(store: Path) -> None:
     topic = target.records[0].topic
     path = store / "config" / "topics.json"
     file = topics_json.loads(path.read_text())
-    apart = replace(file.topics[topic], attributes={"cleanup.policy": "COMPACTION"})
-    path.write_text(topics_json.dumps(replace(file, topics={**file.topics, topic: apart})))
+    apart = structs.replace(file.topics[topic], attributes={"cleanup.policy": "COMPACTION"})
+    path.write_text(topics_json.dumps(structs.replace(file, topics={**file.topics, topic: apart})))
     for queue in (store / "consumequeue" / topic).iterdir():
         for found in queue.iterdir():
             found.write_bytes(b"\x01" * 77)
@@ -176,7 +178,7 @@ def test_a_topic_of_the_journal_is_known(store: Path) -> None:
     path = store / "config" / "topics.json"
     file = topics_json.loads(path.read_text())
     topic = Target(store).records[0].topic
-    older = replace(file, topics={name: one for name, one in file.topics.items() if name != topic})
+    older = structs.replace(file, topics={name: one for name, one in file.topics.items() if name != topic})
     path.write_text(topics_json.dumps(older))
     assert "TOPIC_UNKNOWN" in _codes(store)
     change = TopicChange(file.data_version, DataVersion(99, 1), {topic: file.topics[topic]})

@@ -2,9 +2,9 @@
 """The journal of topics: whole changes are read, an unfinished append is no damage, a wrong byte before others is."""
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from libs.formats.config.config_json import DataVersion
 from libs.formats.config.topics_json import TopicConfig, TopicsFile

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shares of topics: their text, the hashes of keys, and what is refused."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from libs.formats.config import topic_share
 from libs.formats.config.topic_share import HASH_MAX, Child, Place, QueueShare, ShareChange, TopicShare, key_hash

@@ -3,9 +3,10 @@
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from libs.formats.config.topic_share import HASH_MAX, QueueShare, ShareChange, TopicShare, dumps, loads
 from libs.shards.change import (

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client's message as properties, and back; and the refused messages."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from services.gateway.engine.messages import Message, check_digest, digest_of, from_properties, is_forbidden, kind_of
 from services.gateway.errors import Refused

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The decisions of the policy, row by row."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
+from msgspec.structs import replace
 from reput.commitlog.v1 import segment_service_pb2
 
 from services.janitor.config import JanitorConfig

@@ -3,9 +3,9 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from libs.formats import store_layout
 from libs.formats.state import abort_file

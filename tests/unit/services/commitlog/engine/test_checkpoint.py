@@ -3,10 +3,10 @@
 
 import asyncio
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from libs.formats import store_layout
 from libs.formats.state.store_checkpoint import StoreCheckpoint

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The next step of a member: each rule by itself."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.formats.state.leadership import LeadershipRecord
 from libs.formats.state.replication import Member

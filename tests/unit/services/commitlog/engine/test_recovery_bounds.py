@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bytes that a start reads, and the reports of its progress."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from libs.formats import store_layout
 from libs.formats.store_layout import file_name

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts on stores that RocketMQ wrote: no file of Reput's, only the log and RocketMQ's files beside it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from libs.formats import store_layout
 from libs.formats.epoch import Epoch

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from libs.formats.config.config_json import DataVersion
 from libs.formats.config.topics_json import TopicConfig
@@ -203,8 +204,8 @@ async def test_a_change_of_other_topics_is_refused() -> None:
     """A change that continues another version changes nothing."""
     async with Machine().running() as log:
         file = log.topics.file
-        after = replace(file.data_version, counter=file.data_version.counter + 2)
-        wrong = replace(file.data_version, timestamp_ms=1)
+        after = structs.replace(file.data_version, counter=file.data_version.counter + 2)
+        wrong = structs.replace(file.data_version, timestamp_ms=1)
         with pytest.raises(TopicsDiffer, match=f"the topics here have version {file.data_version.counter}"):
             await log.topics.follow(TopicChange(wrong, after, {"a": TopicConfig("a", 1, 1)}))
         assert log.topics.file == file

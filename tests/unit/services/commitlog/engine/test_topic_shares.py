@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shares of topics in the log: accepted and refused shares, their durability, and the queues that take appends."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from reput.commitlog.v1 import topic_service_pb2
 
 from libs.formats import store_layout
@@ -126,5 +125,8 @@ async def test_an_audit_line_has_the_queues_that_differ() -> None:
     for noted, share, is_sealed in ((change.before, SHARE, False), (change.after, sealed, True)):
         assert isinstance(noted, topic_service_pb2.Topic)
         found = topic_shares.share_of(noted.share)
-        assert (found.version, found.queues) == (share.version, (replace(SHARE.queues[0], is_sealed=is_sealed),))
+        assert (found.version, found.queues) == (
+            share.version,
+            (replace(SHARE.queues[0], is_sealed=is_sealed),),
+        )
     await machine.stop(log)

@@ -2,11 +2,11 @@
 """ConsumeQueue: the units that it writes, recognises, refuses and forgets."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from libs.formats.indexes.consume_queue import PRE_BLANK
 from libs.formats.records.delay_level import SCHEDULE_TOPIC

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """ReputLoop: follows the log, drops lost records, stops at an error of its indexes, and outlives disconnections."""
 
-import dataclasses
 import logging
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from libs.formats.records.dispatch_columns import DispatchBatch
 from libs.formats.state.index_progress import Stepped, StepReason
@@ -170,23 +170,23 @@ async def test_a_new_indexer_on_a_trimmed_log_has_no_gap() -> None:
 
 
 def _moved(batch: DispatchBatch) -> DispatchBatch:
-    return dataclasses.replace(batch, start_physical_offset=batch.start_physical_offset + 1)
+    return replace(batch, start_physical_offset=batch.start_physical_offset + 1)
 
 
 def _overlapping(batch: DispatchBatch) -> DispatchBatch:
-    return dataclasses.replace(batch, record_sizes=batch.record_sizes + 1)
+    return replace(batch, record_sizes=batch.record_sizes + 1)
 
 
 def _sizeless(batch: DispatchBatch) -> DispatchBatch:
-    return dataclasses.replace(batch, record_sizes=batch.record_sizes * 0)
+    return replace(batch, record_sizes=batch.record_sizes * 0)
 
 
 def _backwards(batch: DispatchBatch) -> DispatchBatch:
-    return dataclasses.replace(batch, end_physical_offset=-1)
+    return replace(batch, end_physical_offset=-1)
 
 
 def _beyond(batch: DispatchBatch) -> DispatchBatch:
-    return dataclasses.replace(batch, end_physical_offset=batch.end_physical_offset - 1)
+    return replace(batch, end_physical_offset=batch.end_physical_offset - 1)
 
 
 @pytest.mark.parametrize("spoil", [_moved, _overlapping, _sizeless, _backwards, _beyond])

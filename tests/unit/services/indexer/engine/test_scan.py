@@ -8,6 +8,7 @@ import time
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from libs.filters.property_filter import parse_where
 from libs.formats.limits import INT64_MAX
@@ -349,7 +350,7 @@ async def test_keys_are_looked_up() -> None:
     start = log.records[60].store_time_ms
     late = [r for r in wanted if r.store_time_ms >= start]
     assert rows(await scan(indexer, partition, ScanFilter(start_time_ms=start))) == sorted(map(place, late))
-    (ranged,) = await indexer.answers.planner.plan(dataclasses.replace(scope, queue_ids=frozenset({1})))
+    (ranged,) = await indexer.answers.planner.plan(structs.replace(scope, queue_ids=frozenset({1})))
     assert rows(await scan(indexer, ranged)) == sorted(place(r) for r in wanted if r.queue_id == 1)
 
 

@@ -141,7 +141,7 @@ class TestEnds:
         await asyncio.wait_for(relayed.service.ended.wait(), LIMIT_S)
         (remaining_s,) = relayed.service.remaining_s
         assert remaining_s is not None
-        assert 0 < remaining_s <= 0.3
+        assert 0 < remaining_s <= 0.31  # gRPC rounds a time-out up before it sends it
 
     async def test_cancelled(self, relayed: Relayed) -> None:
         """A cancelled call, and a lost caller, are cancelled at the service."""

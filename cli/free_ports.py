@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Free ports: those that `reput up` chooses for services that are started with port 0.
+"""Free ports: the ports that `reput up` chooses for services with port 0.
 
-A service binds its port a second or more after its choice. Until it starts, this process holds the port, so that
-another `reput up` chooses another. Callers: a single thread.
+A service binds its port a second or more after the choice. This process holds the port until the service starts, so
+that a second `reput up` chooses other ports. Callers: a single thread.
 """
 
 import atexit

@@ -61,7 +61,7 @@ def _topics(data: bytes) -> Steps:
 def _topic_journal(data: bytes) -> Steps:
     journal, position = topic_journal.decode(data), 0
     for number, change in enumerate(journal.changes):
-        yield Item("change", number, position, msgspec.structs.asdict(change))
+        yield Item("change", number, position, msgspec.to_builtins(change))
         position += checksummed.HEADER_SIZE_BYTES + checksummed.COVERED.unpack_from(data, position)[3]
     if journal.end < len(data):
         yield Finding(journal.end, "file", "size", f"the last {len(data) - journal.end} bytes are no whole change")

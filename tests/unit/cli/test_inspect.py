@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inspection of segments and small files: sound files print, and every flipped byte of a record is named."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from cli.inspect import small
 from cli.inspect.inspection import Finding, Item, UnknownKind
 from cli.inspect.store import detect_kind, inspect_file
+from libs.formats.config.config_json import DataVersion
+from libs.formats.config.topics_json import TopicConfig
 from libs.formats.epoch import Epoch
 from libs.formats.state import checksummed, epoch_file, store_checkpoint
 from libs.formats.state.store_checkpoint import StoreCheckpoint
+from libs.formats.state.topic_journal import TopicChange
 from tests.support.frame_cases import flipped
 from tests.support.golden import golden
 from tests.support.inspections import BASE, TAIL_SIZE_BYTES, findings_in, findings_of, good_segment, segment_path
@@ -210,3 +215,15 @@ def test_empty_file_is_no_crash(tmp_path: Path) -> None:
     path.write_bytes(b"")
     for kind in ("segment", "consume_queue", "index_file", "checkpoint", "epoch_file", "topics", "checksummed"):
         findings_in(inspect_file(path, kind=kind))
+
+
+def test_a_change_of_topics_is_plain_json() -> None:
+    """Its versions and topics lie within it, and `--json` shows all of them."""
+    change = TopicChange(DataVersion(), DataVersion(), {"t": TopicConfig("t", 1, 1)}, ("u",))
+    (item,) = small._topic_journal(change.encode())
+    shown = json.loads(json.dumps(item.fields))
+    assert (shown["put"]["t"]["name"], shown["removed"], sorted(shown["before"])) == (
+        "t",
+        ["u"],
+        sorted(shown["after"]),
+    )

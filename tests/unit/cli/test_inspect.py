@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.inspect import small
-from cli.inspect.inspection import Finding, Item, UnknownKind
+from cli.inspect.inspection import Finding, Inspection, Item, UnknownKind, Window
+from cli.inspect.small import inspect_small
 from cli.inspect.store import detect_kind, inspect_file
 from libs.formats.config.config_json import DataVersion
 from libs.formats.config.topics_json import TopicConfig
@@ -219,11 +219,12 @@ def test_empty_file_is_no_crash(tmp_path: Path) -> None:
 
 def test_a_change_of_topics_is_plain_json() -> None:
     """Its versions and topics lie within it, and `--json` shows all of them."""
-    change = TopicChange(DataVersion(), DataVersion(), {"t": TopicConfig("t", 1, 1)}, ("u",))
-    (item,) = small._topic_journal(change.encode())
-    shown = json.loads(json.dumps(item.fields))
-    assert (shown["put"]["t"]["name"], shown["removed"], sorted(shown["before"])) == (
-        "t",
-        ["u"],
-        sorted(shown["after"]),
+    change = TopicChange(DataVersion(), DataVersion(), {"t": TopicConfig("t", 1, 1)}, ("u",)).encode()
+    inspection = Inspection(
+        Path("topics.journal"), "topic_journal", len(change), inspect_small, Window(), lambda _: None
     )
+    (item,) = inspect_small(change, inspection)
+    assert isinstance(item, Item)
+    shown = json.loads(json.dumps(item.fields))
+    assert (shown["put"]["t"]["name"], shown["removed"]) == ("t", ["u"])
+    assert shown["before"] == shown["after"]
